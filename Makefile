@@ -1,0 +1,49 @@
+# Everything happens in .venv; nothing is installed on the machine itself.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+
+.PHONY: help setup up test check format bench clean
+
+help:            ## list these targets
+	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(BIN)/uv:
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv==$$(sed -n 's/^uv==//p' constraints.txt)"
+
+$(STAMPS)/base: pyproject.toml constraints.txt | $(BIN)/uv
+	@echo "horae: installing into $(VENV)"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -c constraints.txt -e .
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/dev: $(STAMPS)/base
+	@echo "horae: installing what the tests need"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+setup: $(STAMPS)/base   ## make .venv/bin/horae
+
+up: setup               ## run Horae on its embedded default, http://127.0.0.1:8080
+	@exec $(BIN)/horae up
+
+test: $(STAMPS)/dev     ## all tests: unit, both stores, the API, real processes
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshness, fast tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell src tests docs bench README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/python -m pytest -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
+
+format: $(STAMPS)/dev   ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
+	$(BIN)/python -m bench all
+
+clean:                  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

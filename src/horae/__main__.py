@@ -1,0 +1,5 @@
+"""`python -m horae` is `horae`."""
+
+from horae.cli import main
+
+main()

@@ -1,0 +1,319 @@
+"""The one place that knows concrete classes: builds a running Horae from a Config.
+
+listen ─► store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import structlog
+import uvicorn
+
+from horae.config import Config
+from horae.core.model import SECOND, Moment, Node
+from horae.errors import ConfigError, Unavailable
+from horae.executors.process import KeeperProcess
+from horae.executors.python import PythonExecutor
+from horae.executors.shell import ShellExecutor
+from horae.files import open_files
+from horae.ports import Executor, Store
+from horae.queues.database import LocalQueue
+from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.sandboxes.plain import PlainSandbox
+from horae.service import Services
+from horae.service.agent import Agent
+from horae.service.cluster import Cluster
+from horae.service.execution import Execution, LocalLink
+from horae.service.firing import Firing
+from horae.service.insight import Insight
+from horae.service.jobs import Jobs
+from horae.service.metrics import Metrics
+from horae.stores import migrate as migrations
+from horae.stores.postgres import PostgresStore
+from horae.stores.sqlite import SqliteStore
+from horae.web.app import Gate, create_app
+
+log = structlog.get_logger()
+
+GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone
+DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
+QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
+
+
+class SystemClock:
+    def now(self) -> Moment:
+        return time.time_ns() // 1000
+
+    def elapsed(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)  # counts suspend, which CLOCK_MONOTONIC does not
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# ── store ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    current: int
+    latest: int
+    applied: list[str] = field(default_factory=list)
+    database: str = ""
+
+
+async def migrate(config: Config, *, check: bool) -> MigrationReport:
+    """Bring the schema up to date, or only say where it stands."""
+    path = config.sqlite_path
+    if path is not None:
+        report = await asyncio.to_thread(migrations.migrate_sqlite, path, check=check)
+    else:
+        report = await _patiently(config, lambda: migrations.migrate_postgres(config.database, check=check))
+    return MigrationReport(report.current, report.latest, report.applied, config.database)
+
+
+async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Report]]) -> migrations.Report:
+    """Wait for a database that is still starting, up to `startup_timeout`."""
+    deadline, pause = time.monotonic() + config.startup_timeout, 0.2
+    while True:
+        try:
+            return await step()
+        except Unavailable as error:
+            if time.monotonic() + pause > deadline:
+                raise
+            log.warning("database.unreachable", error=error.message, retry_seconds=pause)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, 5.0)
+
+
+async def open_store(config: Config, clock: SystemClock) -> Store:
+    path = config.sqlite_path
+    if path is None:
+        await migrate(config, check=False)
+        postgres = PostgresStore(config.database)
+        await postgres.open()
+        return postgres
+    sqlite = SqliteStore(path, clock=clock.now, holder=f"node {config.node} at {config.address}")
+    sqlite.hold()
+    await migrate(config, check=False)
+    await sqlite.open()
+    return sqlite
+
+
+# ── the parts of a process ─────────────────────────────────────────────────────────────────────────
+
+
+class App:
+    """Everything a process is made of, wired but not yet running."""
+
+    def __init__(self, config: Config, store: Store, clock: SystemClock) -> None:
+        self.config = config
+        self.store = store
+        self.clock = clock
+        self.queue = LocalQueue()
+        self.metrics = Metrics()
+        self.files = open_files(config.files)
+        self.keeper = KeeperProcess(config.data / "agent")
+        self.execution = Execution(store, self.queue, clock, self.metrics)
+        self.firing = Firing(store, self.queue, clock, self.metrics)
+        self.link = LocalLink(self.execution, store, self.queue)
+        self.cluster = Cluster(
+            store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
+            dead_after=config.lease + GRACE, is_exclusive=config.sqlite_path is not None,
+            history_days=config.history_days,
+        )  # fmt: skip
+        self.executors = self._executors() if "agent" in config.roles else {}
+        self.agent = Agent(
+            self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
+            output_limit=config.output_limit,
+        )  # fmt: skip
+        insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
+        self.services = Services(Jobs(store, self.queue), insight)
+        self.metrics.slots = sum(executor.slots for executor in self.executors.values())
+
+    def _executors(self) -> dict[str, Executor]:
+        config = self.config
+        shell = ShellExecutor(
+            self.keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=self.clock
+        )
+        python = PythonExecutor(
+            self.keeper, self.clock, slots=config.handler_slots, processes=config.workers,
+            jobs_directory=config.jobs_directory,
+        )  # fmt: skip
+        return {"shell": shell, "python": python}
+
+    def _node(self) -> Node:
+        config, now = self.config, self.clock.now()
+        return Node(
+            name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=(), slots=config.slots,
+            version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
+        )  # fmt: skip
+
+    def _checks(self) -> dict[str, Callable[[], str]]:
+        checks: dict[str, Callable[[], str]] = {}
+        if "agent" in self.config.roles:
+            checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
+        if "scheduler" in self.config.roles:
+            checks["scheduler"] = self._scheduler_check
+        return checks
+
+    def _scheduler_check(self) -> str:
+        came_round = self.firing.fired_at
+        if came_round is None:
+            return "the scheduler has not started yet"
+        quiet = self.clock.now() - came_round
+        return "ok" if quiet < QUIET else f"the scheduler has not come round for {quiet // SECOND} s"
+
+    # ── life ──
+    async def start(self) -> None:
+        """Join and lead once, so that the first moment can fire as soon as the roles run."""
+        if self.executors:
+            await self.agent.join()
+        else:
+            await self.link.hello(self._node())
+        if "coordinator" in self.config.roles and await self.cluster.campaign():
+            await self.cluster.lead()
+
+    def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
+        config, interval = self.config, self.config.heartbeat_interval
+        tasks = {}
+        if "coordinator" in config.roles:
+            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval)
+            tasks["coordinator"] = group.create_task(coordinator.run())
+        if "scheduler" in config.roles:
+            scheduler = SchedulerRole(
+                self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
+            )
+            tasks["scheduler"] = group.create_task(scheduler.run())
+        if self.executors:
+            agent = AgentRole(self.agent, self.link, self.clock, interval=interval)
+            tasks["agent"] = group.create_task(agent.run())
+        else:
+            tasks["agent"] = group.create_task(persist("node", self._beat, self.clock))
+        return tasks
+
+    async def _beat(self) -> None:
+        if await self.link.beat(0) is None:
+            await self.link.hello(self._node())
+        await self.clock.sleep(self.config.heartbeat_interval)
+
+    async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
+        """In this order: fire nothing more, drain the agent while the node still beats, give up the lead."""
+        await _end(tasks.get("scheduler"))
+        if self.executors:
+            await self.agent.drain(DRAIN)
+        await _end(tasks.get("agent"))
+        await _end(tasks.get("coordinator"))
+        await self.cluster.resign()
+        await (self.agent.leave() if self.executors else self.link.goodbye())
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# ── serve ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT."""
+    set_up_logging(config.log_format)
+    listener = listen(config.host, config.port)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        stop = _on_signals()
+        store = await open_store(config, clock)
+        stack.push_async_callback(store.close)
+        app = App(config, store, clock)
+        await app.start()
+        gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
+        server = _http_server(gate)
+        async with asyncio.TaskGroup() as group:
+            tasks = app.run_roles(group)
+            http = group.create_task(server.serve(sockets=[listener]))
+            while not server.started and not http.done():
+                await asyncio.sleep(0.005)
+            log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
+            if on_ready is not None:
+                on_ready(config.address)
+            await stop.wait()
+            log.info("node.stopping", node=config.node)
+            await app.stop(tasks)
+            gate.streams.close()
+            server.should_exit = True
+            await http
+    log.info("node.stopped", node=config.node)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything else is touched."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint="give another --port or --host"
+        ) from error
+    listener.set_inheritable(False)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the order of stopping is ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _http_server(gate: Gate) -> _Server:
+    settings = uvicorn.Config(
+        gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+        timeout_graceful_shutdown=5, http="httptools", ws="none", backlog=1024,
+    )  # fmt: skip
+    return _Server(settings)
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def set_up_logging(form: str) -> None:
+    """Events and fields to standard error, as text for people or JSON for machines."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,159 @@
+"""The commands that need no server: up, check, migrate."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from horae.cli.jobfiles import media_type, naming, read_file
+from horae.cli.screen import Screen, clean, show_error
+from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
+from horae.config import SETTINGS, Config, load, mask_database
+from horae.errors import Error
+
+ConfigFile = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
+]
+EXAMPLE = Path("examples/hello.yaml")
+HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
+
+
+def register(app: typer.Typer) -> None:
+    every = [setting.name for setting in SETTINGS]
+    settings_command(app, "up", "horae up --port 9000 --data ./horae-data", every)(up)
+    settings_command(app, "check", "horae check jobs/*.yaml", every)(check)
+    settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
+
+
+def _load(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
+    config = load(flags, file=file)
+    for warning in config.warnings:
+        screen.warn(warning)
+    return config
+
+
+def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) -> None:
+    """Start Horae: everything in one process, until Ctrl-C.
+
+    Each flag may also be a line of the settings file, or a variable such as HORAE_PORT.
+    Flags win over variables, variables over the file.
+    """
+    config = _load(flags, config_file, session.screen)
+    # Only here: the whole server is loaded with it, which no other command needs.
+    import uvloop
+
+    from horae.bootstrap import serve
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(config, lambda address: _greet(session, config, address)))
+
+
+def _greet(session: Session, config: Config, address: str) -> None:
+    """Say where Horae is and what to do with it."""
+    screen, version, database = session.screen, own_version(), mask_database(config.database)
+    if session.as_json:
+        places = {"url": address, "node": config.node, "data": str(config.data), "database": database}
+        screen.json({"version": version, **places})
+    else:
+        screen.line(f"Horae {version} is up at {address}\n")
+        screen.record(
+            [
+                ("  dashboard", f"{address}/"),
+                ("  data", str(config.data)),
+                ("  database", database),
+                ("  node", f"{config.node} ({', '.join(config.roles)})"),
+                ("  try it", _first_submit(address)),
+                ("  stop", "Ctrl-C"),
+            ]
+        )
+        screen.line()
+    screen.flush()
+
+
+def _first_submit(address: str) -> str:
+    """A command that works in another terminal of this directory."""
+    horae = "horae" if address == DEFAULT_SERVER else f"horae --server {address}"
+    return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
+
+
+def check(
+    session: Session,
+    flags: dict[str, str],
+    paths: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Job files; - reads stdin.")] = None,
+    config_file: ConfigFile = None,
+) -> int:
+    """Check job files, or the settings.
+
+    Job files are checked without a server. Without files, every setting is shown with where it comes from.
+    """
+    if paths:
+        return _check_files(session, paths)
+    config = _load(flags, config_file, session.screen)
+    if session.as_json:
+        shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
+        session.screen.json({"settings": shown, "warnings": list(config.warnings)})
+    else:
+        session.screen.table(["setting", "value", "source"], config.shown())
+    return 0
+
+
+def _check_files(session: Session, paths: list[str]) -> int:
+    results = [_check_file(name) for name in paths]
+    if session.as_json:
+        session.screen.json({"files": [_result_json(*result) for result in results]})
+    else:
+        for name, jobs, error in results:
+            if error:
+                show_error(error)
+            else:
+                session.screen.line(f"{clean(name)}: ok, {len(jobs)} job{'' if len(jobs) == 1 else 's'}")
+    return max((exit_code_of(error) for _, _, error in results if error), default=0)
+
+
+def _check_file(name: str) -> tuple[str, list[str], Error | None]:
+    """The names of the jobs in a file, or what is wrong with it."""
+    from horae.core import specs  # with cron and time zones: only this command needs them
+    from horae.web import documents
+
+    try:
+        with naming(name):
+            content = read_file(name)
+            drafts = specs.parse_jobs(documents.read_document(content, media_type(name, content)))
+    except Error as error:
+        return name, [], error
+    return name, [draft.name for draft in drafts], None
+
+
+def _result_json(name: str, jobs: list[str], error: Error | None) -> dict[str, Any]:
+    problems = [one.as_dict() for one in error.listed()] if error else []
+    return {"file": name, "ok": error is None, "jobs": jobs, "errors": problems}
+
+
+def migrate(
+    session: Session,
+    flags: dict[str, str],
+    only_check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 1 if the schema is not the newest.")
+    ] = False,
+    config_file: ConfigFile = None,
+) -> int:
+    """Bring the database schema up to this version."""
+    config = _load(flags, config_file, session.screen)
+    from horae.bootstrap import migrate as migrate_database  # as in `up`
+
+    report = asyncio.run(migrate_database(config, check=only_check))
+    is_current = report.current == report.latest
+    if session.as_json:
+        session.screen.json({**dataclasses.asdict(report), "database": mask_database(report.database)})
+    else:
+        for name in report.applied:
+            session.screen.line(f"applied {clean(name)}")
+        behind = "" if is_current else f" of {report.latest}: run `horae migrate`"
+        session.screen.line(f"{mask_database(report.database)}: schema {report.current}{behind}")
+    return 1 if only_check and not is_current else 0

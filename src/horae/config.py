@@ -1,0 +1,532 @@
+"""The settings of a Horae process: one table, four sources, one frozen value.
+
+`SETTINGS` is the only list of settings. Parsing, the flags of `horae up`, `horae check` and the
+reference page are all drawn from it; `Config` has one field per row (a test compares them).
+Sources, strongest first: flags, environment (HORAE_*), the TOML file, the default.
+A value that cannot be used is refused here, with what was expected, what was got and where it stands.
+Nothing below `bootstrap` sees a Config: parts get plain arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from horae.errors import ConfigError, Invalid
+
+ROLES = ("api", "coordinator", "scheduler", "agent")
+SANDBOXES = ("plain",)
+LOG_FORMATS = ("text", "json")
+DEFAULT_FILE = "horae.toml"
+MAX_FILE = 1 << 20  # bytes of a settings file
+MASK = "***"
+_SQLITE = "sqlite://"
+
+# Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
+# a job is given. A job may well call `horae`, and then HORAE_DATA is the data of its run, not a directory.
+OTHER_VARIABLES = frozenset({"HORAE_SERVER", "HORAE_REQUIRE_SERVERS"})
+JOB_VARIABLES = frozenset(
+    f"HORAE_{name}" for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "DATA")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything `horae up` can be told. Paths are absolute, every default is filled in."""
+
+    host: str
+    port: int
+    grpc_port: int
+    data: Path
+    database: str  # sqlite:///absolute/path or postgresql://…
+    node: str
+    roles: tuple[str, ...]
+    slots: int
+    handler_slots: int
+    workers: int
+    jobs_directory: Path | None
+    sandbox: str
+    scan_interval: float
+    heartbeat_interval: float
+    lease: float
+    output_limit: int
+    log_format: str
+    startup_timeout: float
+    allowed_hosts: tuple[str, ...]
+    history_days: int
+    files: Path
+    sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The database file; None when the database is a server."""
+        return Path(self.database[len(_SQLITE) :]) if self.database.startswith(_SQLITE) else None
+
+    @property
+    def address(self) -> str:
+        """Where people reach this process."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def shown(self) -> list[tuple[str, str, str]]:
+        """(setting, value as text, source) of every setting; passwords are masked."""
+        return [
+            (one.name, one.kind.show(getattr(self, one.name)), self.sources.get(one.name, "default"))
+            for one in SETTINGS
+        ]
+
+
+# ── kinds of values ────────────────────────────────────────────────────────────────────────────────
+
+
+class _Refused(Exception):
+    """A value does not fit; the text says what was expected."""
+
+    def __init__(self, expected: str, code: str = "E_CONFIG", hint: str = "") -> None:
+        super().__init__(expected)
+        self.expected, self.code, self.hint = expected, code, hint
+
+
+def _show(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is written (`metavar`), read, and shown again."""
+
+    metavar: str
+    read: Callable[[object], Any]
+    show: Callable[[Any], str] = _show
+
+
+def _whole(low: int, high: int) -> Kind:
+    def read(value: object) -> int:
+        expected = f"a whole number from {low} to {high}"
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,12}", value.strip()):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise _Refused(expected)
+        return value
+
+    return Kind("N", read)
+
+
+_BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _show_seconds(value: float) -> str:
+    return f"{value:g}s"
+
+
+def _seconds(value: object) -> float | None:
+    """A number of seconds, or a duration as jobs have it; None if it is neither."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value.strip()):
+        value = float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    from horae.core import moments  # here, because few starts need it and every command would load it
+
+    try:
+        return moments.read_duration(value) / 1_000_000
+    except Invalid:
+        return None
+
+
+def _duration(low: float, high: float) -> Kind:
+    def read(value: object) -> float:
+        seconds = _seconds(value)
+        if seconds is None or not low <= seconds <= high:
+            raise _Refused(f"a duration from {_show_seconds(low)} to {_show_seconds(high)}, such as 30s or 5m")
+        return seconds
+
+    return Kind("DURATION", read, _show_seconds)
+
+
+def _bytes(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = re.fullmatch(r"([0-9]{1,15})\s*([A-Za-z]*)", str(value).strip())
+    return int(found[1]) * _BYTES[found[2]] if found and found[2] in _BYTES else None
+
+
+def _show_bytes(value: int) -> str:
+    units = (unit for unit in ("GiB", "MiB", "KiB") if value % _BYTES[unit] == 0)
+    unit = next(units, "")
+    return f"{value // _BYTES[unit]}{unit}"
+
+
+def _size(low: int, high: int) -> Kind:
+    def read(value: object) -> int:
+        size = _bytes(value)
+        if size is None or not low <= size <= high:
+            raise _Refused(f"a size from {_show_bytes(low)} to {_show_bytes(high)}, such as 100MiB")
+        return size
+
+    return Kind("SIZE", read, _show_bytes)
+
+
+def _choice(*allowed: str) -> Kind:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise _Refused(f"one of: {', '.join(allowed)}")
+        return value
+
+    return Kind("|".join(allowed), read)
+
+
+def _names(value: object, expected: str) -> tuple[str, ...]:
+    """A TOML list or comma-separated text as distinct names."""
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) and part for part in parts):
+        raise _Refused(expected)
+    if repeated := sorted({part for part in parts if parts.count(part) > 1}):
+        raise _Refused(f"{expected}, each once ({', '.join(repeated)} stands twice)")
+    return tuple(parts)
+
+
+def _read_roles(value: object) -> tuple[str, ...]:
+    expected = f"a list out of: {', '.join(ROLES)}"
+    named = _names(value, expected)
+    if unknown := [name for name in named if name not in ROLES]:
+        raise _Refused(expected, hint=_nearest(unknown[0], ROLES))
+    if not named:
+        raise _Refused(f"at least one of: {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in named)
+
+
+def _read_allowed_hosts(value: object) -> tuple[str, ...]:
+    expected = "a list of host names, without scheme or port"
+    named = _names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]", name) for name in named):
+        raise _Refused(expected)
+    return named
+
+
+def _read_path(value: object) -> Path:
+    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+        raise _Refused("a directory")
+    if "://" in str(value):
+        raise _Refused("a directory on this machine, not an address")
+    return Path(os.path.abspath(value))  # not resolve(): a link stays the name its owner gave it
+
+
+def _read_directory(value: object) -> Path:
+    path = _read_path(value)
+    if path.exists() and not path.is_dir():
+        raise _Refused("a directory (this is a file)")
+    return path
+
+
+def _read_existing_directory(value: object) -> Path:
+    path = _read_path(value)
+    if not path.is_dir():
+        raise _Refused("a directory that exists")
+    return path
+
+
+def _read_node(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
+        raise _Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
+    return value
+
+
+def _read_host(value: object) -> str:
+    """A loopback address. Any other needs a login, which this version cannot configure."""
+    host = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
+    if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host):
+        raise _Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
+    try:
+        if ipaddress.ip_address(host).is_loopback:
+            return host
+    except ValueError:
+        if ":" in host or re.fullmatch(r"[0-9.]+", host):
+            raise _Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN") from None
+        if host.lower() == "localhost":
+            return host
+    raise _Refused(
+        "a loopback address (127.0.0.1, ::1 or localhost)",
+        code="E_LOGIN_REQUIRED",
+        hint="without a login, whoever reaches any other address could run commands on this machine: "
+        "leave --host out and come in through an SSH tunnel (ssh -L 8080:127.0.0.1:8080 HOST) "
+        "or a reverse proxy that asks for a login",
+    )
+
+
+def _read_database(value: object) -> str:
+    expected = "an address such as postgresql://user@host/name or sqlite:///path/to/file"
+    text = value.strip() if isinstance(value, str) else ""
+    found = re.fullmatch(r"sqlite:(/*)(.+)", text)
+    if found and len(found[1]) != 2:  # sqlite://name would be a host
+        return _SQLITE + os.path.abspath(found[1][:1] + found[2])
+    if text.startswith(("postgresql://", "postgres://")) and _is_url(text):
+        return text
+    raise _Refused(expected)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        return urlsplit(text).port != 0
+    except ValueError:
+        return False
+
+
+def mask_database(url: str) -> str:
+    """The address with its password hidden, wherever it stands; works on broken addresses too."""
+    hidden = re.sub(r"(//[^:/@]*:).*@", rf"\1{MASK}@", url)
+    return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
+
+
+# ── the table ──────────────────────────────────────────────────────────────────────────────────────
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. A default that depends on others is a function of those read before it."""
+
+    name: str
+    kind: Kind
+    default: object
+    help: str
+    default_text: str = ""  # how the default is described, where it is a function
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def variable(self) -> str:
+        return f"HORAE_{self.name.upper()}"
+
+    def described_default(self) -> str:
+        return self.default_text or self.kind.show(self.kind.read(self.default))
+
+
+def _default_grpc_port(values: Values) -> int:
+    port: int = values["port"]
+    return port + 10 if port + 10 <= 65535 else port - 10
+
+
+def _default_database(values: Values) -> str:
+    return f"{_SQLITE}{values['data']}/horae.db"
+
+
+def _default_node(values: Values) -> str:
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._") or "node"
+    return f"{host[:100]}-{values['port']}"
+
+
+def _default_jobs_directory(_: Values) -> str | None:
+    return "jobs" if Path("jobs").is_dir() else None
+
+
+_list_of = ",".join
+_PORT = _whole(1, 65535)
+
+# fmt: off
+SETTINGS: tuple[Setting, ...] = (
+    Setting("host", Kind("ADDRESS", _read_host), "127.0.0.1",
+            "Address to listen on; loopback only, until a login can be configured."),
+    Setting("port", _PORT, 8080,
+            "Port of the API and the dashboard."),
+    Setting("grpc_port", _PORT, _default_grpc_port,
+            "Port kept for gRPC.", "port + 10"),
+    Setting("data", Kind("DIR", _read_directory), "./.horae",
+            "Directory of everything this node keeps.", "./.horae"),
+    Setting("database", Kind("URL", _read_database, mask_database), _default_database,
+            "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes).",
+            "sqlite in the data directory"),
+    Setting("node", Kind("NAME", _read_node), _default_node,
+            "Name of this node, different on each.", "<host name>-<port>"),
+    Setting("roles", Kind("LIST", _read_roles, _list_of), list(ROLES),
+            "What this process does."),
+    Setting("slots", _whole(1, 10_000), lambda _: max(4, 4 * (os.cpu_count() or 1)),
+            "How many processes this agent runs at once.", "4 per CPU, at least 4"),
+    Setting("handler_slots", _whole(1, 100_000), 1000,
+            "How many Python handlers this agent runs at once."),
+    Setting("workers", _whole(1, 256), 2,
+            "Python worker processes that run the handlers."),
+    Setting("jobs_directory", Kind("DIR", _read_existing_directory), _default_jobs_directory,
+            "Directory from which Python handlers are imported.", "./jobs if there is one"),
+    Setting("sandbox", _choice(*SANDBOXES), "plain",
+            "Where processes run."),
+    Setting("scan_interval", _duration(1, 3600), 60,
+            "Longest time between two sweeps for missed work."),
+    Setting("heartbeat_interval", _duration(0.1, 60), 5,
+            "Time between two signs of life of a node."),
+    Setting("lease", _duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
+            "How long a silent node keeps what it holds.", "3 heartbeat intervals"),
+    Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
+            "Most output kept of one attempt."),
+    Setting("log_format", _choice(*LOG_FORMATS), "text",
+            "How Horae writes its own log."),
+    Setting("startup_timeout", _duration(0, 3600), 30,
+            "How long to wait for the database at start."),
+    Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
+            "Further names under which browsers may reach this server.", "none"),
+    Setting("history_days", _whole(0, 36_500), 0,
+            "Days for which ended runs are kept; 0 keeps them for ever."),
+    Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
+            "Directory of the output of runs.", "outputs in the data directory"),
+)
+# fmt: on
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+# ── reading the sources ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value somebody wrote, and where."""
+
+    value: object
+    source: str  # flag --port, environment HORAE_PORT, or file:line
+
+
+def load(
+    flags: Mapping[str, str] | None = None,
+    *,
+    file: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Config:
+    """Read every source and give the one valid Config, or raise ConfigError.
+
+    `file` None reads horae.toml of the working directory if there is one; a named file must exist.
+    """
+    path = Path(DEFAULT_FILE) if file is None else Path(file)
+    in_file, warnings = _from_file(path) if file is not None or path.exists() else ({}, ())
+    given = {**in_file, **_from_environment(os.environ if environ is None else environ)}
+    for name, text in (flags or {}).items():
+        given[name] = _Given(text, f"flag {_BY_NAME[name].flag}")
+    values: dict[str, Any] = {}
+    for setting in SETTINGS:
+        values[setting.name] = _value_of(setting, given.get(setting.name), values)
+    sources = {name: one.source for name, one in given.items()}
+    _check_together(values, sources)
+    return Config(**values, sources=sources, warnings=warnings)
+
+
+def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:
+    if given is None:
+        default = setting.default(values) if callable(setting.default) else setting.default
+        given = _Given(default, "default")
+    if given.value is None:
+        return None
+    try:
+        return setting.kind.read(given.value)
+    except _Refused as refused:
+        got = repr(mask_database(given.value) if isinstance(given.value, str) else given.value)
+        raise ConfigError(
+            f"{setting.name} must be {refused.expected}; got {got} ({given.source})",
+            code=refused.code,
+            hint=refused.hint,
+            path=setting.name,
+        ) from None
+
+
+def _check_together(values: Values, sources: Mapping[str, str]) -> None:
+    """What no setting can judge alone."""
+    if values["grpc_port"] == values["port"]:
+        _refuse_pair("grpc_port", f"must differ from port; both are {values['port']}", sources)
+    if values["lease"] < 2 * values["heartbeat_interval"]:
+        heartbeat = _show_seconds(values["heartbeat_interval"])
+        got = _show_seconds(values["lease"])
+        _refuse_pair("lease", f"must be at least 2 heartbeat intervals of {heartbeat}; got {got}", sources)
+
+
+def _refuse_pair(name: str, text: str, sources: Mapping[str, str]) -> None:
+    raise ConfigError(f"{name} {text} ({sources.get(name, 'default')})", path=name)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
+    variables = {setting.variable: setting.name for setting in SETTINGS}
+    others = OTHER_VARIABLES | JOB_VARIABLES if "HORAE_RUN_ID" in environ else OTHER_VARIABLES
+    given = {}
+    for variable in sorted(environ):
+        if not variable.startswith("HORAE_") or variable in others:
+            continue
+        if variable not in variables:
+            raise ConfigError(
+                f"the environment variable {variable} is no setting of Horae",
+                hint=_nearest(variable, variables) or "unset it; `horae up --help` lists the settings",
+            )
+        given[variables[variable]] = _Given(environ[variable], f"environment {variable}")
+    return given
+
+
+def _from_file(path: Path) -> tuple[dict[str, _Given], tuple[str, ...]]:
+    import tomllib  # as in _seconds
+
+    text, mode = _read_file(path)
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(_toml_message(path, str(error)), hint="a setting is a line such as: port = 8080") from None
+    given = {}
+    for name, value in table.items():
+        where = f"{path}:{_line_of(text, name)}"
+        if name not in _BY_NAME:
+            known = "a table; settings stand alone" if isinstance(value, dict) else "no setting of Horae"
+            hint = _nearest(name, _BY_NAME) or "`horae up --help` lists the settings"
+            raise ConfigError(f"{where}: {name} is {known}", hint=hint, path=name)
+        given[name] = _Given(value, f"file {where}")
+    return given, _file_warnings(path, mode, table)
+
+
+def _read_file(path: Path) -> tuple[str, int]:
+    """The text and the mode of a settings file; a FIFO or device never blocks or floods the start."""
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigError(f"the settings file {path} is not a file")
+        with path.open("rb") as opened:
+            content = opened.read(MAX_FILE + 1)
+        if len(content) > MAX_FILE:
+            raise ConfigError(f"the settings file {path} is larger than {_show_bytes(MAX_FILE)}")
+        return content.decode(), mode
+    except OSError as error:
+        raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the settings file {path} is not UTF-8 text") from None
+
+
+def _toml_message(path: Path, text: str) -> str:
+    """`path:line:column: what`, from the parser's `what (at line 3, column 7)`."""
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", text, re.DOTALL)
+    return f"{path}:{found[2]}:{found[3]}: {found[1]}" if found else f"{path}: {text}"
+
+
+def _line_of(text: str, name: str) -> str:
+    """line:column where a top-level key or table is written (the parser keeps no positions)."""
+    found = re.search(rf"""(?m)^[ \t]*\[*[ \t]*["']?({re.escape(name)})["']?[ \t]*[=.\]]""", text)
+    if not found:
+        return "1:1"
+    start = found.start(1)
+    return f"{text.count(chr(10), 0, start) + 1}:{start - text.rfind(chr(10), 0, start)}"
+
+
+def _file_warnings(path: Path, mode: int, table: Mapping[str, object]) -> tuple[str, ...]:
+    warnings = []
+    if mode & stat.S_IWOTH:
+        warnings.append(f"{path} can be changed by every user of this machine: chmod o-w {path}")
+    database = str(table.get("database", ""))
+    if mode & stat.S_IROTH and mask_database(database) != database:
+        warnings.append(f"{path} holds a password and can be read by every user: chmod o-r {path}")
+    return tuple(warnings)

@@ -1,0 +1,254 @@
+"""The nouns: job, trigger, run, node, lease. Frozen values, no behaviour beyond reading themselves.
+
+Moments are whole microseconds since 1970 in UTC (`…_at`), because the hot tables, the timer and both
+databases handle integers ten times cheaper than calendar objects. Text appears only at the borders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import Any
+
+SECOND = 1_000_000  # µs
+Moment = int  # µs since 1970-01-01T00:00:00Z
+Json = dict[str, Any]
+
+SEGMENTS = 100
+LOST_LIMIT = 5  # attempts lost with their agent before the run is failed(lost)
+DEFAULT_ORG = 1
+
+
+class State(IntEnum):
+    """Where a run stands. The numbers are stored: never renumber."""
+
+    QUEUED = 0
+    RUNNING = 1
+    BLOCKED = 2
+    SUCCEEDED = 10
+    FAILED = 11
+    TIMED_OUT = 12
+    CANCELLED = 13
+    SKIPPED = 14
+    COALESCED = 15
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+    @property
+    def is_terminal(self) -> bool:
+        return self >= State.SUCCEEDED
+
+
+class Reason(StrEnum):
+    """Why a run is where it is. Empty when the state says it all."""
+
+    NONE = ""
+    OVERLAP = "overlap"  # another run of the job was live
+    MISFIRE = "misfire"  # the moment passed while nobody could fire it
+    START_DEADLINE = "start_deadline"  # nobody claimed it in time
+    RETRY = "retry"  # waiting for the next attempt
+    LOST = "lost"  # its agent died too often
+    EXIT = "exit"  # the work ended with a failure of its own
+    ERROR = "error"  # the work could not be started or broke
+    TIMEOUT = "timeout"  # the attempt ran longer than allowed
+    REQUESTED = "requested"  # somebody cancelled it
+    REPLACED = "replaced"  # a newer run took its place
+    DELETED = "deleted"  # its job was deleted
+    NO_AGENT = "no_agent"  # no live agent can run this kind
+    NO_LABEL = "no_label"  # no live agent has the label it asks for
+    OUTPUT_LIMIT = "output_limit"  # it wrote more than allowed
+
+
+class Phase(IntEnum):
+    PREPARING = 0
+    RUNNING = 1
+
+
+class Overlap(IntEnum):
+    """What a new run does when its job still has a live one. Stored: never renumber."""
+
+    FORBID = 0
+    ALLOW = 1
+    QUEUE = 2
+    REPLACE = 3
+
+
+class Misfire(IntEnum):
+    """What happens to moments that passed while nobody could fire them."""
+
+    RUN_LATEST = 0
+    RUN_ALL = 1
+    SKIP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often, and how long between. `attempts` counts the first one."""
+
+    attempts: int = 1
+    backoff_seconds: float = 1.0
+    factor: float = 2.0
+    cap_seconds: float = 3600.0
+    jitter: float = 0.1  # share of the wait added or taken, stable per run and attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    overlap: Overlap = Overlap.FORBID
+    overlap_limit: int = 1  # how many may wait under `queue`
+    misfire: Misfire = Misfire.RUN_LATEST
+    misfire_limit: int = 100  # how many missed moments run under `run_all`; the rest are coalesced
+    retry: Retry = Retry()
+    timeout_seconds: float | None = None  # of one attempt
+    start_deadline_seconds: float | None = None
+    priority: int = 5  # 0..9, higher first
+    labels: tuple[str, ...] = ()  # an agent must have all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When to do it. `schedule` is the trigger document of core.schedule, in its canonical form."""
+
+    id: int
+    job_id: int
+    schedule: Json
+    data: Json | None
+    enabled: bool
+    version: int
+    next_at: Moment | None  # None: no further moment, or not enabled
+    last_at: Moment | None  # the last fired moment
+    created_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to do."""
+
+    id: int
+    org: int
+    owner: str
+    name: str
+    key: str | None
+    kind: str
+    spec: Json
+    policy: Policy
+    segment: int
+    paused: bool
+    annotations: Json
+    version: int
+    created_at: Moment
+    updated_at: Moment
+    deleted_at: Moment | None = None
+    triggers: tuple[Trigger, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The record of one due moment, or of one manual request."""
+
+    id: int
+    job_id: int
+    trigger_id: int | None  # None: asked for by hand
+    due_at: Moment
+    state: State
+    reason: str
+    attempt: int
+    fence: int
+    priority: int
+    kind: str
+    created_at: Moment
+    data: Json | None = None
+    phase: Phase = Phase.PREPARING
+    node: str | None = None  # who runs or ran it
+    pin: str | None = None  # the only node that may
+    lost: int = 0
+    eligible_at: Moment | None = None
+    cancel_requested: bool = False
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    exit_code: int | None = None
+    message: str = ""  # one sentence for people
+    result: Any = None
+    output: str | None = None  # where its output lies, as the Files port names it
+    into_run_id: int | None = None  # the run that stands for this coalesced one
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt that did not end its run: it failed and was retried, or was lost with its agent."""
+
+    run_id: int
+    attempt: int
+    fence: int
+    node: str | None
+    state: State
+    reason: str
+    started_at: Moment | None
+    finished_at: Moment
+    exit_code: int | None
+    message: str
+    output: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    name: str
+    roles: tuple[str, ...]
+    kinds: tuple[str, ...]
+    labels: tuple[str, ...]
+    slots: int
+    version: str
+    address: str
+    started_at: Moment
+    heartbeat_at: Moment  # for display; liveness is judged by watching `beat` move
+    beat: int
+    state: str = "live"  # live, draining, gone
+    busy: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Time-limited ownership. `term` fences the previous owner; `beat` moves with every renewal."""
+
+    name: str
+    owner: str
+    term: int
+    beat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    items: list[Any]
+    cursor: str | None = None  # give it back to get the next page; None at the end
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    job_id: int | None = None
+    trigger_id: int | None = None
+    states: tuple[State, ...] = ()
+    due_from: Moment | None = None
+    due_until: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    org: int = DEFAULT_ORG
+    owner: str | None = None
+    name: str | None = None  # substring
+    key: str | None = None
+    kind: str | None = None
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How much of everything there is: for /metrics, /readyz and the overview page."""
+
+    jobs: int = 0
+    triggers: int = 0
+    live: dict[str, int] = field(default_factory=dict)  # state word → runs
+    oldest_due_at: Moment | None = None
+    oldest_queued_at: Moment | None = None

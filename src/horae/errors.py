@@ -1,0 +1,236 @@
+"""Every error a user can meet, as one drawn tree with stable codes.
+
+    Error
+    ├─ Malformed      400  the bytes cannot be read             E_JSON_SYNTAX, E_YAML_SYNTAX, …
+    ├─ Denied         403  not allowed here                     E_POLICY, E_ORIGIN
+    ├─ NotFound       404  no such job, trigger, run, node      E_NOT_FOUND
+    ├─ Conflict       409  the state forbids it                 E_TERMINAL, E_PAUSED, …
+    ├─ Stale          412  the version has moved on             E_VERSION_CONFLICT
+    ├─ TooLarge       413  more than the limit                  E_TOO_LARGE
+    ├─ MediaType      415  a content type we do not read        E_MEDIA_TYPE
+    ├─ Invalid        422  readable, but makes no sense         E_TYPE, E_CRON_RANGE, …
+    ├─ Limited        429  too many at once                     E_STREAM_LIMIT
+    ├─ Unavailable    503  store, queue or files out of reach   E_UNAVAILABLE
+    └─ ConfigError         refused at start                     E_CONFIG, E_SCHEMA_NEWER, …
+
+A message says what was expected, what was got, and what to do.
+`CODES` is the whole list, with one sentence each: the reference page is made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MAX_PROBLEMS = 50  # field errors named in one answer; the rest are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong at one place of a document."""
+
+    path: str
+    code: str
+    message: str
+    hint: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        shown = {"path": self.path, "code": self.code, "message": self.message}
+        return {**shown, "hint": self.hint} if self.hint else shown
+
+
+class Error(Exception):
+    """Something went wrong inside Horae."""
+
+    code = "E_INTERNAL"
+    status = 500
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str = "",
+        hint: str = "",
+        path: str = "",
+        problems: Iterable[Problem] = (),
+    ) -> None:
+        self.code = code or type(self).code
+        self.message = message or (type(self).__doc__ or "")
+        self.hint = hint
+        self.path = path
+        self.problems = list(problems)
+        super().__init__(self.message)
+
+    @classmethod
+    def of(cls, problems: list[Problem]) -> Error:
+        """Make one error of many problems: the first gives code and message, all are listed."""
+        first = problems[0]
+        where = f"{first.path}: " if first.path else ""
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        return cls(
+            f"{where}{first.message}{more}",
+            code=first.code,
+            hint=first.hint,
+            path=first.path,
+            problems=problems,
+        )
+
+    def listed(self) -> list[Problem]:
+        """The problems to show: those given, else this error as one; at most MAX_PROBLEMS."""
+        every = self.problems or [Problem(self.path, self.code, self.message, self.hint)]
+        if len(every) <= MAX_PROBLEMS:
+            return every
+        rest = len(every) - MAX_PROBLEMS
+        return [*every[:MAX_PROBLEMS], Problem("", every[0].code, f"…and {rest} more")]
+
+
+class Malformed(Error):
+    """The body cannot be read."""
+
+    code, status = "E_SYNTAX", 400
+
+
+class Denied(Error):
+    """This is not allowed here."""
+
+    code, status = "E_POLICY", 403
+
+
+class NotFound(Error):
+    """There is no such thing."""
+
+    code, status = "E_NOT_FOUND", 404
+
+
+class Conflict(Error):
+    """The present state does not allow this."""
+
+    code, status = "E_CONFLICT", 409
+
+
+class Stale(Error):
+    """The version you changed is not the current one: read it again, then repeat the change."""
+
+    code, status = "E_VERSION_CONFLICT", 412
+
+
+class TooLarge(Error):
+    """The body is larger than the limit."""
+
+    code, status = "E_TOO_LARGE", 413
+
+
+class MediaType(Error):
+    """This content type is not read here."""
+
+    code, status = "E_MEDIA_TYPE", 415
+
+
+class Invalid(Error):
+    """The request can be read but makes no sense."""
+
+    code, status = "E_INVALID", 422
+
+
+class Limited(Error):
+    """Too many at once: try again later."""
+
+    code, status = "E_LIMITED", 429
+
+
+class Unavailable(Error):
+    """A part this needs is out of reach just now: try again."""
+
+    code, status = "E_UNAVAILABLE", 503
+
+
+class ConfigError(Error):
+    """The start is refused."""
+
+    code = "E_CONFIG"
+
+
+CODES: dict[str, str] = {
+    # reading a body
+    "E_BODY_EMPTY": "The body or file is empty where a document was expected.",
+    "E_SYNTAX": "The body cannot be read.",
+    "E_JSON_SYNTAX": "The body is not JSON; the message has the line and column.",
+    "E_YAML_SYNTAX": "The body is not YAML; the message has the line and column.",
+    "E_YAML_TAG": "YAML tags that would make objects of the server's language are not read.",
+    "E_YAML_ALIAS": "The YAML document refers to itself, or repeats an alias too often.",
+    "E_MULTI_DOC": "One YAML document is expected, not several.",
+    "E_DUP_KEY": "A key stands twice in one mapping.",
+    "E_DEPTH": "The document is nested too deeply.",
+    "E_ENCODING": "The bytes are not UTF-8.",
+    "E_TOO_LARGE": "The body or file is larger than the limit named in the message.",
+    "E_MEDIA_TYPE": "The content type is not one this address reads.",
+    "E_HEADER": "A request header cannot be read or is too large.",
+    "E_HOST": "The Host header names another server.",
+    "E_ORIGIN": "The request comes from a page of another site.",
+    "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
+    # fields
+    "E_INVALID": "The request can be read but makes no sense.",
+    "E_TYPE": "A value is of the wrong type.",
+    "E_REQUIRED": "A field that must be there is missing.",
+    "E_UNKNOWN_FIELD": "A field is not known here; the nearest known name is suggested.",
+    "E_UNKNOWN_PARAM": "A query parameter is not known here; the nearest known name is suggested.",
+    "E_READ_ONLY": "A field is set by Horae and cannot be sent.",
+    "E_EMPTY": "A value is empty where text was expected.",
+    "E_LEN": "A text is too long.",
+    "E_CHAR": "A text holds a character that is not allowed, such as a control character.",
+    "E_PATTERN": "A text does not have the expected form.",
+    "E_ENUM": "A value is not one of those allowed.",
+    "E_RANGE": "A number or duration is outside its range.",
+    "E_LIMIT": "There are more items than allowed.",
+    "E_DUP_NAME": "Two things that need different names have the same one.",
+    "E_FIELD_CONFLICT": "Two fields contradict each other.",
+    "E_DISCRIMINATOR": "The kind of work is missing or not known.",
+    "E_SEGMENT": "A segment is a whole number from 0 to 99.",
+    "E_HANDLER": "No handler of this name can be loaded.",
+    # schedules
+    "E_CRON_EMPTY": "The cron expression is empty.",
+    "E_CRON_FIELDS": "The cron expression has the wrong number of fields.",
+    "E_CRON_RANGE": "A number in the cron expression is outside its field.",
+    "E_CRON_STEP": "A step in the cron expression is not usable.",
+    "E_CRON_SYNTAX": "The cron expression cannot be read at the column named.",
+    "E_CRON_NEVER": "The expression can be read, but no moment will ever match it.",
+    "E_CRON_UNSUPPORTED": "The expression uses something Horae does not offer.",
+    "E_INTERVAL_SYNTAX": "The interval cannot be read.",
+    "E_INTERVAL_RANGE": "The interval is too short or too long.",
+    "E_RRULE_SYNTAX": "The recurrence rule cannot be read.",
+    "E_TZ_UNKNOWN": "No such time zone; the closest names are suggested.",
+    "E_TZ_AMBIGUOUS": "The abbreviation stands for several time zones.",
+    "E_TIME_SYNTAX": "The moment cannot be read.",
+    "E_TIME_NO_OFFSET": "The moment has no offset: add Z or +02:00.",
+    "E_TIME_RANGE": "The moment lies outside the years 1970 to 2200.",
+    "E_TIME_GAP": "The local time does not exist on that day.",
+    # state
+    "E_NOT_FOUND": "There is no such thing, or it is not yours.",
+    "E_METHOD": "This address does not take that method.",
+    "E_CONFLICT": "The present state does not allow this.",
+    "E_KEY_TAKEN": "Another job of this owner already has this key.",
+    "E_TERMINAL": "The run has ended; its state never changes again.",
+    "E_PAUSED": "The job is paused: resume it first.",
+    "E_VERSION_CONFLICT": "The version you changed is not the current one.",
+    "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
+    "E_STREAM_LIMIT": "Too many followers at once.",
+    "E_LIMITED": "Too many at once: try again later.",
+    "E_POLICY": "A policy of this installation forbids it.",
+    "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
+    "E_OUTPUT_ELSEWHERE": "The output lies on a node that cannot be reached.",
+    "E_INTERNAL": "A fault of Horae itself; the log has the details under the request id.",
+    # starting and the command line
+    "E_CONFIG": "A setting is missing, unknown or has a value that cannot be used.",
+    "E_USAGE": "The command line cannot be understood.",
+    "E_FILE": "A file cannot be read.",
+    "E_LISTEN": "The address to listen on cannot be used.",
+    "E_LOGIN_REQUIRED": "Listening beyond loopback needs a configured login.",
+    "E_URL": "An address cannot be used.",
+    "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",
+    "E_DB_UNREACHABLE": "The database did not answer in time.",
+    "E_DB_READ_ONLY": "The database is a standby and takes no writes.",
+    "E_DB_VERSION": "The database server's version is not supported.",
+    "E_SCHEMA_NEWER": "The schema was made by a newer Horae: upgrade this one.",
+    "E_SCHEMA_OLDER": "The schema is older than this Horae: run `horae migrate`.",
+    "E_SCHEMA_DRIFT": "The schema is not the one the migrations make.",
+}

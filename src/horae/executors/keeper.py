@@ -1,0 +1,592 @@
+"""The keeper: a small program that starts and kills processes for one agent.
+
+It is run as a script (`python -I -S <this file> <fd> <directory>`), so it imports the standard library
+only. The agent's side is `process.py`; they talk over a Unix socket pair of packets. Descriptors of
+children travel with the packets, so no output flows through here.
+
+    agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …]} + descriptors
+                     {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
+    keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
+
+What must stay true:
+- Every process that a job leaves behind ends up below the keeper. The keeper is a child subreaper and
+  so is each *root* it spawns: while a root lives, its orphans (daemons, double forks, new sessions) hang
+  below that root; when it ends, they become children of the keeper. A child of the keeper that is not a
+  root is therefore a *stranger*, left behind by an ended job, and is killed.
+- An exit is reported when the root was reaped and no stranger is left, or with a message that says why
+  this could not be verified.
+- The list of the keeper's own children is exact: they vanish from it only when the keeper reaps them,
+  and it has one thread.
+- A pid is never trusted: a process is signalled through a pidfd after its parent was checked.
+- When the agent is gone, or closed its end, everything is killed before this program ends and lets go
+  of its lock. When the agent has not renewed in time, everything is killed and nothing more is started.
+- Nothing here waits for a child: starting one returns at the fork, and children report their own
+  failure to exec through a pipe.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import gc
+import itertools
+import json
+import os
+import resource
+import select
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+PACKET_LIMIT = 64_000  # bytes; a longer order lies in a memfd, the last descriptor of a packet IN_MEMFD
+IN_MEMFD = b"@"
+ORDER_LIMIT = 16_000_000
+FDS_PER_PACKET = 64
+REPORTS_PER_PACKET = 50
+PACKETS_PER_TURN = 16
+MESSAGE_LIMIT = 500
+READY = "ready"
+LEASE_RAN_OUT = "lease ran out"
+
+NOT_STARTED, NOT_FOUND = 126, 127  # exit codes of a program that could not be started, as in a shell
+VERIFY_SECONDS = 30.0  # how long a killed tree may take to vanish before that is reported
+FREEZE_PASSES = 8
+ZOMBIE = "Z"
+REAP_LIMIT = 50_000  # at once, so that a storm of dying processes cannot starve the loop
+LOCK_POLL_SECONDS = 0.02
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.5  # between sweeps while something should vanish
+FAREWELL_SECONDS = 5.0  # for the last reports
+LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the lease's
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+
+
+def boottime() -> float:
+    """Seconds on the clock of leases: it never jumps, and it counts suspend."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+# ── /proc ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def look_at(pid: int) -> tuple[int, str, str]:
+    """Parent, state and name of a process; parent 0 when there is none of that number."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            name, _, rest = file.read().decode(errors="replace").partition("(")[2].rpartition(")")
+        state, parent = rest.split(maxsplit=2)[:2]
+        return int(parent), state, name
+    except (OSError, ValueError):
+        return 0, "", ""
+
+
+def read_children(parents: Iterable[int]) -> list[int]:
+    """Children of some processes, from the kernel's own lists."""
+    found: list[int] = []
+    for parent in parents:
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children", "rb") as file:
+                    found += map(int, file.read().split())
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+def scan_children(parents: Iterable[int]) -> list[int]:
+    """The same by looking at every process: for kernels without the list of children."""
+    wanted = set(parents)
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and look_at(int(name))[0] in wanted]
+
+
+HAS_CHILDREN_LIST = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+list_children = read_children if HAS_CHILDREN_LIST else scan_children
+
+
+def describe(pid: int) -> str:
+    _, state, name = look_at(pid)
+    return f"{pid} ({name}, state {state})"
+
+
+# ── killing ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def send(pid: int, signals: Sequence[signal.Signals], family: set[int]) -> bool:
+    """Signal a process if it lives and its parent is of the family; False when not.
+
+    The pidfd is opened first: if the process seen in /proc is another one that took over the number,
+    the pidfd belongs to the dead one and nobody is hit.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        parent, state, _ = look_at(pid)
+        is_member = parent in family and state != ZOMBIE
+        for signum in signals if is_member else ():
+            signal.pidfd_send_signal(pidfd, signum)
+        return is_member
+    except OSError:  # ended meanwhile, or runs as somebody else: the next sweep sees it again
+        return True
+    finally:
+        os.close(pidfd)
+
+
+def collect(tops: Sequence[int], signals: Sequence[signal.Signals] = ()) -> list[int]:
+    """The living members of whole trees, parents before children, each signalled when it is found.
+
+    The newest come first: a process that forks and leaves is one of them, and soon gone.
+    """
+    family = {os.getpid()}
+    members: list[int] = []
+    fresh = list(tops)
+    while fresh:
+        family.update(fresh)
+        living = [pid for pid in reversed(fresh) if send(pid, signals, family)]
+        members += living
+        fresh = [pid for pid in list_children(living) if pid not in family]
+    return members
+
+
+def freeze(find_tops: Callable[[], Sequence[int]]) -> list[int]:
+    """Stop whole trees and list them, again and again until nobody new appears: what is stopped cannot
+    fork. Whoever slips through hangs below the keeper in the end, where the next sweep meets it."""
+    members: list[int] = []
+    known: set[int] = set()
+    for _ in range(FREEZE_PASSES):
+        members = collect(find_tops(), (signal.SIGSTOP,))
+        if known.issuperset(members):
+            break
+        known.update(members)
+    return members
+
+
+def slay(find_tops: Callable[[], Sequence[int]]) -> None:
+    """Kill whole trees, children before their parents: the death of a parent wakes stopped orphans."""
+    members = freeze(find_tops)
+    family = {os.getpid(), *members}
+    for pid in reversed(members):
+        send(pid, (signal.SIGKILL,), family)
+
+
+def terminate(top: int) -> list[int]:
+    """Ask a whole tree to end, all of it at once; answers who was asked."""
+    members = freeze(lambda: [top])
+    family = {os.getpid(), *members}
+    for signum in (signal.SIGTERM, signal.SIGCONT):
+        for pid in members:
+            send(pid, (signum,), family)
+    return members
+
+
+# ── becoming a job ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Forge:
+    """Forks children that turn into the program they were made for."""
+
+    def __init__(self) -> None:
+        self.keeper = os.getpid()
+        self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self.failures, self.failing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits[1], self.limits[1]))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the keeper ends with its agent, and by nothing else
+        self.ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def fork(self, order: dict[str, Any], fds: Sequence[int]) -> int:
+        """Make the child; it goes on by itself. What the keeper ignores is blocked meanwhile: a signal
+        sent to the child too early waits for it to be the program instead of being swallowed."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, self.ignored)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become(order, fds)
+            return pid
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _become(self, order: dict[str, Any], fds: Sequence[int]) -> NoReturn:
+        code, message = NOT_STARTED, "the program could not be started"
+        try:
+            self._prepare()
+            self._place(order["fds"], fds)
+            self._enter(order["cwd"])
+            os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+            message = f"{error.filename or order['argv'][0]!r} could not be started: {error.strerror}"
+        except BaseException as error:
+            message = f"the program could not be started: {error}"
+        finally:
+            try:
+                os.write(self.failing, json.dumps([order["id"], message[:MESSAGE_LIMIT]]).encode() + b"\n")
+            finally:
+                os._exit(code)
+
+    def _prepare(self) -> None:
+        os.setsid()
+        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.keeper:  # it died before the line above, so the signal will not come
+            os._exit(NOT_STARTED)
+        for number in self.ignored:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _enter(self, directory: str) -> None:
+        try:
+            os.chdir(directory)
+        except OSError as error:
+            raise ValueError(f"directory {directory!r}: {error.strerror}") from error
+
+    def _place(self, targets: list[list[int]], fds: Sequence[int]) -> None:
+        """Put descriptors under the numbers asked for; everything else closes on exec. All are moved
+        above the highest number first, so that no move closes one that is still needed."""
+        wanted = dict.fromkeys((0, 1, 2), self.null) | {target: fds[index] for target, index in targets}
+        floor = max(wanted) + 1
+        self.failing = fcntl.fcntl(self.failing, fcntl.F_DUPFD_CLOEXEC, floor)
+        moved = {target: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor) for target, fd in wanted.items()}
+        for target, fd in moved.items():
+            os.dup2(fd, target)
+        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
+
+    def read_failures(self) -> dict[int, str]:
+        """What children wrote that could not become their program: id → message."""
+        try:
+            return dict(json.loads(line) for line in os.read(self.failures, 1 << 20).splitlines())
+        except BlockingIOError:
+            return {}
+
+
+# ── the loop ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Child:
+    """One job: the root process that was spawned, and what is known of its end."""
+
+    __slots__ = ("code", "ended_at", "id", "kill_at", "message", "pid", "spared")
+
+    def __init__(self, number: int, pid: int) -> None:
+        self.id = number
+        self.pid = pid
+        self.code: int | None = None  # of the root, once reaped
+        self.ended_at = 0.0
+        self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
+        self.spared: set[int] = set()  # members that got SIGTERM and have until kill_at
+        self.message = ""
+
+    def is_due(self, now: float) -> bool:
+        return self.kill_at is not None and self.kill_at <= now
+
+    def is_overdue(self, now: float) -> bool:
+        """Everything of it should have vanished by now."""
+        is_ending = self.code is not None or self.kill_at is not None
+        return is_ending and now - max(self.ended_at, self.kill_at or 0.0) > VERIFY_SECONDS
+
+    def kill_by(self, moment: float) -> None:
+        self.kill_at = moment if self.kill_at is None else min(self.kill_at, moment)
+
+
+class Keeper:
+    def __init__(self, link: socket.socket) -> None:
+        self.me = os.getpid()
+        self.forge = Forge()
+        self.until: float | None = None  # the lease; None before the first renewal
+        self.children: dict[int, Child] = {}  # by id: all whose end was not reported
+        self.roots: dict[int, Child] = {}  # by pid: those not reaped
+        self.unkillable: set[int] = set()  # reported as such; swept on
+        self.reports: deque[list[Any]] = deque()
+        self.sweep_at: float | None = None
+        self.pause = SHORTEST_PAUSE
+        self.is_connected = True
+        self.link = link
+        self.interest = selectors.EVENT_READ
+        self.agent = os.pidfd_open(os.getppid())  # a forked copy of the agent may hold its socket open
+        self.bell, self.ringer = socket.socketpair()
+        self.selector = selectors.DefaultSelector()
+        self._listen()
+
+    def _listen(self) -> None:
+        for end in (self.bell, self.ringer):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # without a handler the bell stays silent
+        signal.set_wakeup_fd(self.ringer.fileno(), warn_on_full_buffer=False)
+        for source in (self.link, self.agent, self.bell):
+            self.selector.register(source, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Serve the agent until it is gone, then let nothing survive."""
+        self.reports.append([READY])
+        try:
+            while self.is_connected:
+                self.turn()
+        finally:
+            self.exterminate()
+
+    def turn(self) -> None:
+        self.flush()
+        for key, events in self.selector.select(self.next_timeout()):
+            if key.fileobj is self.bell:
+                self.silence()
+            elif key.fileobj == self.agent:
+                self.is_connected = False
+            elif events & selectors.EVENT_READ:
+                self.receive()
+        now = boottime()
+        self.check_lease(now)
+        if self.reap(now) or (self.sweep_at is not None and self.sweep_at <= now):
+            self.sweep(now)
+
+    def next_timeout(self) -> float | None:
+        now = boottime()
+        lease = None if self.lease_is_over(now) else self.until
+        moments = [moment for moment in (self.sweep_at, lease) if moment is not None]
+        return min(max(min(moments) - now, 0.0), LONGEST_SLEEP) if moments else None
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self.bell.recv(4096)
+
+    # ── talking to the agent ──
+
+    def receive(self) -> None:
+        for _ in range(PACKETS_PER_TURN):
+            try:
+                packet, fds, is_whole = receive_packet(self.link)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet, fds, is_whole = b"", [], False
+            if not packet:
+                self.is_connected = False
+                return
+            try:
+                self.obey(packet, fds, is_whole=is_whole)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def obey(self, packet: bytes, fds: list[int], *, is_whole: bool) -> None:
+        """Do what one packet asks. Nonsense is written to the log and, if it has an id, reported."""
+        order: Any = None
+        try:
+            order = read_order(packet, fds)
+            if not is_whole:
+                raise ValueError("its descriptors were lost: too many open files")
+            if order["op"] == "spawn":
+                self.spawn(order, fds)
+            elif order["op"] == "kill":
+                self.kill(order["id"], float(order["grace"]))
+            else:
+                self.until = float(order["until"])
+        except Exception as error:
+            sys.stderr.write(f"keeper: an order was refused: {error!r}\n")
+            if isinstance(order, dict) and order.get("op") == "spawn" and isinstance(order.get("id"), int):
+                self.reports.append(["exit", order["id"], NOT_STARTED, f"the order was refused: {error}"])
+
+    def flush(self) -> None:
+        interest = selectors.EVENT_READ
+        try:
+            while self.reports:
+                batch = list(itertools.islice(self.reports, REPORTS_PER_PACKET))
+                self.link.send(json.dumps(batch).encode())
+                for _ in batch:
+                    self.reports.popleft()
+        except BlockingIOError:
+            interest |= selectors.EVENT_WRITE
+        except OSError:
+            self.reports.clear()  # nobody listens; the end of the link is about to be read
+        if interest != self.interest:
+            self.interest = interest
+            self.selector.modify(self.link, interest)
+
+    # ── orders ──
+
+    def spawn(self, order: dict[str, Any], fds: Sequence[int]) -> None:
+        number = int(order["id"])
+        if number in self.children:
+            raise ValueError(f"there is a process {number} already")
+        if self.lease_is_over(boottime()):
+            self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
+            return
+        pid = self.forge.fork(order, fds)
+        self.children[number] = self.roots[pid] = Child(number, pid)
+        self.reports.append(["start", number, pid])
+
+    def kill(self, number: int, grace: float) -> None:
+        child = self.children.get(number)
+        if child is None:
+            return
+        now = boottime()
+        if grace > 0 and child.kill_at is None and child.code is None:
+            child.spared = set(terminate(child.pid))
+        child.kill_by(now + max(0.0, grace))
+        self.sweep_at = now
+
+    def lease_is_over(self, now: float) -> bool:
+        return self.until is not None and self.until <= now
+
+    def check_lease(self, now: float) -> None:
+        if not self.lease_is_over(now):
+            return
+        for child in self.children.values():
+            if not child.is_due(now):
+                child.kill_by(now)
+                child.message = LEASE_RAN_OUT if child.code is None else child.message
+                self.sweep_at = now
+
+    # ── ends ──
+
+    def reap(self, now: float) -> bool:
+        """Collect exit codes; True when anything has ended."""
+        for count in range(REAP_LIMIT):
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                pid = 0
+            if pid == 0:
+                return count > 0
+            self.pause = SHORTEST_PAUSE
+            self.unkillable.discard(pid)
+            child = self.roots.pop(pid, None)
+            if child is not None:
+                child.code, child.ended_at = os.waitstatus_to_exitcode(status), now
+                if child.code in (NOT_STARTED, NOT_FOUND):
+                    self.explain_failures()
+        return True
+
+    def explain_failures(self) -> None:
+        for number, message in self.forge.read_failures().items():
+            if number in self.children:
+                self.children[number].message = message
+
+    def sweep(self, now: float) -> None:
+        """Kill what has no right to live, report whose end is complete, plan the next sweep."""
+        is_restless = bool(self.list_doomed(now))
+        if is_restless:
+            slay(lambda: self.list_doomed(now))
+            self.reap(now)
+        strangers, spared = self.list_strangers(), self.list_spared(now)
+        for child in [child for child in self.children.values() if child.code is not None or child.kill_at]:
+            left = {pid for pid in strangers if pid not in spared or pid in child.spared}
+            self.settle(child, left - self.unkillable, now)
+        self.plan(is_restless, now)
+
+    def list_strangers(self) -> list[int]:
+        return [pid for pid in list_children([self.me]) if pid not in self.roots]
+
+    def list_spared(self, now: float) -> set[int]:
+        return {pid for child in self.children.values() if not child.is_due(now) for pid in child.spared}
+
+    def list_doomed(self, now: float) -> list[int]:
+        """Tops of the trees that must die now."""
+        self.reap(now)
+        spared = self.list_spared(now)
+        due = [child.pid for child in self.roots.values() if child.is_due(now)]
+        return due + [pid for pid in self.list_strangers() if pid not in spared]
+
+    def settle(self, child: Child, left: set[int], now: float) -> None:
+        """Report the end of a child if it is complete, or if it ought to be and is not."""
+        if child.code is None:
+            left.add(child.pid)
+        if left and not child.is_overdue(now):
+            return
+        if left:
+            self.roots.pop(child.pid, None)
+            self.unkillable |= left
+            shown = ", ".join(describe(pid) for pid in sorted(left)[:5])
+            child.message = f"not verified: {len(left)} processes do not die: {shown}"
+        del self.children[child.id]
+        code = -int(signal.SIGKILL) if child.code is None else child.code
+        self.reports.append(["exit", child.id, code, child.message[:MESSAGE_LIMIT]])
+
+    def plan(self, is_restless: bool, now: float) -> None:
+        """Look again soon while something should vanish, and at the end of every grace."""
+        moments = [child.kill_at for child in self.children.values() if child.kill_at and child.kill_at > now]
+        if is_restless or any(child.code is not None for child in self.children.values()):
+            moments.append(now + self.pause)
+            self.pause = min(self.pause * 2, LONGEST_PAUSE)
+        self.sweep_at = min(moments, default=None)
+
+    def exterminate(self) -> None:
+        """Kill everything, and do not return before it is gone."""
+        pause = SHORTEST_PAUSE
+        while self.list_all():
+            slay(self.list_all)
+            select.select([self.bell], [], [], pause)
+            self.silence()
+            pause = min(pause * 2, LONGEST_PAUSE)
+        for child in self.children.values():
+            code = -int(signal.SIGKILL) if child.code is None else child.code
+            self.reports.append(["exit", child.id, code, child.message])
+        self.link.settimeout(FAREWELL_SECONDS)
+        self.flush()
+
+    def list_all(self) -> list[int]:
+        self.reap(boottime())
+        return list_children([self.me])
+
+
+def receive_packet(link: socket.socket) -> tuple[bytes, list[int], bool]:
+    """A packet, its descriptors, and whether all of them came. (`socket.recv_fds` of Python 3.11 drops its
+    flags, and a descriptor that does not close on exec would leak into the children.)"""
+    fds = array.array("i")
+    space = socket.CMSG_LEN(FDS_PER_PACKET * fds.itemsize)
+    packet, ancillary, flags, _ = link.recvmsg(PACKET_LIMIT, space, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return packet, list(fds), not flags & socket.MSG_CTRUNC
+
+
+def read_order(packet: bytes, fds: list[int]) -> Any:
+    """The order in a packet, or in the memfd that is its last descriptor."""
+    if packet != IN_MEMFD:
+        return json.loads(packet)
+    size = os.fstat(fds[-1]).st_size
+    if size > ORDER_LIMIT:
+        raise ValueError(f"it has {size} bytes, more than {ORDER_LIMIT}")
+    return json.loads(os.pread(fds[-1], size, 0))
+
+
+def take_lock(directory: str, link: socket.socket) -> bool:
+    """Wait until no other keeper of this directory lives; False when the agent went away meanwhile."""
+    lock = os.open(os.path.join(directory, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        with contextlib.suppress(BlockingIOError):
+            if not link.recv(1, socket.MSG_PEEK):
+                return False
+        time.sleep(LOCK_POLL_SECONDS)
+
+
+def main() -> None:
+    link = socket.socket(fileno=int(sys.argv[1]))
+    link.set_inheritable(False)
+    link.setblocking(False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the keeper cannot become a child subreaper")
+    if take_lock(sys.argv[2], link):
+        keeper = Keeper(link)
+        gc.freeze()  # forked children then copy fewer pages
+        keeper.run()
+
+
+if __name__ == "__main__":
+    main()

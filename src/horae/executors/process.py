@@ -1,0 +1,307 @@
+"""The agent's side of the keeper: starts it, sends it orders, hears of every end.
+
+What must stay true:
+- Nothing blocks the event loop; orders that the socket does not take at once wait in order.
+- Every spawned process gets exactly one Exit, also when the keeper dies.
+- The keeper is never killed from here. Closing the socket is the order to kill everything and end, and
+  the keeper holds the lock of its directory until that is done.
+
+If somebody kills the keeper itself (SIGKILL, out of memory), the kernel kills the root of each job with
+it. Descendants of those roots may survive, and the next keeper cannot find them: they have become
+children of the init process, and a pid written down earlier may belong to anybody by now. A sandbox with
+its own pid namespace closes that gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from horae.errors import Unavailable
+from horae.executors import keeper as program
+from horae.ports import Command, Exit
+
+DIED = Exit(-9, "the keeper died")
+PACKET_BYTES = 1 << 16
+RETRY_SECONDS = 0.01
+CLOSE_SECONDS = program.VERIFY_SECONDS + program.FAREWELL_SECONDS
+
+
+class Spawned:
+    """One process of the keeper, with everything below it."""
+
+    def __init__(self, keeper: KeeperProcess, number: int) -> None:
+        self.pid = 0  # 0: it could not even be forked
+        self._keeper = keeper
+        self._number = number
+        loop = asyncio.get_running_loop()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._exit: asyncio.Future[Exit] = loop.create_future()
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._exit)
+
+    async def kill(self, grace: float = 5.0) -> Exit:
+        self._keeper.order_kill(self._number, grace)
+        return await self.wait()
+
+    async def wait_started(self) -> None:
+        await asyncio.shield(self._started)
+
+    def started(self, pid: int) -> None:
+        self.pid = pid
+        self._started.set_result(None)
+
+    def ended(self, exit_: Exit) -> None:
+        if not self._started.done():
+            self._started.set_result(None)
+        self._exit.set_result(exit_)
+
+
+@dataclass(slots=True)
+class _Parcel:
+    """One packet on its way to the keeper."""
+
+    data: bytes
+    fds: Sequence[int] = ()
+    number: int | None = None  # the spawn it orders
+
+
+class KeeperProcess:
+    """Starts the keeper program and speaks to it. `directory` holds its lock and its log."""
+
+    def __init__(self, directory: Path) -> None:
+        self.closed = asyncio.Event()  # the keeper is gone, wanted or not
+        self._directory = directory
+        self._program: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._pidfd = -1
+        self._ready = asyncio.Event()
+        self._outbox: deque[_Parcel] = deque()
+        self._children: dict[int, Spawned] = {}
+        self._last = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return self._ready.is_set() and not self.closed.is_set()
+
+    @property
+    def pid(self) -> int:
+        """The keeper's own; 0 before `open`."""
+        return self._program.pid if self._program else 0
+
+    # ── life ──
+
+    async def open(self) -> None:
+        """Start it; returns when any earlier keeper of this directory, and all its work, is gone."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._launch()
+            await self._wait_ready()
+        except BaseException:
+            await self.close()
+            raise
+
+    def _launch(self) -> None:
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._link.setblocking(False)
+        number = str(theirs.fileno())
+        with theirs, (self._directory / "keeper.log").open("ab") as log:
+            self._program = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    "-E",
+                    "-X",
+                    "utf8",
+                    program.__file__,
+                    number,
+                    str(self._directory),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+                env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+                start_new_session=True,
+                pass_fds=[theirs.fileno()],
+            )
+        self._pidfd = os.pidfd_open(self._program.pid)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._link, self._receive)
+        loop.add_reader(self._pidfd, self._bury)
+
+    async def _wait_ready(self) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._ready, self.closed)]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        if self.closed.is_set():
+            raise Unavailable(f"the keeper could not start; its last words are in {self._directory / 'keeper.log'}")
+
+    async def close(self) -> None:
+        """Kill everything and end. Should something not die, it is left to the keeper, which keeps its
+        lock: the next one waits for it."""
+        if self._link is None or self.closed.is_set():
+            return
+        self._outbox.clear()
+        self._link.shutdown(socket.SHUT_WR)
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.closed.wait()
+        except TimeoutError:
+            self._bury()
+
+    def _bury(self) -> None:
+        """The keeper has ended (or is given up): hear its last reports, then nobody waits any longer."""
+        assert self._link is not None
+        assert self._program is not None
+        self._receive()
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._link)
+        loop.remove_writer(self._link)
+        loop.remove_reader(self._pidfd)
+        self._link.close()
+        os.close(self._pidfd)
+        self._program.poll()
+        self._outbox.clear()
+        self.closed.set()
+        for number in list(self._children):
+            self._children.pop(number).ended(DIED)
+
+    # ── orders ──
+
+    async def spawn(self, command: Command) -> Spawned:
+        """Start a process. Descriptors may be closed as soon as this returns.
+
+        What cannot be started is a process that ends with 126 or 127 and a message.
+        """
+        if not self.is_alive:
+            raise Unavailable("the keeper is not running: no process can be started")
+        self._last += 1
+        number = self._last
+        child = self._children[number] = Spawned(self, number)
+        self._post(_spawn_parcel(number, command))
+        try:
+            await child.wait_started()
+        except asyncio.CancelledError:
+            self._withdraw(number)
+            raise
+        return child
+
+    def _withdraw(self, number: int) -> None:
+        """Nobody will hold this process: make sure that it does not run."""
+        for parcel in self._outbox:
+            if parcel.number == number:
+                self._outbox.remove(parcel)
+                self._children.pop(number).ended(DIED)
+                return
+        self.order_kill(number, 0.0)
+
+    def order_kill(self, number: int, grace: float) -> None:
+        if number in self._children:
+            self._post(_Parcel(_encode({"op": "kill", "id": number, "grace": grace})))
+
+    def renew(self, seconds: float) -> None:
+        """Everything dies unless renewed again within this time, counted from this call: an order that
+        lies in the socket for long renews nothing."""
+        if self.is_alive:
+            self._post(_Parcel(_encode({"op": "renew", "until": program.boottime() + seconds})))
+
+    # ── the socket ──
+
+    def _post(self, parcel: _Parcel) -> None:
+        self._outbox.append(parcel)
+        if len(self._outbox) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self._link is not None
+        loop = asyncio.get_running_loop()
+        while self._outbox:
+            try:
+                _send(self._link, self._outbox[0])
+            except BlockingIOError:
+                loop.add_writer(self._link, self._flush)
+                return
+            except OSError as error:
+                if error.errno == errno.ETOOMANYREFS:  # the keeper has not taken up the earlier ones
+                    loop.call_later(RETRY_SECONDS, self._flush)
+                    return
+                self._refuse(self._outbox[0], error)
+            self._outbox.popleft()
+        loop.remove_writer(self._link)
+
+    def _refuse(self, parcel: _Parcel, error: OSError) -> None:
+        """An order that cannot be sent: its own fault (a closed descriptor), or the keeper is dying."""
+        child = self._children.pop(parcel.number, None) if parcel.number else None
+        if child is not None:
+            child.ended(Exit(program.NOT_STARTED, f"the order could not be sent: {error.strerror}"))
+
+    def _receive(self) -> None:
+        assert self._link is not None
+        while True:
+            try:
+                packet = self._link.recv(PACKET_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:  # the end of the keeper itself is told by its pidfd
+                asyncio.get_running_loop().remove_reader(self._link)
+                return
+            for report in json.loads(packet):
+                self._hear(report)
+
+    def _hear(self, report: list[Any]) -> None:
+        if report[0] == "start" and report[1] in self._children:
+            self._children[report[1]].started(report[2])
+        elif report[0] == "exit" and report[1] in self._children:
+            self._children.pop(report[1]).ended(Exit(report[2], report[3]))
+        elif report[0] == program.READY:
+            self._ready.set()
+
+
+def _encode(order: dict[str, Any]) -> bytes:
+    return json.dumps(order, separators=(",", ":")).encode()
+
+
+def _spawn_parcel(number: int, command: Command) -> _Parcel:
+    wanted = {0: command.stdin, 1: command.stdout, 2: command.stderr} | {fd: fd for fd in command.keep}
+    sources = list(dict.fromkeys(fd for fd in wanted.values() if fd is not None))
+    order = {
+        "op": "spawn",
+        "id": number,
+        "argv": list(command.argv),
+        "env": command.env,
+        "cwd": command.cwd,
+        "fds": [[target, sources.index(fd)] for target, fd in wanted.items() if fd is not None],
+    }
+    return _Parcel(_encode(order), sources, number)
+
+
+def _send(link: socket.socket, parcel: _Parcel) -> None:
+    if len(parcel.data) <= program.PACKET_LIMIT:
+        if parcel.fds:
+            socket.send_fds(link, [parcel.data], list(parcel.fds))
+        else:
+            link.send(parcel.data)
+        return
+    memfd = os.memfd_create("horae-order", os.MFD_CLOEXEC)
+    with open(memfd, "wb") as file:
+        file.write(parcel.data)
+        file.flush()
+        socket.send_fds(link, [program.IN_MEMFD], [*parcel.fds, memfd])

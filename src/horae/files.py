@@ -1,0 +1,291 @@
+"""The output store: logs of attempts as chunk objects, over obstore.
+
+    runs/<run id // 1000>/<run id>/<attempt>-<fence>/<chunk number, eight digits>
+
+A chunk is written when 64 KiB wait or a quarter of a second after the first byte that waits, whichever
+comes first. What must stay true: chunks of a log are written one after the other and never changed, so a
+reader that takes them in order, up to the first missing number, sees neither a gap nor a repetition;
+a writer never blocks and never holds more than MAX_WAITING bytes; what was dropped is marked in the log;
+names are made of integers only, and nothing else is ever read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, ObjectStore
+
+from horae.errors import ConfigError, Invalid, NotFound, Unavailable
+
+CHUNK = 64 * 1024
+LINGER = 0.25  # seconds the first byte of a chunk may wait for more
+MAX_WAITING = 4 * 1024 * 1024
+PATIENCE = 10.0  # seconds a closing output keeps trying to store
+RETRY = 0.2  # seconds between tries
+FOLLOW = 0.5  # seconds after which a follower looks again, whoever writes
+KNOWN_LOGS = 1_000  # whose chunk sizes are remembered
+
+_REF = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/[0-9]{1,10}-[0-9]{1,19}")
+_CHUNK_NAME = re.compile(r"[0-9]{8,}")
+
+log = logging.getLogger("horae.files")
+
+
+def open_files(place: str | Path) -> ObjectFiles:
+    """The output store in a local directory, given as a path or a file:// address."""
+    text = str(place)
+    parts = urlsplit(text)
+    if "://" in text and (parts.scheme != "file" or parts.netloc not in ("", "localhost")):
+        raise ConfigError(
+            f"outputs lie in a local directory: expected a path or file:///path, got {text!r}", code="E_URL"
+        )
+    path = Path(unquote(parts.path) if "://" in text else text).absolute()
+    try:
+        return ObjectFiles(LocalStore(prefix=path, mkdir=True))
+    except (BaseError, OSError) as error:
+        raise ConfigError(f"the output directory {path} cannot be used: {error}", code="E_FILE") from error
+
+
+class ObjectFiles:
+    """Files over any object store."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._sizes: dict[str, list[int]] = {}  # log → sizes of its chunks as far as seen
+        self._followers: dict[str, set[asyncio.Future[None]]] = {}
+
+    def ref(self, run_id: int, attempt: int, fence: int) -> str:
+        return f"runs/{run_id // 1000:d}/{run_id:d}/{attempt:d}-{fence:d}"
+
+    def open(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
+        return ChunkedOutput(self, self.ref(run_id, attempt, fence), limit)
+
+    async def read(self, ref: str, offset: int, limit: int) -> bytes:
+        _check(ref)
+        if offset < 0 or limit < 0:
+            raise Invalid(f"offset and limit are 0 or more; got {offset} and {limit}", code="E_RANGE")
+        parts = []
+        for number, begin, end in _spans(await self._look(ref, offset + limit), offset, offset + limit):
+            parts.append(await self._read_chunk(ref, number, begin, end))
+        return b"".join(parts)
+
+    async def size(self, ref: str) -> int:
+        _check(ref)
+        return sum(await self._look(ref, None))
+
+    def changed(self, ref: str) -> asyncio.Future[None]:
+        """Watches from the call on, not from the await: ask before reading, and nothing is missed."""
+        loop = asyncio.get_running_loop()
+        follower: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(FOLLOW, _wake, follower)
+        self._followers.setdefault(ref, set()).add(follower)
+        follower.add_done_callback(lambda _: self._forget(ref, follower, timer))
+        return follower
+
+    def announce(self, ref: str) -> None:
+        """A log has grown or ended: wake its followers."""
+        for follower in list(self._followers.get(ref, ())):
+            _wake(follower)
+
+    async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
+        """Store one chunk. A repeat after a lost answer finds it there and is content."""
+        with _translated(ref), suppress(AlreadyExistsError):
+            await obstore.put_async(self._store, _key(ref, number), data, mode="create")
+
+    async def _read_chunk(self, ref: str, number: int, start: int, end: int) -> bytes:
+        with _translated(ref):
+            try:
+                piece = await obstore.get_range_async(self._store, _key(ref, number), start=start, end=end)
+            except FileNotFoundError as error:
+                raise NotFound(f"the output {ref} was removed while it was read") from error
+        return bytes(piece)
+
+    async def _look(self, ref: str, needed: int | None) -> list[int]:
+        """Sizes of a log's chunks, in order; the store is asked only beyond what is known."""
+        known = self._sizes.get(ref, [])
+        if needed is not None and sum(known) >= needed:
+            return known
+        sizes = dict(enumerate(known))
+        after = _key(ref, len(known) - 1) if known else None
+        with _translated(ref):
+            async for page in obstore.list(self._store, prefix=f"{ref}/", offset=after):
+                for each in page:
+                    name = each["path"].rpartition("/")[2]
+                    if _CHUNK_NAME.fullmatch(name):
+                        sizes[int(name)] = each["size"]
+        return self._remember(ref, _unbroken(sizes))
+
+    def _remember(self, ref: str, sizes: list[int]) -> list[int]:
+        self._sizes.pop(ref, None)
+        if sizes:
+            self._sizes[ref] = sizes
+        while len(self._sizes) > KNOWN_LOGS:
+            del self._sizes[next(iter(self._sizes))]
+        return sizes
+
+    def _forget(self, ref: str, follower: asyncio.Future[None], timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        followers = self._followers[ref]
+        followers.discard(follower)
+        if not followers:
+            del self._followers[ref]
+
+
+class ChunkedOutput:
+    """The log of one attempt, from first byte to close."""
+
+    def __init__(self, files: ObjectFiles, ref: str, limit: int) -> None:
+        self._files = files
+        self._ref = ref
+        self._left = limit
+        self._limit = limit
+        self._buffer = bytearray()  # not yet given to the store
+        self._storing = 0  # bytes in the store's hands
+        self._lost = 0  # bytes dropped since the last that was taken
+        self._count = 0  # chunks stored
+        self._is_used = False
+        self._is_full = False
+        self._deadline: float | None = None  # set by close: when to give up
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_full
+
+    @property
+    def ref(self) -> str | None:
+        return self._ref if self._is_used else None
+
+    def write(self, data: bytes) -> None:
+        if self._is_full or not data or self._deadline is not None:
+            return
+        self._is_used = True
+        room = MAX_WAITING - self._storing - len(self._buffer)
+        if room > 0:
+            self._take(data[:room])
+        if len(data) > room and not self._is_full:
+            self._lost += len(data) - max(room, 0)
+
+    async def close(self) -> None:
+        """Store the rest; Unavailable when the store stays out of reach."""
+        if self._lost:
+            self._mark_gap()
+        self._deadline = asyncio.get_running_loop().time() + PATIENCE
+        if self._buffer or self._task is not None:
+            self._begin()
+        if self._task is not None:
+            await self._task
+        self._files.announce(self._ref)
+
+    def _take(self, data: bytes) -> None:
+        if self._lost:
+            self._mark_gap()
+        self._is_full = len(data) > self._left
+        self._buffer += data[: self._left]
+        self._left -= len(data)
+        if self._is_full:
+            self._buffer += b"\n[output truncated: the limit is %d bytes]\n" % self._limit
+        self._schedule()
+
+    def _mark_gap(self) -> None:
+        self._buffer += b"\n[%d bytes lost: the output store was too slow]\n" % self._lost
+        self._lost = 0
+
+    def _schedule(self) -> None:
+        if self._task is not None:
+            return  # it looks at the buffer again when its chunk is stored
+        if len(self._buffer) >= CHUNK:
+            self._begin()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LINGER, self._begin)
+
+    def _begin(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._store())
+
+    async def _store(self) -> None:
+        """Store what waits, chunk by chunk, until there is no whole chunk left, or nothing when closing."""
+        try:
+            while self._buffer:
+                data = bytes(self._buffer)
+                self._buffer.clear()
+                self._storing = len(data)
+                await self._store_one(data)
+                self._storing = 0
+                self._files.announce(self._ref)
+                if self._deadline is None and len(self._buffer) < CHUNK:
+                    break
+        finally:
+            self._task = None
+        if self._buffer:
+            self._schedule()
+
+    async def _store_one(self, data: bytes) -> None:
+        """Try until it is stored; a closing output gives up when its time is over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await self._files.store_chunk(self._ref, self._count, data)
+            except Unavailable as error:
+                if self._deadline is not None and loop.time() >= self._deadline:
+                    raise
+                log.warning("%s: %s", self._ref, error.message)
+                await asyncio.sleep(RETRY)
+            else:
+                self._count += 1
+                return
+
+
+def _check(ref: str) -> None:
+    if not _REF.fullmatch(ref):
+        raise Invalid(f"not the name of an output: {ref[:100]!r}", code="E_PATTERN")
+
+
+def _key(ref: str, number: int) -> str:
+    return f"{ref}/{number:08d}"
+
+
+def _unbroken(sizes: dict[int, int]) -> list[int]:
+    """Sizes from chunk 0 up to the first missing one: a listing may show a later chunk sooner."""
+    found: list[int] = []
+    while len(found) in sizes:
+        found.append(sizes[len(found)])
+    return found
+
+
+def _spans(sizes: list[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(chunk, from, until) for every chunk that holds bytes of [start, end)."""
+    at = 0
+    for number, size in enumerate(sizes):
+        begin, until = max(start - at, 0), min(end - at, size)
+        if begin < until:
+            yield number, begin, until
+        at += size
+
+
+def _wake(follower: asyncio.Future[None]) -> None:
+    if not follower.done():
+        follower.set_result(None)
+
+
+@contextmanager
+def _translated(ref: str) -> Iterator[None]:
+    """Foreign errors become ours here and nowhere else."""
+    try:
+        yield
+    except (BaseError, OSError) as error:
+        raise Unavailable(
+            f"the output store cannot be used for {ref}: {str(error).partition(chr(10))[0]}"
+        ) from error

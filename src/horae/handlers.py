@@ -1,0 +1,336 @@
+"""What authors of Python jobs import: `@handler`, `Context`, `Retry`, `Cancel`; how a name finds its code.
+
+    @handler
+    async def greet(context: Context) -> dict[str, str]:
+        context.log(f"hello {context.data['who']}")
+        return {"greeted": context.data["who"]}
+
+A job names its handler in one of three ways:
+
+    "package.module:function"   any importable module; the function carries @handler
+    "jobs/NAME"                 the handler of the folder NAME in the jobs directory (__init__.py or job.py)
+    "NAME"                      the handler registered as @handler(name="NAME"), in that directory or imported
+
+Only functions that carry @handler can be run, so a job cannot reach into any other importable code.
+`async def` handlers share worker processes; plain `def` handlers have a process to themselves while they
+run. `@handler(inline=True)` is for trusted code: it runs in the agent's own event loop, where a blocking
+call stops everything and nothing can be killed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, overload
+from zlib import crc32
+
+from horae.core.model import Json, Moment
+from horae.errors import Invalid
+
+_MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_FOLDER = re.compile(r"jobs/(?P<folder>\w[\w-]*)")
+_NAME = re.compile(r"[^\W\d][\w.-]*")
+_YEAR = 365 * 86_400.0  # the longest wait a handler can ask for
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Function = Callable[["Context"], Any]
+F = TypeVar("F", bound=Function)
+
+
+class Retry(Exception):
+    """Raise it to fail this attempt and be tried again `after` seconds, as far as the job's retries go."""
+
+    def __init__(self, after: float, message: str = "the handler asked to be tried again") -> None:
+        super().__init__(message)
+        self.after = min(max(0.0, float(after)), _YEAR)
+        self.message = message
+
+
+class Cancel(Exception):
+    """Raise it to end the run as cancelled: there is nothing to do and a retry cannot help."""
+
+    def __init__(self, reason: str = "the handler cancelled its run") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Channel(Protocol):
+    """The way from a handler back to whoever runs it."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def is_stopped(self) -> bool: ...
+
+
+class Context:
+    """What a handler knows about its run, and how it answers.
+
+    It can be printed to: `print("half way", file=context)`. Facts of the run are attributes and never
+    environment variables, because many runs share a process; `env` is the `env` of the job's spec.
+    """
+
+    __slots__ = (
+        "_channel",
+        "attempt",
+        "data",
+        "due_at",
+        "env",
+        "fence",
+        "job_id",
+        "job_name",
+        "previous_result",
+        "run_id",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        run_id: int,
+        attempt: int,
+        fence: int,
+        job_id: int,
+        job_name: str,
+        due_at: Moment,
+        data: Json,
+        env: dict[str, str],
+        previous_result: Any = None,
+    ) -> None:
+        self._channel = channel
+        self.run_id = run_id
+        self.attempt = attempt
+        self.fence = fence
+        self.job_id = job_id
+        self.job_name = job_name
+        self.due_at = due_at
+        self.data = data
+        self.env = env
+        self.previous_result = previous_result  # of the job's last success; None where nobody knows it
+
+    @property
+    def scheduled_for(self) -> datetime:
+        """The moment this run was due, in UTC."""
+        return _EPOCH + timedelta(microseconds=self.due_at)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run was asked to stop. A long `def` handler looks here now and then and returns;
+        `async def` handlers are cancelled at their next await without looking."""
+        return self._channel.is_stopped()
+
+    def log(self, text: object) -> None:
+        """Write one line to the run's output."""
+        self.write(f"{text}\n")
+
+    def write(self, text: str) -> int:
+        """Write text to the run's output, as a file would."""
+        self._channel.write(text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits here; print(…, flush=True) asks."""
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Say how far it is, 0 to 1; followers of the output read it as a line."""
+        share = min(max(fraction, 0.0), 1.0)
+        self.log(f"progress {share:.0%} {message}".rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that can be run, and how."""
+
+    name: str  # as registered; "module:function" without a name of its own
+    function: Function
+    is_async: bool
+    inline: bool
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Where it was written: the same lines loaded twice are one handler, not a clash."""
+        function = inspect.unwrap(self.function)
+        return function.__code__.co_filename, function.__qualname__
+
+
+_by_function: dict[Function, Handler] = {}
+_by_name: dict[str, Handler] = {}
+
+
+@overload
+def handler(function: F, /) -> F: ...
+@overload
+def handler(*, name: str = "", inline: bool = False) -> Callable[[F], F]: ...
+def handler(function: F | None = None, /, *, name: str = "", inline: bool = False) -> F | Callable[[F], F]:
+    """Make a function runnable as a job. It stays callable as it was."""
+    if function is not None:
+        return _register(function, "", False)
+    return lambda function: _register(function, name, inline)
+
+
+def _register(function: F, name: str, inline: bool) -> F:
+    is_async = inspect.iscoroutinefunction(function)
+    if inline and not is_async:
+        raise _refused(
+            f"{function.__qualname__} is inline but not `async def`: it would stop the agent while it runs",
+            hint="write it as `async def`, or drop inline=True",
+        )
+    found = Handler(name or f"{function.__module__}:{function.__qualname__}", function, is_async, inline)
+    if name:
+        _register_name(name, found)
+    _by_function[function] = found
+    return function
+
+
+def _register_name(name: str, found: Handler) -> None:
+    if not _NAME.fullmatch(name):
+        raise _refused(f"a handler's name is letters, digits and . _ -, starting with a letter; got {name!r}")
+    other = _by_name.get(name)
+    if other is not None and other.source != found.source:
+        raise _refused(f"two handlers are named {name!r}: {':'.join(other.source)}, {':'.join(found.source)}")
+    _by_name[name] = found
+
+
+def loaded(text: str) -> Handler | None:
+    """The handler of this name if its code is in this process already; imports nothing."""
+    match = _MODULE.fullmatch(text)
+    if match is None:
+        return _by_name.get(text)
+    module = sys.modules.get(match["module"])
+    return None if module is None else _registered(_attribute(module, match["function"]))
+
+
+def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
+    """The handler of this name, importing what is needed. Runs the author's module: call it in a worker."""
+    if match := _MODULE.fullmatch(text):
+        return _from_module(match["module"], match["function"])
+    if match := _FOLDER.fullmatch(text):
+        return _from_folder(match["folder"], jobs_directory)
+    if _NAME.fullmatch(text):
+        return _from_name(text, jobs_directory)
+    raise _refused(
+        f"a handler is named 'module:function', 'jobs/NAME' or 'NAME'; got {text!r}",
+        hint="for example reports.daily:send",
+    )
+
+
+def _from_module(module_name: str, function_name: str) -> Handler:
+    module = _load(module_name)
+    function = _attribute(module, function_name)
+    if function is None:
+        raise _refused(
+            f"module {module_name!r} has no {function_name!r}",
+            hint=f"it is loaded from {getattr(module, '__file__', None) or 'no file'}",
+        )
+    found = _registered(function)
+    if found is None:
+        raise _refused(f"{module_name}:{function_name} is not a handler", hint="put @handler above it")
+    return found
+
+
+def _from_folder(folder: str, jobs_directory: Path | None) -> Handler:
+    if jobs_directory is None:
+        raise _refused(f"'jobs/{folder}' needs a jobs directory, and this agent has none")
+    package = _load_folder(folder, jobs_directory)
+    found = [each for each in _by_function.values() if _lies_in(each, package)]
+    named = [each for each in found if each.name == folder] or found
+    if len(named) == 1:
+        return named[0]
+    if not found:
+        raise _refused(f"no function in {jobs_directory / folder} carries @handler")
+    raise _refused(
+        f"{jobs_directory / folder} has {len(found)} handlers: {', '.join(sorted(h.name for h in found))}",
+        hint=f"name one of them {folder!r}, or use its own name",
+    )
+
+
+def _from_name(name: str, jobs_directory: Path | None) -> Handler:
+    """Look among what is loaded, then in the folder of that name, then in every other folder."""
+    broken = []
+    for folder in [None, *_folders(name, jobs_directory)]:
+        try:
+            if folder is not None and jobs_directory is not None:
+                _load_folder(folder, jobs_directory)
+        except Invalid as error:
+            broken.append(error.message)
+        if name in _by_name:
+            return _by_name[name]
+    where = "and this agent has no jobs directory" if jobs_directory is None else f"also not in {jobs_directory}"
+    why = f" ({'; '.join(broken)})" if broken else ""
+    raise _refused(f"no handler is named {name!r}, {where}{why}", hint=f'write @handler(name="{name}")')
+
+
+def _folders(first: str, jobs_directory: Path | None) -> list[str]:
+    if jobs_directory is None or not jobs_directory.is_dir():
+        return []
+    names = [each.name for each in jobs_directory.iterdir() if each.is_dir()]
+    fit = [name for name in names if _FOLDER.fullmatch(f"jobs/{name}") and not name.startswith("__")]
+    return sorted(fit, key=lambda name: (name != first, name))
+
+
+def _load_folder(folder: str, jobs_directory: Path) -> str:
+    """Import a job's folder under a package of our own, so that jobs/email cannot shadow `email`."""
+    place = jobs_directory / folder
+    files = [each for each in ("__init__.py", "job.py") if (place / each).is_file()]
+    if not files:
+        raise _refused(f"{place} has neither __init__.py nor job.py")
+    root = f"horae_jobs_{crc32(str(jobs_directory.resolve()).encode()):08x}"
+    if root not in sys.modules:
+        package = sys.modules[root] = ModuleType(root)
+        package.__path__ = [str(jobs_directory.resolve())]
+    _load(f"{root}.{folder}")
+    if "job.py" in files:
+        _load(f"{root}.{folder}.job")
+    return f"{root}.{folder}"
+
+
+def _load(module_name: str) -> ModuleType:
+    importlib.invalidate_caches()  # the file may be younger than the last look into its directory
+    try:
+        return importlib.import_module(module_name)
+    except Invalid:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise _refused(f"module {module_name!r} cannot be imported: {reason}") from error
+
+
+def _attribute(module: ModuleType, path: str) -> Any:
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _registered(function: Any) -> Handler | None:
+    return _by_function.get(function) if inspect.isfunction(function) else None
+
+
+def _lies_in(found: Handler, package: str) -> bool:
+    module = found.function.__module__
+    return module == package or module.startswith(f"{package}.")
+
+
+def _refused(message: str, hint: str = "") -> Invalid:
+    return Invalid(message, code="E_HANDLER", hint=hint)
+
+
+# ── built in ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@handler(inline=True)
+async def echo(context: Context) -> Json:
+    """Write the run's data to its output, and return it."""
+    context.log(json.dumps(context.data, ensure_ascii=False))
+    return context.data
+
+
+@handler(inline=True)
+async def noop(context: Context) -> None:
+    """Do nothing: what a run costs without its work."""

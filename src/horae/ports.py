@@ -1,0 +1,553 @@
+"""Every seam of the system in one file. The docstrings are the contract; tests/contract checks them.
+
+Store      state: jobs, due moments, live runs, history, nodes, leases     (stores/)
+Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
+Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
+Executor   does one kind of work                                            (executors/)
+Keeper     the process that starts and kills work                           (executors/process)
+Sandbox    where a process runs                                             (sandboxes/)
+Files      output of attempts                                               (files)
+Clock      time, so that tests can move it
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from horae.core.model import (
+    Attempt,
+    Census,
+    Job,
+    JobFilter,
+    Json,
+    Lease,
+    Moment,
+    Node,
+    Page,
+    Run,
+    RunFilter,
+    State,
+    Trigger,
+)
+
+NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
+
+
+class Clock(Protocol):
+    def now(self) -> Moment:
+        """Wall time."""
+
+    def elapsed(self) -> float:
+        """Seconds on a clock that never jumps and counts suspend; only differences mean anything."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+# ── values that cross the store ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A client's promise that a repeat is the same request."""
+
+    scope: str  # who and what: principal, method, path
+    key: str
+    digest: str  # of the request body
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One request to create jobs; all of them or none. Ids are set (see Store.allocate)."""
+
+    jobs: Sequence[Job]
+    idempotency: Idempotency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a Submission or an Order: the ids made now, or made by an earlier same request."""
+
+    ids: list[int]
+    replayed: bool = False
+    mismatch: bool = False  # the key was used for a different request; nothing was done
+    key_taken: str | None = None  # a job key exists already; nothing was done
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A row of the due table with what firing needs of the definition."""
+
+    trigger_id: int
+    next_at: Moment
+    version: int
+    segment: int
+    reserved: int | None  # id kept for the run that will stand for moments already coalesced
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What the scheduler must know of a trigger and its job to fire it."""
+
+    trigger_id: int
+    version: int
+    job_id: int
+    schedule: str  # canonical JSON text
+    created_at: Moment
+    data: str | None  # JSON text
+    kind: str
+    policy: str  # JSON text
+
+
+@dataclass(slots=True)
+class Birth:
+    """A run to be made, before overlap is decided."""
+
+    job_id: int
+    kind: str
+    priority: int
+    overlap: int
+    overlap_limit: int = 1
+    start_by: Moment | None = None
+    data: str | None = None  # JSON text
+    needs: tuple[str, ...] = ()
+    pin: str | None = None
+
+
+@dataclass(slots=True)
+class Fire:
+    """Advance one trigger and account for its moments.
+
+    If `born`, the moment `due_at` becomes a run like `birth`. `passed` are further moments in order,
+    each with its terminal state and reason; those COALESCED point at that run, or, with `reserve`, at
+    a run id kept in the due row for a later Fire, which brings it back as `reserved`.
+    """
+
+    trigger_id: int
+    segment: int
+    version: int
+    cur_at: Moment  # what the due row says now: the compare of compare-and-set
+    next_at: Moment  # what it shall say: NEVER when over
+    last_at: Moment | None  # the newest moment accounted for; None when it was only moved
+    birth: Birth
+    due_at: Moment  # the moment that runs
+    born: bool = True
+    passed: list[tuple[Moment, State, str]] = field(default_factory=list)
+    reserved: int | None = None
+    reserve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one `fire` call did."""
+
+    advanced: set[int]  # trigger ids whose compare-and-set held
+    queued: int  # runs now waiting for an agent
+    skipped: int  # runs born skipped(overlap)
+    now: Moment  # the store's clock
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request to run a job now."""
+
+    birth: Birth
+    idempotency: Idempotency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A claimed run: everything an agent needs to execute one attempt."""
+
+    run_id: int
+    fence: int
+    attempt: int
+    job_id: int
+    trigger_id: int | None
+    due_at: Moment
+    kind: str
+    name: str  # of the job
+    spec: str  # JSON text, equal for equal jobs: cache by it
+    policy: str  # JSON text
+    data: str | None  # JSON text
+
+
+@dataclass(slots=True)
+class Result:
+    """How one attempt ended, as its agent saw it."""
+
+    run_id: int
+    fence: int
+    state: State  # SUCCEEDED, FAILED, TIMED_OUT or CANCELLED; QUEUED hands it back unstarted
+    reason: str = ""
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    exit_code: int | None = None
+    message: str = ""
+    result: str | None = None  # JSON text
+    output: str | None = None
+    retry_after: float | None = None  # seconds, when the work itself asked for a retry
+    final: bool = False  # the work said that a retry cannot help
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A Result that does not end its run: back to blocked until `eligible_at`, or to queued."""
+
+    result: Result
+    eligible_at: Moment | None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What decides about a run whose attempt has failed."""
+
+    run_id: int
+    attempt: int
+    lost: int
+    policy: str
+    cancel_requested: bool
+    trigger_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    accepted: set[int]  # run ids whose fence was current
+    promoted: int  # successors that took the gate and wait for an agent now
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    ended: set[int]  # were waiting, are now cancelled
+    asked: dict[int, str]  # are running: run id → node that must kill it
+    promoted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One pass over waiting runs."""
+
+    queued: int  # released: wait for an agent now
+    expired: int  # skipped(start_deadline)
+    next_at: Moment | None  # when the next waiting run becomes eligible or expires
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    trigger_id: int
+    is_live: bool
+    finished_at: Moment | None
+
+
+class Store(Protocol):
+    """State. Every write is one transaction: all of it or nothing, durable when the call returns.
+
+    A call that cannot reach the database raises Unavailable; it may or may not have happened.
+    Dueness is judged by the store's own clock. Lists are ordered newest first unless said otherwise.
+    """
+
+    async def now(self) -> Moment:
+        """The clock that judges dueness."""
+
+    async def close(self) -> None: ...
+
+    # ── definitions ──
+    async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
+        """Fresh ids of jobs and triggers, never given before."""
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        """Create jobs with their triggers. Each submission stands or falls alone, in order.
+
+        A repeated idempotency key gives the earlier ids and does nothing; a live job with the same
+        (org, owner, key) makes the whole submission refused with `key_taken`.
+        """
+
+    async def save_job(self, job: Job, expected_version: int) -> bool:
+        """Replace a job and all its triggers if its version is still `expected_version`.
+
+        Versions of the job and of every trigger become `job.version`, so nothing that was looked up
+        before can fire. A trigger's `next_at` None parks it. False when the version has moved on.
+        """
+
+    async def delete_job(self, job_id: int) -> Cancelled | None:
+        """Leave a tombstone: park the triggers, end waiting runs as cancelled(deleted), ask for the
+        running ones. None when there is no such job or it is deleted already."""
+
+    async def get_job(self, job_id: int) -> Job | None:
+        """Deleted ones too (deleted_at says so). Triggers come with next_at and last_at."""
+
+    async def find_key(self, org: int, owner: str, key: str) -> Job | None:
+        """The live job with this key."""
+
+    async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
+        """Jobs that are not deleted, newest first."""
+
+    async def list_triggers(self, job_id: int | None, cursor: str | None, limit: int) -> Page:
+        """Triggers of jobs that are not deleted, by id."""
+
+    async def get_trigger(self, trigger_id: int) -> Trigger | None: ...
+
+    # ── firing ──
+    async def load_due(
+        self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
+    ) -> list[Due]:
+        """Due rows of these segments with (next_at, trigger_id) > after and next_at < until, soonest first."""
+
+    async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]: ...
+
+    async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
+        """The newest run of each trigger that was neither skipped nor coalesced."""
+
+    async def fire(self, fires: Sequence[Fire]) -> Fired:
+        """Advance triggers and make their runs.
+
+        A fire happens only if the due row still says (cur_at, version) and cur_at has come by the
+        store's clock; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
+        live run of the job, `forbid` makes the new one history as skipped(overlap), `queue` makes it
+        blocked(overlap) up to its limit, `replace` makes it blocked(overlap), cancels those that wait
+        and asks the running one to stop. Trigger ids are distinct within a call.
+        """
+
+    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+        """Make runs by request, due now, under the same overlap rules."""
+
+    # ── runs ──
+    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+        """Give up to `limit` queued runs of a kind to a node: running, attempt + 1, fence + 1.
+
+        Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
+        need labels go to nodes that have them all; runs past their start deadline go to nobody.
+        A run is given to one caller, however many ask at once.
+        """
+
+    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
+        leave an Attempt record. Each is accepted only if the run is running under the same fence.
+        A blocked(overlap) successor of an ended run takes the gate in the same transaction."""
+
+    async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
+        """What decides about failed attempts of these live runs."""
+
+    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
+        """Job → result of its last success, JSON text, for those that have one."""
+
+    async def load_running(self, node: str) -> list[tuple[int, int]]:
+        """(run id, fence) of everything running on a node."""
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
+
+    async def sweep(self) -> Swept:
+        """Blocked runs whose time has come, or whose gate is free, become queued; queued and blocked
+        ones past their start deadline become history as skipped(start_deadline)."""
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
+        """Queued runs of a kind not in `kinds` end as failed(no_agent)."""
+
+    async def get_run(self, run_id: int) -> Run | None: ...
+
+    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
+        """Live runs and history together, newest id first."""
+
+    async def list_attempts(self, run_id: int) -> list[Attempt]:
+        """Attempts that did not end their run, oldest first."""
+
+    async def purge(self, before: Moment, limit: int) -> int:
+        """Drop up to `limit` history rows finished before a moment, and old idempotency keys."""
+
+    async def census(self) -> Census: ...
+
+    # ── nodes and leases ──
+    async def register_node(self, node: Node) -> None:
+        """Appear, or appear anew: state live, beat 0."""
+
+    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
+        """Move a node's beat; answer (run id, fence) of its runs that somebody wants cancelled.
+        None when the node was retired meanwhile: it must kill its work and register anew."""
+
+    async def retire_node(self, name: str, state: str) -> None:
+        """Say that a node is draining or gone."""
+
+    async def list_nodes(self) -> list[Node]: ...
+
+    async def get_lease(self, name: str) -> Lease | None: ...
+
+    async def take_lease(self, name: str, owner: str, seen: Lease | None) -> Lease | None:
+        """Become owner with term + 1, if the lease still is what was `seen` (None: does not exist)."""
+
+    async def renew_lease(self, lease: Lease) -> Lease | None:
+        """Move the beat; None when it is no longer held under this term."""
+
+    async def resign_lease(self, lease: Lease) -> None:
+        """Give it up at once, if still held: anyone may take it without waiting."""
+
+    async def load_segments(self) -> dict[int, tuple[str, int]]:
+        """Segment → (owner, term) for those assigned."""
+
+    async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
+        """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
+
+
+class Queue(Protocol):
+    """Wakes whoever waits for something to do. May lose, repeat and reorder.
+
+    Topics: "runs" (queued runs for agents), "due" (moments for schedulers), "waiting" (blocked runs for
+    the sweep), "cancel" (running runs that shall stop).
+    """
+
+    def announce(self, topic: str) -> None:
+        """Something of this topic has changed; cheap, never blocks, may be merged with others."""
+
+    async def wait(self, topic: str, seconds: float) -> bool:
+        """Wait for the next announcement; False when the time is over."""
+
+
+class Link(Protocol):
+    """What an agent may ask of the service. The same over a network or within one process."""
+
+    async def hello(self, node: Node) -> None:
+        """Join. Everything this node held under an earlier life is given back first."""
+
+    async def claim(self, kind: str, limit: int) -> list[Assignment]: ...
+
+    async def finish(self, results: Sequence[Result]) -> set[int]:
+        """Report attempts; answers the run ids that were accepted."""
+
+    async def beat(self, busy: int) -> list[tuple[int, int]] | None:
+        """As Store.beat."""
+
+    async def wait(self, topic: str, seconds: float) -> bool:
+        """Until there may be runs to claim ("runs") or to kill ("cancel"); False when the time is over."""
+
+    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
+        """As Store.load_previous."""
+
+    async def goodbye(self) -> None: ...
+
+
+# ── executing ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Output(Protocol):
+    """The log of one attempt, written in order. Opened lazily: no byte, no file."""
+
+    def write(self, data: bytes) -> None:
+        """Append; never blocks. Past the size limit a mark is written once and the rest is dropped."""
+
+    @property
+    def is_full(self) -> bool: ...
+
+    @property
+    def ref(self) -> str | None:
+        """Where it lies; None while nothing was written."""
+
+    async def close(self) -> None:
+        """Return when everything written is stored."""
+
+
+class Files(Protocol):
+    def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output: ...
+
+    async def read(self, ref: str, offset: int, limit: int) -> bytes:
+        """Bytes of a log from an offset; empty when there are none (yet)."""
+
+    async def size(self, ref: str) -> int: ...
+
+    def ref(self, run_id: int, attempt: int, fence: int) -> str:
+        """The name the output of this attempt has, or would have."""
+
+    def changed(self, ref: str) -> Awaitable[None]:
+        """Resolves when a log written by this process may have grown, or after a short while."""
+
+
+@dataclass(slots=True)
+class Work:
+    """One attempt, ready to be executed."""
+
+    assignment: Assignment
+    spec: Any  # decoded once per distinct job
+    output: Output
+    timeout_seconds: float | None
+    started_at: Moment
+    previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
+
+
+Done = Callable[[Result], None]
+
+
+class Executor(Protocol):
+    """Does one kind of work. Every started work ends in exactly one call of `done`."""
+
+    kind: str
+    slots: int  # how many it can do at once
+
+    async def open(self) -> None: ...
+
+    def start(self, works: Sequence[Work], done: Done) -> None:
+        """Begin; never raises, never blocks."""
+
+    def stop(self, run_id: int, reason: str) -> None:
+        """Kill one work (Reason.TIMEOUT → timed_out, Reason.REQUESTED → cancelled). Its `done` is
+        called when the whole process tree is gone. Unknown ids are ignored."""
+
+    async def close(self) -> None:
+        """Kill what is left and return when it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    argv: Sequence[str]
+    env: dict[str, str]
+    cwd: str
+    stdin: int | None = None  # file descriptors; None is /dev/null
+    stdout: int | None = None
+    stderr: int | None = None
+    keep: Sequence[int] = ()  # further descriptors, inherited under the same number
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    code: int  # negative: the signal that ended it
+    message: str = ""  # why it could not be started
+
+
+class Process(Protocol):
+    pid: int
+
+    async def wait(self) -> Exit:
+        """Return when the process and every descendant is gone."""
+
+    async def kill(self, grace: float = 5.0) -> Exit:
+        """TERM to the tree, KILL after `grace` seconds; returns when all of it is gone, verified."""
+
+
+class Keeper(Protocol):
+    """The process that starts and kills work; it outlives a crash of the agent just long enough to
+    kill everything the agent had started."""
+
+    async def open(self) -> None:
+        """Start it; returns when any earlier keeper of this directory, and all its work, is gone."""
+
+    async def spawn(self, command: Command) -> Process: ...
+
+    def renew(self, seconds: float) -> None:
+        """Everything dies unless renewed again within this time."""
+
+    @property
+    def is_alive(self) -> bool: ...
+
+    async def close(self) -> None:
+        """Kill everything and end."""
+
+
+class Sandbox(Protocol):
+    name: str
+
+    def wrap(self, command: Command, workspace: str) -> Command:
+        """The command that runs `command` inside this sandbox."""
+
+
+LogChunks = AsyncIterator[bytes]
+Payload = Json

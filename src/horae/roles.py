@@ -1,0 +1,148 @@
+"""Loops and signals: the roles of a process, each a few lines around a service.
+
+Every role lives the same life: start, tick until told to stop, give back what it holds. A tick that fails
+because the store cannot be reached is repeated with a growing pause; anything else ends the process, loudly.
+
+Stopping order matters: the scheduler first, so that nothing new is fired here; then the agent drains, while
+the coordinator still beats and leads, or peers would reap runs that are just finishing; then the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from horae.core.model import SECOND
+from horae.errors import Unavailable
+from horae.ports import Clock, Link, Queue
+from horae.service.agent import Agent
+from horae.service.cluster import Cluster
+from horae.service.firing import Firing
+
+log = structlog.get_logger()
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is away
+MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
+POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
+
+
+async def persist(name: str, step: Callable[[], Awaitable[None]], clock: Clock) -> None:
+    """Repeat a step for ever; wait and try again while the store is out of reach."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            await step()
+            pause = FIRST_PAUSE
+        except Unavailable as error:
+            log.warning("store.unavailable", role=name, error=error.message, retry_seconds=pause)
+            await clock.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class SchedulerRole:
+    """Fires the moments of its segments, each at its time."""
+
+    def __init__(self, firing: Firing, cluster: Cluster, queue: Queue, clock: Clock, *, scan_interval: float) -> None:
+        self._firing = firing
+        self._cluster = cluster
+        self._queue = queue
+        self._clock = clock
+        self._scan_interval = scan_interval
+        self._swept = 0.0
+        self._hinted = True
+
+    async def step(self) -> None:
+        """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
+        elapsed = self._clock.elapsed()
+        sweep = self._hinted or elapsed - self._swept >= self._scan_interval
+        if sweep:
+            await self._firing.set_clock()
+            self._firing.own(await self._cluster.own_segments())
+            self._swept, self._hinted = elapsed, False
+        await self._firing.refill(sweep=sweep)
+        wake_at = await self._firing.tick()
+        seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
+        if seconds > 0:
+            self._hinted = await self._queue.wait("due", seconds)
+            if self._hinted:
+                gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
+                await self._clock.sleep(gap) if gap > 0 else None
+
+    async def run(self) -> None:
+        await persist("scheduler", self.step, self._clock)
+
+
+class CoordinatorRole:
+    """Campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
+
+    def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._clock = clock
+        self._interval = interval
+        self._led_at = float("-inf")
+
+    async def step(self) -> None:
+        now = self._clock.elapsed()
+        if now - self._led_at >= self._interval:
+            if await self._cluster.campaign():
+                await self._cluster.lead()
+                await self._cluster.purge()
+            self._led_at = now
+        more = await self._cluster.sweep() if self._cluster.is_leader else None
+        wait = min(1.0, self._interval) if more is None else min(more, 1.0, self._interval)
+        if wait > 0:
+            await self._queue.wait("waiting", wait)
+
+    async def run(self) -> None:
+        await persist("coordinator", self.step, self._clock)
+
+
+class AgentRole:
+    """Keeps an agent claiming, reporting and beating."""
+
+    def __init__(self, agent: Agent, link: Link, clock: Clock, *, interval: float) -> None:
+        self._agent = agent
+        self._link = link
+        self._clock = clock
+        self._interval = interval
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("agent", self._claim, self._clock))
+            group.create_task(persist("agent", self._report, self._clock))
+            group.create_task(persist("agent", self._beat, self._clock))
+
+    async def _claim(self) -> None:
+        agent = self._agent
+        agent.slot_freed.clear()
+        if agent.is_hungry and await agent.claim():
+            await asyncio.sleep(0)  # let what was started run before more is fetched
+            return
+        if agent.is_hungry or agent.draining:
+            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or the keeper is gone
+        await self._next_chance()
+
+    async def _next_chance(self) -> None:
+        """Until runs are announced, a slot of a wanted kind is free, or the poll is due."""
+        freed = asyncio.create_task(self._agent.slot_freed.wait())
+        told = asyncio.create_task(self._link.wait("runs", POLL))
+        try:
+            await asyncio.wait((freed, told), return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                told.result()
+                self._agent.wake()
+        finally:
+            for task in (freed, told):
+                task.cancel()
+            await asyncio.gather(freed, told, return_exceptions=True)
+
+    async def _report(self) -> None:
+        await self._agent.results_ready.wait()
+        await self._agent.report()
+
+    async def _beat(self) -> None:
+        await self._agent.beat()
+        await self._link.wait("cancel", self._interval)

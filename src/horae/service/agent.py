@@ -1,0 +1,209 @@
+"""The agent: claims runs, executes them, reports.
+
+    claim ──► start ──► (executor works, output streams to files) ──► done ──► report, in batches
+
+It reaches the service through a Link only, never the store. It trusts itself no longer than its lease:
+the keeper kills all work unless every beat that the service answered renews it, so a run can never go on
+here after somebody else was allowed to start it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from horae.core import specs
+from horae.core.model import Node, Reason, State
+from horae.errors import Unavailable
+from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Work
+
+MAX_CLAIM = 1000  # runs claimed in one statement
+MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
+TRUST = 0.85  # share of the lease after which the keeper kills: the rest is time for the killing
+
+
+@lru_cache(maxsize=10_000)
+def decode_spec(text: str) -> Any:
+    """A job's spec, decoded once per distinct text."""
+    return msgspec.json.decode(text)
+
+
+class Agent:
+    def __init__(
+        self,
+        node: Node,
+        link: Link,
+        executors: Mapping[str, Executor],
+        files: Files,
+        keeper: Keeper,
+        clock: Clock,
+        *,
+        lease_seconds: float,
+        output_limit: int,
+    ) -> None:
+        self.node = node
+        self._link = link
+        self._executors = executors
+        self._files = files
+        self._keeper = keeper
+        self._clock = clock
+        self._lease = lease_seconds
+        self._output_limit = output_limit
+        self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
+        self._free = {kind: executor.slots for kind, executor in executors.items()}
+        self._hungry = set(executors)  # kinds of which more may be waiting
+        self._results: list[Result] = []
+        self._reported = asyncio.Event()
+        self._reported.set()
+        self.results_ready = asyncio.Event()
+        self.slot_freed = asyncio.Event()
+        self.draining = False
+
+    @property
+    def busy(self) -> int:
+        return len(self._held)
+
+    @property
+    def is_hungry(self) -> bool:
+        """Whether a claim makes sense now: free slots for kinds of which more may wait."""
+        return any(self._free[kind] > 0 for kind in self._hungry)
+
+    async def join(self) -> None:
+        """Come up: no work of an earlier life is alive, and the service has taken back what it held."""
+        await self._keeper.open()
+        for executor in self._executors.values():
+            await executor.open()
+        await self._link.hello(self.node)
+        self._keeper.renew(self._lease * TRUST)
+
+    # ── claim and start ──
+    def wake(self) -> None:
+        """Somebody announced runs: every kind may have some."""
+        self._hungry = set(self._executors)
+
+    async def claim(self) -> int:
+        """Fill the free slots once; answers how many runs were started."""
+        if self.draining or len(self._results) > MAX_UNREPORTED or not self._keeper.is_alive:
+            return 0
+        count = 0
+        for kind in tuple(self._hungry):
+            limit = min(self._free[kind], MAX_CLAIM)
+            if limit <= 0:
+                continue
+            claimed = await self._link.claim(kind, limit)
+            if len(claimed) < limit:
+                self._hungry.discard(kind)
+            if claimed:
+                curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
+                previous = await self._link.load_previous(sorted(curious)) if curious else {}
+                self._start(self._executors[kind], claimed, previous)
+                count += len(claimed)
+        return count
+
+    def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
+        now = self._clock.now()
+        self._free[executor.kind] -= len(claimed)
+        works = []
+        for a in claimed:
+            timeout = specs.policy_from_text(a.policy).timeout_seconds
+            output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
+            works.append(Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id)))
+            timer = None
+            if timeout is not None:
+                timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
+            self._held[a.run_id] = (executor, a.fence, timer)
+        executor.start(works, self._done)
+
+    def _done(self, result: Result) -> None:
+        held = self._held.pop(result.run_id, None)
+        if held is None:
+            return
+        executor, _, timer = held
+        if timer is not None:
+            timer.cancel()
+        self._free[executor.kind] += 1
+        self._results.append(result)
+        self.results_ready.set()
+        if executor.kind in self._hungry:
+            self.slot_freed.set()
+
+    # ── report ──
+    async def report(self) -> int:
+        """Send what is finished, once; kept and repeated when the service cannot be reached."""
+        self.results_ready.clear()
+        batch, self._results = self._results[:MAX_CLAIM], self._results[MAX_CLAIM:]
+        if not batch:
+            return 0
+        try:
+            await self._link.finish(batch)
+        except BaseException:
+            self._results = batch + self._results
+            self.results_ready.set()
+            raise
+        if self._results:
+            self.results_ready.set()
+        return len(batch)
+
+    # ── lease ──
+    async def beat(self) -> None:
+        """Say that we live, renew the keeper's leash, kill what shall be cancelled."""
+        sent = self._clock.elapsed()
+        orders = await self._link.beat(self.busy)
+        if orders is None:
+            await self._start_anew()
+            return
+        # The lease counts from before the call: a slow answer does not lengthen it.
+        self._keeper.renew(self._lease * TRUST - (self._clock.elapsed() - sent))
+        for run_id, fence in orders:
+            held = self._held.get(run_id)
+            if held is not None and held[1] == fence:
+                held[0].stop(run_id, Reason.REQUESTED)
+
+    async def _start_anew(self) -> None:
+        """The service gave us up for dead: nothing we hold is ours any more."""
+        for run_id, (executor, _, _) in list(self._held.items()):
+            executor.stop(run_id, Reason.LOST)
+        await self._link.hello(self.node)
+
+    # ── stop ──
+    async def drain(self, seconds: float) -> None:
+        """Claim no more; let what runs finish within the time, then kill it and hand it back."""
+        self.draining = True
+        deadline = self._clock.elapsed() + seconds
+        while self._held and (left := deadline - self._clock.elapsed()) > 0:
+            try:
+                async with asyncio.timeout(left):
+                    await self.results_ready.wait()
+            except TimeoutError:
+                break
+            await self._report_quietly()
+        handed_back = set(self._held)
+        for run_id in handed_back:
+            self._held[run_id][0].stop(run_id, Reason.LOST)
+        for executor in self._executors.values():
+            await executor.close()
+        self._results = [_handed_back(r) if r.run_id in handed_back else r for r in self._results]
+        await self._report_quietly()
+
+    async def _report_quietly(self) -> None:
+        try:
+            while await self.report():
+                pass
+        except Unavailable:
+            return  # start-up recovery takes it back
+
+    async def leave(self) -> None:
+        await self._keeper.close()
+        await self._link.goodbye()
+
+
+def _handed_back(result: Result) -> Result:
+    """An attempt that our own stop ended: not its failure, so it goes back to the queue."""
+    if result.state is State.SUCCEEDED:
+        return result
+    result.state, result.reason = State.QUEUED, ""
+    return result

@@ -1,0 +1,135 @@
+"""Attempts: given to agents, taken back with a result, decided upon.
+
+This is the Link of an agent in the same process, and what a remote link will call for agents elsewhere.
+An agent reports what it saw; whether a failed run is tried again is decided here, from the job's policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from horae.core import lifecycle, specs
+from horae.core.model import SECOND, Node, Reason, State
+from horae.ports import Assignment, Clock, Held, Queue, Result, Store, Waiting
+from horae.service.metrics import Metrics
+
+FAILURES = (State.FAILED, State.TIMED_OUT)
+
+
+class Execution:
+    def __init__(self, store: Store, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+        self._store = store
+        self._queue = queue
+        self._clock = clock
+        self._metrics = metrics
+
+    async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
+        claimed = await self._store.claim(node.name, kind, node.labels, limit)
+        if claimed:
+            now = self._clock.now()
+            self._metrics.claimed += len(claimed)
+            self._metrics.batches["claim"] += 1
+            self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
+        return claimed
+
+    async def finish(self, results: Sequence[Result]) -> set[int]:
+        """End attempts or send them round again; answers the run ids whose fence was current."""
+        failed = [r.run_id for r in results if r.state in FAILURES]
+        held = {h.run_id: h for h in await self._store.load_held(failed)} if failed else {}
+        final: list[Result] = []
+        waiting: list[Waiting] = []
+        for result in results:
+            if result.state is State.QUEUED:
+                waiting.append(Waiting(replace(result, state=State.FAILED, reason=Reason.LOST), None, lost=True))
+            elif result.state in FAILURES and result.run_id in held:
+                self._decide(result, held[result.run_id], final, waiting)
+            else:
+                final.append(result)
+        finished = await self._store.finish(final, waiting)
+        self._count(final, waiting, finished.accepted)
+        if finished.promoted or any(w.eligible_at is None for w in waiting):
+            self._queue.announce("runs")
+        if any(w.eligible_at is not None for w in waiting):
+            self._queue.announce("waiting")
+        return finished.accepted
+
+    def _decide(self, result: Result, held: Held, final: list[Result], waiting: list[Waiting]) -> None:
+        verdict = lifecycle.after_failure(
+            specs.policy_from_text(held.policy), state=result.state, reason=result.reason, attempt=held.attempt,
+            lost=held.lost, run_id=result.run_id, final=result.final or held.cancel_requested,
+            retry_after=result.retry_after,
+        )  # fmt: skip
+        if verdict.state is State.BLOCKED:
+            eligible_at = self._clock.now() + round(verdict.wait_seconds * SECOND)
+            waiting.append(Waiting(result, eligible_at))
+        else:
+            final.append(result)
+
+    def _count(self, final: Sequence[Result], waiting: Sequence[Waiting], accepted: set[int]) -> None:
+        metrics = self._metrics
+        metrics.batches["finish"] += 1
+        metrics.retried += sum(not w.lost for w in waiting)
+        metrics.lost += sum(w.lost for w in waiting)
+        metrics.fenced += len(final) + len(waiting) - len(accepted)
+        for result in final:
+            metrics.finished[result.state.word] += 1
+
+    async def reap(self, node: str) -> int:
+        """Take back everything a dead node held: queued again, or ended when it was lost too often."""
+        running = dict(await self._store.load_running(node))
+        held = await self._store.load_held(list(running)) if running else []
+        final, waiting = [], []
+        now = self._clock.now()
+        for h in held:
+            verdict = lifecycle.after_loss(lost=h.lost + 1, cancel_requested=h.cancel_requested)
+            message = f"its agent {node} died" if verdict.state is not State.CANCELLED else ""
+            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, finished_at=now, message=message)
+            if verdict.state is State.QUEUED:
+                waiting.append(Waiting(result, None, lost=True))
+            else:
+                final.append(replace(result, state=verdict.state, reason=verdict.reason))
+        if not held:
+            return 0
+        finished = await self._store.finish(final, waiting)
+        self._count(final, waiting, finished.accepted)
+        self._queue.announce("runs")
+        return len(finished.accepted)
+
+
+class LocalLink:
+    """The Link of an agent that lives in this process."""
+
+    def __init__(self, execution: Execution, store: Store, queue: Queue) -> None:
+        self._execution = execution
+        self._store = store
+        self._queue = queue
+        self._node: Node | None = None
+
+    async def hello(self, node: Node) -> None:
+        self._node = node
+        await self._execution.reap(node.name)
+        await self._store.register_node(node)
+
+    async def claim(self, kind: str, limit: int) -> list[Assignment]:
+        return await self._execution.claim(self._me, kind, limit)
+
+    async def finish(self, results: Sequence[Result]) -> set[int]:
+        return await self._execution.finish(results)
+
+    async def beat(self, busy: int) -> list[tuple[int, int]] | None:
+        return await self._store.beat(self._me.name, busy)
+
+    async def wait(self, topic: str, seconds: float) -> bool:
+        return await self._queue.wait(topic, seconds)
+
+    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
+        return await self._store.load_previous(job_ids)
+
+    async def goodbye(self) -> None:
+        await self._store.retire_node(self._me.name, "gone")
+
+    @property
+    def _me(self) -> Node:
+        assert self._node is not None, "hello comes first"
+        return self._node

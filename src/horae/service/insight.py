@@ -1,0 +1,142 @@
+"""Looking at things: logs, previews, the overview, readiness, metrics. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+
+from horae.core.model import SECOND, Attempt, Census, Json, Moment, Node, Run, RunFilter
+from horae.core.schedule import Previewed, preview
+from horae.errors import Error, NotFound
+from horae.ports import Clock, Files, Store
+from horae.service.metrics import Metrics
+
+STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
+FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
+
+
+@dataclass(frozen=True, slots=True)
+class LogSlice:
+    data: bytes
+    offset: int
+    next_offset: int
+    run: Run
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    census: Census
+    nodes: list[Node]
+    segments: dict[int, tuple[str, int]]
+    recent: list[Run]
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    ready: bool
+    checks: dict[str, str]  # what was looked at → "ok" or what is wrong
+
+
+class Insight:
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        node: str,
+        checks: dict[str, Callable[[], str]],
+    ) -> None:
+        """`checks` are this process's own parts: each says "ok" or what is wrong."""
+        self._store = store
+        self._files = files
+        self._clock = clock
+        self._metrics = metrics
+        self._checks = checks
+        self.node = node
+
+    def preview(self, schedule: Json, *, start: Moment | None, count: int) -> list[Previewed]:
+        now = self._clock.now()
+        begin = now if start is None else start
+        return preview(schedule, seed=0, created_at=min(begin, now), start=begin, count=count)
+
+    # ── logs ──
+    async def read_log(self, run_id: int, *, attempt: int | None, offset: int, limit: int) -> LogSlice:
+        run = await self._run(run_id)
+        return await self._slice(run, attempt, offset, limit)
+
+    async def _slice(self, run: Run, attempt: int | None, offset: int, limit: int) -> LogSlice:
+        number, ref = await self._ref(run, attempt)
+        data = await self._files.read(ref, offset, limit) if ref else b""
+        return LogSlice(data, offset, offset + len(data), run, number)
+
+    async def _ref(self, run: Run, attempt: int | None) -> tuple[int, str | None]:
+        """The output of an attempt: the run's own, or that of an earlier one by number."""
+        if attempt is None or attempt == run.attempt:
+            if run.state.is_terminal:
+                return run.attempt, run.output
+            return run.attempt, self._files.ref(run.id, run.attempt, run.fence) if run.fence else None
+        for earlier in await self._store.list_attempts(run.id):
+            if earlier.attempt == attempt:
+                return attempt, self._earlier_ref(earlier)
+        raise NotFound(f"run {run.id} has no attempt {attempt}; it is at attempt {run.attempt}")
+
+    def _earlier_ref(self, attempt: Attempt) -> str:
+        return attempt.output or self._files.ref(attempt.run_id, attempt.attempt, attempt.fence)
+
+    async def follow(self, run_id: int, *, offset: int) -> AsyncIterator[LogSlice]:
+        """The log as it grows, until the run has ended and everything was given.
+
+        When the run is tried again, the log of the new attempt follows, from its beginning.
+        """
+        run = await self._run(run_id)
+        attempt = run.attempt
+        while True:
+            part = await self._slice(run, None, offset, FOLLOW_SLICE)
+            if part.data:
+                offset = part.next_offset
+                yield part
+                continue
+            if run.state.is_terminal:
+                return
+            await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
+            run = await self._run(run_id)
+            if run.attempt != attempt:
+                attempt, offset = run.attempt, 0
+
+    async def _run(self, run_id: int) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id}")
+        return run
+
+    # ── the whole ──
+    async def overview(self) -> Overview:
+        census = await self._store.census()
+        self._metrics.waiting = census.live
+        recent = await self._store.list_runs(RunFilter(), None, 20)
+        return Overview(
+            census, await self._store.list_nodes(), await self._store.load_segments(), recent.items, self.node
+        )
+
+    async def readiness(self) -> Readiness:
+        """Whether work gets through, not merely whether the process lives."""
+        checks = {name: check() for name, check in self._checks.items()}
+        checks["progress"] = await self._progress()
+        return Readiness(all(answer == "ok" for answer in checks.values()), checks)
+
+    async def _progress(self) -> str:
+        try:
+            census = await self._store.census()
+            now = await self._store.now()
+        except Error as error:
+            return error.message
+        self._metrics.waiting = census.live
+        late = now - census.oldest_due_at if census.oldest_due_at is not None else 0
+        return "ok" if late < STALLED_AFTER else f"the oldest due moment has waited for {late // SECOND} s"
+
+    def metrics(self) -> bytes:
+        return self._metrics.text()

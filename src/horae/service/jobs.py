@@ -1,0 +1,417 @@
+"""What people do with jobs: submit, change, pause, run, cancel, delete, read.
+
+Every change of a job or its triggers is one compare-and-set on the job's version; the next moments are
+worked out here, from the store's clock, before the write. A trigger that fired meanwhile makes the write
+fail, and it is worked out anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from horae.core import specs
+from horae.core.model import (
+    DEFAULT_ORG,
+    SECOND,
+    Attempt,
+    Job,
+    JobFilter,
+    Json,
+    Moment,
+    Page,
+    Policy,
+    Reason,
+    Run,
+    RunFilter,
+    Trigger,
+)
+from horae.core.schedule import compile_schedule
+from horae.core.segments import segment_of
+from horae.core.specs import Draft, TriggerDraft
+from horae.errors import Conflict, Invalid, NotFound, Stale
+from horae.ports import Birth, Idempotency, Order, Queue, Receipt, Store, Submission
+from horae.service.batching import Coalescer
+
+LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
+TRIES = 8  # of a change that races with firing
+
+UNSET = object()  # a field that was not sent, where null is a value
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    jobs: list[Job]
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One submit, before ids are given."""
+
+    drafts: Sequence[Draft]
+    owner: str
+    org: int
+    idempotency: Idempotency | None
+
+
+class Jobs:
+    def __init__(self, store: Store, queue: Queue) -> None:
+        self._store = store
+        self._queue = queue
+        self._submits = Coalescer(self._submit_batch, limit=500)
+        self._orders = Coalescer(store.enqueue)
+
+    # ── submit ──
+    async def submit(
+        self,
+        drafts: Sequence[Draft],
+        *,
+        owner: str = "local",
+        org: int = DEFAULT_ORG,
+        idempotency: Idempotency | None = None,
+    ) -> Submitted:
+        """Create jobs, all of them or none; a draft whose key exists already replaces that job."""
+        receipt, jobs = await self._submits.add(Request(drafts, owner, org, idempotency))
+        if receipt.mismatch:
+            raise Conflict(
+                "this Idempotency-Key was used with a different request; use a new key for a new request",
+                code="E_IDEMPOTENCY_MISMATCH",
+            )
+        if receipt.replayed:
+            return Submitted([await self.get(job_id) for job_id in receipt.ids], replayed=True)
+        if receipt.key_taken:
+            return Submitted([await self._upsert(*item) for item in _one_by_one(drafts, owner, org, idempotency)])
+        return Submitted(jobs)
+
+    async def _submit_batch(self, requests: list[Request]) -> list[tuple[Receipt, list[Job]]]:
+        drafts = [draft for request in requests for draft in request.drafts]
+        job_ids, trigger_ids = await self._store.allocate(len(drafts), sum(len(draft.triggers) for draft in drafts))
+        now = await self._store.now()
+        ids, triggers = iter(job_ids), iter(trigger_ids)
+        made = [
+            [_job_from_draft(draft, next(ids), triggers, request, now) for draft in request.drafts]
+            for request in requests
+        ]
+        receipts = await self._store.submit(
+            [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
+        )
+        self._tell([job for jobs in made for job in jobs], now)
+        return list(zip(receipts, made, strict=True))
+
+    async def _upsert(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Job:
+        """Replace the job with this key, or make it; whoever is first, the other replaces."""
+        for _ in range(TRIES):
+            found = await self._store.find_key(org, owner, draft.key) if draft.key else None
+            if found is not None:
+                return found if _says_the_same(found, draft) else await self.replace(found.id, draft)
+            receipt, jobs = await self._submits.add(Request([draft], owner, org, idempotency))
+            if receipt.ids:
+                return jobs[0] if not receipt.replayed else await self.get(receipt.ids[0])
+        raise Conflict(f"the key '{draft.key}' is being changed by somebody else; try again", code="E_KEY_TAKEN")
+
+    def _tell(self, jobs: Sequence[Job], now: Moment) -> None:
+        moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
+        if moments and min(moments) < now + LOOK_AHEAD:
+            self._queue.announce("due")
+
+    # ── read ──
+    async def get(self, job_id: int) -> Job:
+        job = await self._store.get_job(job_id)
+        if job is None:
+            raise NotFound(f"there is no job {job_id}")
+        return job
+
+    async def list(self, where: JobFilter, cursor: str | None = None, limit: int = 100) -> Page:
+        return await self._store.list_jobs(where, cursor, limit)
+
+    # ── change ──
+    async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
+        fresh = iter((await self._store.allocate(0, len(draft.triggers)))[1])
+
+        def change(job: Job, now: Moment) -> Job:
+            triggers = _merge_triggers(job, draft.triggers, fresh, now)
+            return replace(
+                job, name=draft.name, key=draft.key, kind=draft.kind, spec=draft.spec, policy=draft.policy,
+                segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
+                annotations=draft.annotations, triggers=triggers,
+            )  # fmt: skip
+
+        return await self._change(job_id, change, expected_version)
+
+    async def set_paused(self, job_id: int, paused: bool) -> Job:
+        """Stop or go on firing. Moments that pass while paused are not made up for."""
+        return await self._change(job_id, lambda job, _: replace(job, paused=paused))
+
+    async def delete(self, job_id: int) -> None:
+        cancelled = await self._store.delete_job(job_id)
+        if cancelled is None:
+            raise NotFound(f"there is no job {job_id}")
+        if cancelled.asked:
+            self._queue.announce("cancel")
+
+    async def _change(
+        self, job_id: int, change: Callable[[Job, Moment], Job], expected_version: int | None = None
+    ) -> Job:
+        """Read, work out the next version, write it if nothing moved in between; again if it did."""
+        for _ in range(TRIES):
+            before = await self.get(job_id)
+            if before.deleted_at is not None:
+                raise NotFound(f"job {job_id} was deleted")
+            if expected_version not in (None, before.version):
+                raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
+            now = await self._store.now()
+            after = change(before, now)
+            if after == before:
+                return before
+            after = _reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
+            if after.key != before.key and after.key is not None:
+                await self._refuse_taken(after)
+            if await self._store.save_job(after, before.version):
+                self._tell([after], now)
+                return after
+        raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def _refuse_taken(self, job: Job) -> None:
+        other = await self._store.find_key(job.org, job.owner, job.key or "")
+        if other is not None and other.id != job.id:
+            raise Conflict(f"job {other.id} has the key '{job.key}' already", code="E_KEY_TAKEN")
+
+    # ── triggers ──
+    async def list_triggers(self, job_id: int | None = None, cursor: str | None = None, limit: int = 100) -> Page:
+        if job_id is not None:
+            await self.get(job_id)
+        return await self._store.list_triggers(job_id, cursor, limit)
+
+    async def get_trigger(self, trigger_id: int) -> Trigger:
+        trigger = await self._store.get_trigger(trigger_id)
+        if trigger is None:
+            raise NotFound(f"there is no trigger {trigger_id}")
+        return trigger
+
+    async def add_trigger(self, job_id: int, draft: TriggerDraft) -> Trigger:
+        trigger_id = (await self._store.allocate(0, 1))[1][0]
+
+        def change(job: Job, now: Moment) -> Job:
+            if len(job.triggers) >= specs.MAX_TRIGGERS:
+                raise Invalid(f"a job has at most {specs.MAX_TRIGGERS} triggers", code="E_LIMIT")
+            return replace(job, triggers=(*job.triggers, _trigger_from_draft(draft, trigger_id, job_id, now)))
+
+        return _trigger_of(await self._change(job_id, change), trigger_id)
+
+    async def replace_trigger(self, trigger_id: int, draft: TriggerDraft) -> Trigger:
+        def change(trigger: Trigger, now: Moment) -> Trigger:
+            same = trigger.schedule == draft.schedule
+            return replace(
+                trigger, schedule=draft.schedule, data=draft.data, enabled=draft.enabled,
+                created_at=trigger.created_at if same else now,
+            )  # fmt: skip
+
+        return await self._change_trigger(trigger_id, change)
+
+    async def patch_trigger(
+        self,
+        trigger_id: int,
+        *,
+        enabled: bool | None = None,
+        next_at: Moment | None = None,
+        data: Json | object | None = UNSET,
+    ) -> Trigger:
+        """Change some fields. `next_at` moves the next moment once; then the schedule goes on from there."""
+
+        def change(trigger: Trigger, now: Moment) -> Trigger:
+            changed = trigger if data is UNSET else replace(trigger, data=data)  # type: ignore[arg-type]
+            if enabled is not None:
+                changed = replace(changed, enabled=enabled)
+            return changed if next_at is None else replace(changed, next_at=_movable(changed, next_at))
+
+        return await self._change_trigger(trigger_id, change)
+
+    async def delete_trigger(self, trigger_id: int) -> None:
+        trigger = await self.get_trigger(trigger_id)
+
+        def change(job: Job, _: Moment) -> Job:
+            return replace(job, triggers=tuple(t for t in job.triggers if t.id != trigger_id))
+
+        await self._change(trigger.job_id, change)
+
+    async def _change_trigger(self, trigger_id: int, change: Callable[[Trigger, Moment], Trigger]) -> Trigger:
+        job_id = (await self.get_trigger(trigger_id)).job_id
+
+        def change_job(job: Job, now: Moment) -> Job:
+            triggers = tuple(change(t, now) if t.id == trigger_id else t for t in job.triggers)
+            return replace(job, triggers=triggers)
+
+        return _trigger_of(await self._change(job_id, change_job), trigger_id)
+
+    # ── runs ──
+    async def run_now(
+        self,
+        job_id: int,
+        *,
+        data: Json | None = None,
+        node: str | None = None,
+        idempotency: Idempotency | None = None,
+    ) -> Run:
+        """Make a run due now. It obeys the job's overlap policy: the answer may be skipped(overlap)."""
+        job = await self.get(job_id)
+        if job.deleted_at is not None:
+            raise NotFound(f"job {job_id} was deleted")
+        if job.paused:
+            raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
+        now = await self._store.now()
+        birth = birth_of(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
+        receipt = await self._orders.add(Order(birth, idempotency))
+        if receipt.mismatch:
+            raise Conflict("this Idempotency-Key was used with a different request", code="E_IDEMPOTENCY_MISMATCH")
+        self._queue.announce("runs")
+        if job.policy.overlap.name == "REPLACE":
+            self._queue.announce("cancel")
+        return await self.get_run(receipt.ids[0])
+
+    async def get_run(self, run_id: int) -> Run:
+        run = await self._store.get_run(run_id)
+        if run is None:
+            raise NotFound(f"there is no run {run_id}")
+        return run
+
+    async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 100) -> Page:
+        return await self._store.list_runs(where, cursor, limit)
+
+    async def list_attempts(self, run_id: int) -> Sequence[Attempt]:
+        return await self._store.list_attempts(run_id)
+
+    async def cancel(self, run_id: int) -> Run:
+        """End a waiting run now; ask the agent of a running one to kill it."""
+        for _ in range(TRIES):  # it may be claimed between our look and our write
+            run = await self.get_run(run_id)
+            if run.state.is_terminal:
+                raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
+            cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
+            if cancelled.ended or cancelled.asked:
+                self._queue.announce("cancel" if cancelled.asked else "runs")
+                return await self.get_run(run_id)
+        raise Conflict(f"run {run_id} keeps changing its state; try again")
+
+
+def birth_of(
+    job_id: int, kind: str, policy: Policy, due_at: Moment, *, data: str | None = None, pin: str | None = None
+) -> Birth:
+    """A run to be, as the job's policy wants it."""
+    deadline = policy.start_deadline_seconds
+    return Birth(
+        job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
+        start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data, needs=policy.labels,
+        pin=pin,
+    )  # fmt: skip
+
+
+def _text(data: Json | None) -> str | None:
+    return None if data is None else msgspec.json.encode(data).decode()
+
+
+def _one_by_one(
+    drafts: Sequence[Draft], owner: str, org: int, key: Idempotency | None
+) -> list[tuple[Draft, str, int, Idempotency | None]]:
+    """Each draft for itself, under a key of its own, so that a repeat of the request repeats nothing."""
+    return [(draft, owner, org, key and replace(key, key=f"{key.key}#{number}")) for number, draft in enumerate(drafts)]
+
+
+def _job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], request: Request, now: Moment) -> Job:
+    triggers = tuple(_trigger_from_draft(trigger, next(trigger_ids), job_id, now) for trigger in draft.triggers)
+    job = Job(
+        id=job_id, org=request.org, owner=request.owner, name=draft.name, key=draft.key, kind=draft.kind,
+        spec=draft.spec, policy=draft.policy, segment=segment_of(job_id) if draft.segment is None else draft.segment,
+        paused=draft.paused, annotations=draft.annotations, version=1, created_at=now, updated_at=now,
+        triggers=triggers,
+    )  # fmt: skip
+    return replace(job, triggers=tuple(replace(t, next_at=None) for t in triggers)) if draft.paused else job
+
+
+def _trigger_from_draft(draft: TriggerDraft, trigger_id: int, job_id: int, now: Moment) -> Trigger:
+    first = compile_schedule(draft.schedule, seed=trigger_id, created_at=now).first() if draft.enabled else None
+    return Trigger(
+        id=trigger_id, job_id=job_id, schedule=draft.schedule, data=draft.data, enabled=draft.enabled, version=1,
+        next_at=first, last_at=None, created_at=now,
+    )  # fmt: skip
+
+
+def _merge_triggers(job: Job, drafts: Sequence[TriggerDraft], fresh: Iterator[int], now: Moment) -> tuple[Trigger, ...]:
+    """The triggers of a changed job: one with the same id, else with the same schedule, stays itself."""
+    left = list(job.triggers)
+    merged = []
+    for draft in drafts:
+        old = next((t for t in left if t.id == draft.id), None) if draft.id is not None else None
+        old = old or next((t for t in left if t.schedule == draft.schedule), None)
+        if old is None:
+            merged.append(_trigger_from_draft(draft, next(fresh), job.id, now))
+            continue
+        left.remove(old)
+        created_at = old.created_at if old.schedule == draft.schedule else now
+        merged.append(
+            replace(old, schedule=draft.schedule, data=draft.data, enabled=draft.enabled, created_at=created_at)
+        )
+    return tuple(merged)
+
+
+def _reschedule(before: Job, after: Job, now: Moment) -> Job:
+    """Give every trigger of a changed job its next moment."""
+    old = {t.id: t for t in before.triggers}
+    triggers = tuple(
+        replace(t, version=after.version, next_at=_next_moment(old.get(t.id), t, before.paused, after.paused, now))
+        for t in after.triggers
+    )
+    return replace(after, triggers=triggers)
+
+
+def _next_moment(old: Trigger | None, new: Trigger, was_paused: bool, is_paused: bool, now: Moment) -> Moment | None:
+    """The next moment of a trigger after a change.
+
+    One that goes on as it was keeps its moment, even if it is due: nothing may be lost by an edit.
+    One that starts anew begins with its first moment from now; one that resumes, with the next.
+    """
+    if is_paused or not new.enabled:
+        return None
+    if old is not None and old.next_at != new.next_at:
+        return new.next_at  # moved by hand
+    ran = old is not None and old.enabled and not was_paused
+    if ran and old is not None and old.schedule == new.schedule:
+        return old.next_at
+    schedule = compile_schedule(new.schedule, seed=new.id, created_at=new.created_at)
+    is_new = old is None or old.schedule != new.schedule
+    found = schedule.first() if is_new else schedule.next_after(now)
+    if found is not None and new.last_at is not None and found <= new.last_at:
+        return schedule.next_after(new.last_at)
+    return found
+
+
+def _movable(trigger: Trigger, next_at: Moment) -> Moment:
+    if trigger.last_at is not None and next_at <= trigger.last_at:
+        raise Invalid(
+            "next_at must lie after the last moment that fired; a moment never fires twice",
+            code="E_RANGE",
+            path="next_at",
+        )
+    if not trigger.enabled:
+        raise Conflict(f"trigger {trigger.id} is not enabled; enable it first", code="E_PAUSED")
+    return next_at
+
+
+def _trigger_of(job: Job, trigger_id: int) -> Trigger:
+    found = next((t for t in job.triggers if t.id == trigger_id), None)
+    if found is None:
+        raise NotFound(f"there is no trigger {trigger_id}")
+    return found
+
+
+def _says_the_same(job: Job, draft: Draft) -> bool:
+    """Whether a draft asks for nothing that the job is not already."""
+    triggers = [(t.schedule, t.data, t.enabled) for t in job.triggers]
+    return (
+        (job.name, job.kind, job.spec, job.policy, job.paused, job.annotations)
+        == (draft.name, draft.kind, draft.spec, draft.policy, draft.paused, draft.annotations)
+        and triggers == [(t.schedule, t.data, t.enabled) for t in draft.triggers]
+        and draft.segment in (None, job.segment)
+    )

@@ -1,0 +1,175 @@
+"""Numbered migrations, forward only, applied at start under a lock.
+
+`migrations/NNNN_name.<dialect>.sql`, each a transaction of its own. The first line of each says whether
+it goes before or after the code that needs it. A schema newer than the code is refused; so is one whose
+tables are not what the migrations made, found by a fingerprint of tables and columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+import asyncpg
+
+from horae.errors import ConfigError, Unavailable
+from horae.stores import postgres, sqlite
+
+LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
+
+TABLE = """CREATE TABLE IF NOT EXISTS migrations
+  (version integer PRIMARY KEY, name text NOT NULL, fingerprint text NOT NULL)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where a schema stands, and what was done about it."""
+
+    current: int
+    latest: int
+    applied: list[str] = field(default_factory=list)
+
+
+@cache
+def migrations(dialect: str) -> tuple[Migration, ...]:
+    found = []
+    for entry in files("horae.stores").joinpath("migrations").iterdir():
+        if entry.name.endswith(f".{dialect}.sql"):
+            number, _, rest = entry.name.partition("_")
+            found.append(Migration(int(number), rest.split(".")[0], entry.read_text()))
+    return tuple(sorted(found, key=lambda migration: migration.version))
+
+
+def pending(dialect: str, done: list[tuple[int, str]], fingerprint: str) -> list[Migration]:
+    """What is still to be applied. `done` are (version, fingerprint after it), in order."""
+    known = migrations(dialect)
+    latest = known[-1].version
+    if done and done[-1][0] > latest:
+        raise ConfigError(
+            f"the schema is at version {done[-1][0]}, this Horae knows up to {latest}",
+            code="E_SCHEMA_NEWER",
+            hint="start the newer Horae that made it, or restore a backup from before its upgrade",
+        )
+    if done and done[-1][1] != fingerprint:
+        raise ConfigError(
+            f"the tables are not those that migration {done[-1][0]} makes: somebody changed them by hand",
+            code="E_SCHEMA_DRIFT",
+            hint="undo the change by hand, or restore a backup",
+        )
+    return list(known[len(done) :])
+
+
+def digest(columns: list[tuple[str, str, str]]) -> str:
+    """A fingerprint of (table, column, type)."""
+    text = "\n".join("|".join(column) for column in sorted(columns) if column[0] != "migrations")
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# ── SQLite ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def migrate_sqlite(path: Path, *, check: bool = False) -> Report:
+    if check and not path.exists():
+        return Report(0, migrations("sqlite")[-1].version)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite.connect(path)
+    try:
+        connection.execute("BEGIN EXCLUSIVE")  # two migrators: the second waits, then finds nothing to do
+        report = _migrate_sqlite(connection, check)
+        connection.execute("COMMIT")
+        return report
+    except sqlite3.Error as error:
+        raise Unavailable(f"{path} cannot be used as a database: {error}") from error
+    finally:
+        connection.close()
+
+
+def _migrate_sqlite(connection: sqlite3.Connection, check: bool) -> Report:
+    exists = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone()
+    done = (
+        connection.execute("SELECT version, fingerprint FROM migrations ORDER BY version").fetchall() if exists else []
+    )
+    todo = pending("sqlite", done, _sqlite_fingerprint(connection))
+    current, latest = done[-1][0] if done else 0, migrations("sqlite")[-1].version
+    if check:
+        return Report(current, latest)
+    connection.execute(TABLE)
+    for migration in todo:
+        for statement in _statements(migration.text):
+            connection.execute(statement)
+        row = (migration.version, migration.name, _sqlite_fingerprint(connection))
+        connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", row)
+    return Report(latest, latest, [migration.name for migration in todo])
+
+
+def _statements(text: str) -> list[str]:
+    """The statements of a script; `executescript` would commit the transaction we are in."""
+    found, rest = [], ""
+    for line in text.splitlines(keepends=True):
+        rest += line
+        if sqlite3.complete_statement(rest):
+            found.append(rest)
+            rest = ""
+    return found
+
+
+def _sqlite_fingerprint(connection: sqlite3.Connection) -> str:
+    tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    columns = [
+        (table, row[1], row[2])
+        for table in tables
+        if not table.startswith("sqlite_")
+        for row in connection.execute("SELECT * FROM pragma_table_info(?)", (table,))
+    ]
+    return digest(columns)
+
+
+# ── PostgreSQL ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def migrate_postgres(url: str, *, check: bool = False) -> Report:
+    try:
+        connection = await postgres.connect(url)
+    except (OSError, asyncpg.PostgresError, TimeoutError) as error:
+        raise Unavailable(f"the database cannot be reached: {error}", code="E_DB_UNREACHABLE") from error
+    try:
+        await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
+        async with connection.transaction():
+            return await _migrate_postgres(connection, check)
+    finally:
+        await connection.close(timeout=5)
+
+
+async def _migrate_postgres(connection: postgres.Connection, check: bool) -> Report:
+    exists = await connection.fetchval("SELECT to_regclass('migrations')")
+    rows = await connection.fetch("SELECT version, fingerprint FROM migrations ORDER BY version") if exists else []
+    done = [(row[0], row[1]) for row in rows]
+    todo = pending("postgres", done, await _postgres_fingerprint(connection))
+    current, latest = done[-1][0] if done else 0, migrations("postgres")[-1].version
+    if check:
+        return Report(current, latest)
+    await connection.execute(TABLE)
+    for migration in todo:
+        await connection.execute(migration.text)
+        row = (migration.version, migration.name, await _postgres_fingerprint(connection))
+        await connection.execute("INSERT INTO migrations VALUES ($1, $2, $3)", *row)
+    return Report(latest, latest, [migration.name for migration in todo])
+
+
+async def _postgres_fingerprint(connection: postgres.Connection) -> str:
+    rows = await connection.fetch(
+        "SELECT table_name, column_name, data_type FROM information_schema.columns "
+        "WHERE table_schema = current_schema()"
+    )
+    return digest([(row[0], row[1], row[2]) for row in rows])

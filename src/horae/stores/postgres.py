@@ -1,0 +1,561 @@
+"""The store on PostgreSQL: one statement per batch, arrays in, arrays out.
+
+Connections are lanes: the scheduler, the claims, the results, the submits and the heartbeats each have
+one of their own, so that a crowd of users can never keep a heartbeat waiting. Readers share a pool.
+Statements run at READ COMMITTED; what must not interleave is a compare-and-set inside one statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from horae.core.model import Job, Lease, Moment, Overlap
+from horae.errors import ConfigError, Unavailable
+from horae.ports import (
+    NEVER,
+    Assignment,
+    Birth,
+    Cancelled,
+    Definition,
+    Due,
+    Finished,
+    Fire,
+    Fired,
+    Idempotency,
+    Order,
+    Receipt,
+    Result,
+    Submission,
+    Swept,
+    Waiting,
+)
+from horae.stores import sql
+from horae.stores.sql import Row, SqlStore
+
+T = TypeVar("T")
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[Any]
+else:
+    Connection = asyncpg.Connection  # generic only to the type checker
+
+COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
+RETRIES = 4  # of a statement that lost a deadlock or a race on a key
+OLDEST, NEWEST = 130000, 190000  # server versions this has been tried on
+LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    TimeoutError,
+)
+RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
+
+
+class Lane:
+    """One connection for one purpose, used by one caller at a time, opened anew when it breaks."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        self._connect = connect
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        async with self._lock:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                yield self._connection
+            except LOST as error:
+                self.drop()
+                raise Unavailable(f"the database cannot be reached: {error}") from error
+            except asyncio.CancelledError:
+                # The statement may still be running on the server; its connection is of no more use.
+                self.drop()
+                raise
+
+    def drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+    async def close(self) -> None:
+        async with self._lock:
+            if self._connection is not None:
+                await self._connection.close(timeout=5)
+                self._connection = None
+
+
+class PostgresStore(SqlStore):
+    dialect = "postgres"
+
+    def __init__(self, url: str, *, clock: Callable[[], Moment] | None = None, readers: int = 4) -> None:
+        """`clock` replaces the server's clock: for tests that move time."""
+        super().__init__()
+        self._url = url
+        self._clock: Callable[[], Moment | None] = clock or _servers_own
+        self._fire = Lane(self._connect)
+        self._claim = Lane(self._connect)
+        self._finish = Lane(self._connect)
+        self._submit = Lane(self._connect)
+        self._beat = Lane(self._connect)
+        self._readers = asyncio.Semaphore(readers)
+        self._idle: list[Connection] = []
+
+    async def _connect(self) -> Connection:
+        return await connect(self._url)
+
+    async def open(self) -> None:
+        """Check that the server is one this code can work with."""
+        async with self._beat.use() as connection:
+            version = connection.get_server_version()
+            number = version.major * 10000
+            if not OLDEST <= number < NEWEST:
+                raise ConfigError(
+                    f"PostgreSQL 13 to 18 is supported, got {version.major}.{version.minor}",
+                    code="E_DB_VERSION",
+                )
+            if await connection.fetchval("SELECT pg_is_in_recovery()"):
+                raise ConfigError("the database is a standby; give the address of the primary", code="E_DB_READ_ONLY")
+
+    async def close(self) -> None:
+        for lane in (self._fire, self._claim, self._finish, self._submit, self._beat):
+            await lane.close()
+        for connection in self._idle:
+            await connection.close(timeout=5)
+        self._idle.clear()
+
+    # ── plumbing ──
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[Connection]:
+        async with self._readers:
+            connection = self._idle.pop() if self._idle else None
+            try:
+                if connection is None or connection.is_closed():
+                    connection = await self._connect()
+                yield connection
+            except LOST as error:
+                if connection is not None:
+                    connection.terminate()
+                raise Unavailable(f"the database cannot be reached: {error}") from error
+            except asyncio.CancelledError:
+                if connection is not None:
+                    connection.terminate()
+                raise
+            except BaseException:
+                if connection is not None:
+                    self._idle.append(connection)
+                raise
+            else:
+                self._idle.append(connection)
+
+    async def read(self, statement: str, *args: Any) -> Sequence[Row]:
+        async with self._reader() as connection:
+            return await connection.fetch(statement, *args)
+
+    async def write(self, statement: str, *args: Any) -> Sequence[Row]:
+        async with self._beat.use() as connection:
+            return await connection.fetch(statement, *args)
+
+    async def _retried(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a transaction again when it lost a race against another one."""
+        for chance in range(RETRIES, -1, -1):
+            try:
+                async with lane.use() as connection, connection.transaction():
+                    return await work(connection)
+            except RACES:
+                if not chance:
+                    raise
+        raise AssertionError("the last chance returns or raises")
+
+    async def now(self) -> Moment:
+        frozen = self._clock()
+        if frozen is not None:
+            return frozen
+        async with self._beat.use() as connection:
+            return int(await connection.fetchval(self.queries["now"]))
+
+    async def _moment(self, connection: Connection) -> Moment:
+        frozen = self._clock()
+        return int(await connection.fetchval(self.queries["now"])) if frozen is None else frozen
+
+    # ── definitions ──
+    async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
+        async with self._submit.use() as connection:
+            row = await connection.fetchrow(self.queries["allocate"], jobs, triggers)
+        assert row is not None
+        return row[0], row[1]
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
+            await self._insert([job for s in submissions for job in s.jobs])
+            return [Receipt([job.id for job in s.jobs]) for s in submissions]
+        return await self._retried(self._submit, lambda connection: self._submit_checked(connection, submissions))
+
+    async def _insert(self, jobs: Sequence[Job]) -> None:
+        async with self._submit.use() as connection:
+            if len(jobs) < COPY_FROM:
+                await connection.execute(self.queries["submit"], *_submit_arrays(jobs))
+            else:
+                async with connection.transaction():
+                    await _copy_jobs(connection, jobs)
+
+    async def _submit_checked(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
+        """Submit with idempotency keys and job keys; two equal keys in one call meet as two calls would."""
+        known = await self._known(connection, [s.idempotency for s in submissions])
+        taken = await self._taken(connection, [job for s in submissions for job in s.jobs if job.key])
+        receipts, fresh = [], []
+        for submission in submissions:
+            receipt = sql.judge(submission, known, taken)
+            if receipt is None:
+                fresh.append(submission)
+                receipt = Receipt([job.id for job in submission.jobs])
+                sql.remember(submission, known, taken)
+            receipts.append(receipt)
+        await self._note(connection, [(s.idempotency, [job.id for job in s.jobs]) for s in fresh])
+        jobs = [job for s in fresh for job in s.jobs]
+        if jobs:
+            await connection.execute(self.queries["submit"], *_submit_arrays(jobs))
+        return receipts
+
+    async def _known(self, connection: Connection, keys: Sequence[Idempotency | None]) -> sql.Known:
+        wanted = [key for key in keys if key]
+        if not wanted:
+            return {}
+        rows = await connection.fetch(
+            self.queries["load_idempotency"], [k.scope for k in wanted], [k.key for k in wanted]
+        )
+        return {(row[0], row[1]): (row[2], sql.from_json(row[3])) for row in rows}
+
+    async def _taken(self, connection: Connection, jobs: Sequence[Job]) -> sql.Taken:
+        if not jobs:
+            return set()
+        rows = await connection.fetch(
+            self.queries["load_keys"], [j.org for j in jobs], [j.owner for j in jobs], [j.key for j in jobs]
+        )
+        return {(row[0], row[1], row[2]) for row in rows}
+
+    async def _note(self, connection: Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]) -> None:
+        kept = [(key, sql.encode(ids)) for key, ids in pairs if key]
+        if kept:
+            await connection.execute(
+                self.queries["save_idempotency"],
+                [key.scope for key, _ in kept],
+                [key.key for key, _ in kept],
+                [key.digest for key, _ in kept],
+                [ids for _, ids in kept],
+                await self._moment(connection),
+            )
+
+    async def save_job(self, job: Job, expected_version: int) -> bool:
+        async def save(connection: Connection) -> bool:
+            row = await connection.fetchrow(self.queries["lock_job"], job.id)
+            if row is None or row[0] != expected_version:
+                return False
+            before = [doc["id"] for doc in sql.from_json(row[1])]
+            fired = dict(await connection.fetch(self.queries["lock_due"], before))
+            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+                return False  # it fired meanwhile: the next moment must be worked out anew
+            await connection.execute(self.queries["save_job"], *sql.job_values(job))
+            kept = {t.id for t in job.triggers}
+            await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
+            await connection.execute(self.queries["save_due"], *_due_arrays([job]))
+            return True
+
+        return await self._retried(self._submit, save)
+
+    async def delete_job(self, job_id: int) -> Cancelled | None:
+        async def bury(connection: Connection) -> Cancelled | None:
+            row = await connection.fetchrow(self.queries["lock_job"], job_id)
+            if row is None:
+                return None
+            await connection.execute(self.queries["drop_due"], [doc["id"] for doc in sql.from_json(row[1])])
+            await connection.execute(self.queries["bury_job"], job_id, await self._moment(connection))
+            runs = [row[0] for row in await connection.fetch(self.queries["live_of_job"], job_id)]
+            return await self._end(connection, runs, "deleted")
+
+        return await self._retried(self._submit, bury)
+
+    # ── firing ──
+    async def load_due(
+        self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
+    ) -> list[Due]:
+        async with self._fire.use() as connection:
+            rows = await connection.fetch(self.queries["load_due"], list(segments), *after, until, limit)
+        return [Due(*row) for row in rows]
+
+    async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
+        async with self._fire.use() as connection:
+            rows = await connection.fetch(self.queries["load_definitions"], trigger_ids)
+        return [sql.definition_from_row(row) for row in rows]
+
+    async def fire(self, fires: Sequence[Fire]) -> Fired:
+        arrays = _fire_arrays(fires)
+        if not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
+            async with self._fire.use() as connection:
+                row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays)
+            assert row is not None
+            return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4])
+
+        async def transact(connection: Connection) -> Fired:
+            row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays)
+            assert row is not None
+            advanced, made, now = row[0] or [], set(row[2] or ()), row[4]
+            run_ids = dict(zip(advanced, row[1] or [], strict=True))
+            held = [f for f in fires if f.trigger_id in run_ids]
+            await self._pass(connection, held, run_ids, now)
+            skipped = row[3]
+            for f in held:
+                run_id = run_ids[f.trigger_id]
+                if f.born and run_id not in made and f.birth.overlap >= Overlap.QUEUE:
+                    skipped += await self._follow(connection, run_id, f.birth, f.trigger_id, f.due_at, now)
+            return Fired(set(advanced), len(made), skipped, now)
+
+        return await self._retried(self._fire, transact)
+
+    async def _pass(self, connection: Connection, fires: Sequence[Fire], run_ids: dict[int, int], now: Moment) -> None:
+        rows = [
+            (f.birth.job_id, f.trigger_id, at, run_ids[f.trigger_id] if state == 15 else None, state,
+             f.birth.priority, f.birth.kind, reason)
+            for f in fires
+            for at, state, reason in f.passed
+        ]  # fmt: skip
+        if rows:
+            await connection.execute(self.queries["passed"], now, *map(list, zip(*rows, strict=True)))
+
+    async def _follow(
+        self,
+        connection: Connection,
+        run_id: int,
+        birth: Birth,
+        trigger_id: int | None,
+        due_at: Moment,
+        now: Moment,
+    ) -> int:
+        """Write a run that found its gate taken, under `queue` or `replace`. Returns 1 if it was skipped."""
+        holder = await connection.fetchrow(self.queries["lock_gate"], birth.job_id)
+        waiting = [row[0] for row in await connection.fetch(self.queries["waiting_of_job"], birth.job_id)]
+        if birth.overlap == Overlap.QUEUE and len(waiting) >= birth.overlap_limit:
+            await connection.execute(
+                self.queries["add_skipped"], run_id, birth.job_id, trigger_id, due_at, now, birth.priority, birth.kind,
+                f"{len(waiting)} runs of this job were waiting already", birth.data,
+            )  # fmt: skip
+            return 1
+        if birth.overlap == Overlap.REPLACE:
+            ended = await self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            holder = holder if holder and holder[0] not in ended.ended else None
+        gate, state, reason = (None, 2, "overlap") if holder else (birth.job_id, 0, "")
+        await connection.execute(
+            self.queries["add_successor"], run_id, birth.job_id, trigger_id, due_at, now, gate, birth.start_by, state,
+            reason, birth.priority, birth.overlap, birth.kind, list(birth.needs) or None, birth.data, birth.pin,
+        )  # fmt: skip
+        return 0
+
+    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+        if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
+            return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
+        async with self._submit.use() as connection:
+            row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *_order_arrays(orders))
+        assert row is not None
+        return [Receipt([run_id]) for run_id in row[0]]
+
+    async def _enqueue_checked(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
+        known = await self._known(connection, [order.idempotency for order in orders])
+        fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
+        made = await self._make(connection, fresh) if fresh else []
+        await self._note(connection, [(o.idempotency, r.ids) for o, r in zip(fresh, made, strict=True)])
+        return sql.order_receipts(orders, fresh, made, known)
+
+    async def _make(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
+        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *_order_arrays(orders))
+        assert row is not None
+        made = set(row[1] or ())
+        for run_id, order in zip(row[0], orders, strict=True):
+            if run_id not in made and order.birth.overlap >= Overlap.QUEUE:
+                await self._follow(connection, run_id, order.birth, None, row[2], row[2])
+        return [Receipt([run_id]) for run_id in row[0]]
+
+    # ── runs ──
+    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+        async with self._claim.use() as connection:
+            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock())
+        return [Assignment(*row) for row in rows]
+
+    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        if not waiting:
+            async with self._finish.use() as connection:
+                return await self._end_attempts(connection, results)
+
+        async def transact(connection: Connection) -> Finished:
+            ended = await self._end_attempts(connection, results) if results else Finished(set(), 0)
+            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(waiting))
+            return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
+
+        return await self._retried(self._finish, transact)
+
+    async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
+        row = await connection.fetchrow(self.queries["finish"], *_result_arrays(results))
+        assert row is not None
+        return Finished(set(row[0] or ()), row[1])
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason))
+
+    async def _end(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+    ) -> Cancelled:
+        now = await self._moment(connection)
+        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
+        jobs = [row[2] for row in rows if row[2] is not None]
+        promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
+        ended = {row[0] for row in rows if row[1] is None}
+        return Cancelled(ended, {row[0]: row[1] for row in rows if row[1] is not None}, len(promoted))
+
+    async def sweep(self) -> Swept:
+        row = (await self._get("look_over", self._clock()))[0]
+        eligible, start_by, orphans, now = row
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if not orphans and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        async def transact(connection: Connection) -> Swept:
+            released = await connection.fetch(self.queries["release"], now)
+            expired = await connection.fetch(self.queries["expire"], now)
+            jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
+            promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
+            return Swept(len(released) + len(promoted), len(expired), now)
+
+        return await self._retried(self._fire, transact)
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
+        async with self._beat.use() as connection:
+            now = await self._moment(connection)
+            return len(await connection.fetch(self.queries["fail_unrunnable"], list(kinds), message, now))
+
+    async def purge(self, before: Moment, limit: int) -> int:
+        async def transact(connection: Connection) -> int:
+            rows = await connection.fetch(self.queries["purge"], before, limit)
+            await connection.execute(self.queries["purge_attempts"], [row[0] for row in rows])
+            await connection.execute(self.queries["purge_idempotency"], before)
+            return len(rows)
+
+        return await self._retried(self._beat, transact)
+
+    # ── nodes and leases ──
+    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
+        rows = await self._put("beat", name, busy, self._clock())
+        return [(row[0], row[1]) for row in rows if row[0]] if any(row[0] == 0 for row in rows) else None
+
+    async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
+        rows = await self._put(
+            "assign_segments", list(moves), list(moves.values()), lease.name, lease.owner, lease.term
+        )
+        return len(rows) == len(moves)
+
+
+def _servers_own() -> None:
+    """No moment of ours: the server's clock decides."""
+
+
+async def connect(url: str) -> Connection:
+    return await asyncpg.connect(
+        url,
+        timeout=10,
+        command_timeout=60,
+        server_settings={
+            "application_name": "horae",
+            "jit": "off",  # plans of a millisecond are not worth compiling
+            "statement_timeout": "60000",
+            "lock_timeout": "30000",
+            "idle_in_transaction_session_timeout": "60000",
+        },
+    )
+
+
+# ── values → arrays ────────────────────────────────────────────────────────────────────────────────
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def _due_arrays(jobs: Sequence[Job]) -> list[list[Any]]:
+    rows = [
+        (t.id, job.id, NEVER if t.next_at is None else t.next_at, job.version, job.segment)
+        for job in jobs
+        for t in job.triggers
+    ]
+    return _columns(rows, 5)
+
+
+def _submit_arrays(jobs: Sequence[Job]) -> list[list[Any]]:
+    return _columns([sql.job_values(job) for job in jobs], 16) + _due_arrays(jobs)
+
+
+async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
+    await connection.copy_records_to_table(
+        "jobs", records=[sql.job_values(job) for job in jobs], columns=sql.JOB_COLUMNS.split(", ")
+    )
+    await connection.copy_records_to_table(
+        "due",
+        records=list(zip(*_due_arrays(jobs), strict=True)),
+        columns=["trigger_id", "job_id", "next_at", "version", "segment"],
+    )
+
+
+def _array_text(labels: Sequence[str]) -> str | None:
+    """Labels as a PostgreSQL array literal, because a list of lists cannot be ragged."""
+    return "{" + ",".join(f'"{label}"' for label in labels) + "}" if labels else None
+
+
+def _fire_arrays(fires: Sequence[Fire]) -> list[list[Any]]:
+    rows = [
+        (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at, f.born, f.due_at, b.job_id, b.kind,
+         b.priority, b.overlap, b.start_by, b.data, _array_text(b.needs), f.reserved, f.reserve)
+        for f in fires
+        for b in (f.birth,)
+    ]  # fmt: skip
+    return _columns(rows, 17)
+
+
+def _order_arrays(orders: Sequence[Order]) -> list[list[Any]]:
+    rows = [
+        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, _array_text(b.needs), b.pin)
+        for b in (order.birth for order in orders)
+    ]
+    return _columns(rows, 8)
+
+
+def _result_arrays(results: Sequence[Result]) -> list[list[Any]]:
+    rows = [
+        (
+            r.run_id,
+            r.fence,
+            r.state,
+            r.reason,
+            r.started_at,
+            r.finished_at,
+            r.exit_code,
+            r.message,
+            r.result,
+            r.output,
+        )
+        for r in results
+    ]
+    return _columns(rows, 10)
+
+
+def _waiting_arrays(waiting: Sequence[Waiting]) -> list[list[Any]]:
+    rows = [
+        (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
+         "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),
+         w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
+         w.result.message, w.result.output)
+        for w in waiting
+    ]  # fmt: skip
+    return _columns(rows, 13)

@@ -1,0 +1,329 @@
+-- now --
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
+-- due_of --
+SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id = ANY($1::bigint[]);
+
+-- load_due --
+-- One short index range per segment; the lower bound keeps the scan clear of rows that fired long ago.
+SELECT d.trigger_id, d.next_at, d.version, d.segment, d.reserved
+FROM unnest($1::smallint[]) AS s(segment)
+CROSS JOIN LATERAL (
+  SELECT trigger_id, next_at, version, segment, reserved FROM due
+  WHERE due.segment = s.segment AND (next_at, trigger_id) > ($2::bigint, $3::bigint) AND next_at < $4
+  ORDER BY next_at, trigger_id LIMIT $5
+) d
+ORDER BY d.next_at, d.trigger_id LIMIT $5;
+
+-- load_definitions --
+SELECT d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy
+FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id = ANY($1::bigint[]);
+
+-- load_last_runs --
+SELECT d.trigger_id, l.trigger_id IS NOT NULL,
+  (SELECT h.finished_at FROM history h
+   WHERE h.job_id = d.job_id AND h.trigger_id = d.trigger_id AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+FROM due d
+LEFT JOIN (SELECT DISTINCT trigger_id FROM live WHERE trigger_id = ANY($1::bigint[])) l USING (trigger_id)
+WHERE d.trigger_id = ANY($1::bigint[]);
+
+-- load_previous --
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = 10 ORDER BY h.id DESC LIMIT 1)
+FROM unnest($1::bigint[]) AS j(job_id);
+
+-- load_held --
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id
+FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = 1;
+
+-- allocate --
+SELECT ARRAY(SELECT nextval('job_id') FROM generate_series(1, $1::int)),
+       ARRAY(SELECT nextval('trigger_id') FROM generate_series(1, $2::int));
+
+-- submit --
+-- Jobs and their due rows in one statement.
+WITH j AS (
+  INSERT INTO jobs ({job_columns})
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+    $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
+    $16::text[])
+)
+INSERT INTO due (trigger_id, job_id, next_at, version, segment)
+SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::int[], $21::smallint[]);
+
+-- load_idempotency --
+SELECT i.scope, i.key, i.digest, i.ids
+FROM idempotency i JOIN unnest($1::text[], $2::text[]) AS k(scope, key) USING (scope, key);
+
+-- save_idempotency --
+INSERT INTO idempotency (scope, key, digest, ids, created_at)
+SELECT scope, key, digest, ids, $5 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+  AS k(scope, key, digest, ids);
+
+-- load_keys --
+SELECT j.org, j.owner, j.key
+FROM jobs j JOIN unnest($1::int[], $2::text[], $3::text[]) AS k(org, owner, key) USING (org, owner, key)
+WHERE j.deleted_at IS NULL;
+
+-- lock_job --
+SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
+
+-- lock_due --
+SELECT trigger_id, last_at FROM due WHERE trigger_id = ANY($1::bigint[]) FOR UPDATE;
+
+-- save_job --
+UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
+  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
+WHERE id = $1;
+
+-- save_due --
+INSERT INTO due (trigger_id, job_id, next_at, version, segment)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::smallint[])
+ON CONFLICT (trigger_id) DO UPDATE
+SET next_at = excluded.next_at, version = excluded.version, segment = excluded.segment;
+
+-- drop_due --
+DELETE FROM due WHERE trigger_id = ANY($1::bigint[]);
+
+-- bury_job --
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+
+-- live_of_job --
+SELECT id FROM live WHERE job_id = $1;
+
+-- fire --
+-- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate
+-- taken become history at once; those of `queue` and `replace` are left to the caller.
+WITH v AS MATERIALIZED (
+  SELECT t.*, COALESCE(t.reserved, nextval('run_id')) AS run_id
+  FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bool[],
+              $9::bigint[], $10::bigint[], $11::text[], $12::smallint[], $13::smallint[], $14::bigint[], $15::text[],
+              $16::text[], $17::bigint[], $18::bool[])
+    AS t(trigger_id, segment, version, cur_at, next_at, last_at, born,
+         due_at, job_id, kind, priority, overlap, start_by, data,
+         needs, reserved, reserve)
+), c AS (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), adv AS (
+  UPDATE due d SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
+  FROM v
+  WHERE d.segment = v.segment AND d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version
+    AND v.cur_at <= (SELECT now FROM c)
+  RETURNING d.trigger_id
+), fired AS MATERIALIZED (
+  SELECT v.* FROM adv JOIN v USING (trigger_id)
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
+                    data)
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, 0,
+    priority, overlap, kind, needs::text[], data
+  FROM fired WHERE born ORDER BY due_at
+  ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id
+), skipped AS (
+  INSERT INTO history ({history_columns})
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, 14, 0,
+    priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+  FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  RETURNING id
+)
+SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),
+       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c);
+
+-- enqueue --
+-- Runs by request: due now, by the same rule.
+WITH v AS MATERIALIZED (
+  SELECT t.*, nextval('run_id') AS run_id
+  FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
+              $9::text[])
+    WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, number)
+), c AS (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), made AS (
+  INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs, data, pin)
+  SELECT run_id, job_id, (SELECT now FROM c), (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, 0,
+    priority, overlap, kind, needs::text[], data, pin
+  FROM v ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id
+), skipped AS (
+  INSERT INTO history ({history_columns})
+  SELECT run_id, job_id, NULL, (SELECT now FROM c), (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, 14,
+    0, priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+  FROM v WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+)
+SELECT (SELECT array_agg(run_id ORDER BY number) FROM v), (SELECT array_agg(id) FROM made), (SELECT now FROM c);
+
+-- passed --
+-- Moments that never run, as history: skipped(misfire) or coalesced into a run.
+INSERT INTO history ({history_columns})
+SELECT nextval('run_id'), p.job_id, p.trigger_id, p.due_at, $1, NULL, $1, p.into_run_id, 0, NULL, p.state, 0,
+  p.priority, 0, p.kind, p.reason, NULL, '', NULL, NULL, NULL
+FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::smallint[], $8::text[],
+            $9::text[])
+  AS p(job_id, trigger_id, due_at, into_run_id, state, priority, kind, reason);
+
+-- lock_gate --
+-- The run that holds a job's gate; locked, so that it cannot end before its successor is written.
+SELECT id, state FROM live WHERE gate = $1 FOR UPDATE;
+
+-- waiting_of_job --
+SELECT id FROM live WHERE job_id = $1 AND state = 2 AND reason = 'overlap' ORDER BY id;
+
+-- add_successor --
+INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                  needs, data, pin)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15);
+
+-- add_skipped --
+INSERT INTO history ({history_columns})
+VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
+
+-- claim --
+-- The literal state lets the partial index serve; ANY(ARRAY(…)) plans better than IN for a thousand.
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '',
+  started_at = COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
+FROM jobs j
+WHERE j.id = r.job_id AND r.id = ANY(ARRAY(
+  SELECT id FROM live
+  WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
+    AND (start_by IS NULL
+         OR start_by > COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint))
+  ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
+RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy, r.data;
+
+-- finish --
+-- From live to history under the fence; a waiting successor takes the gate.
+WITH x AS (
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[],
+                       $8::text[], $9::text[], $10::text[])
+    AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
+), d AS (
+  DELETE FROM live r USING x WHERE r.id = x.id AND r.fence = x.fence AND r.state = 1
+  RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
+    x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message,
+    x.result, x.output, r.data, r.overlap
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, started_at, finished_at, NULL, fence, exit_code, state, attempt,
+    priority, lost, kind, reason, node, message, result, output, data
+  FROM d
+), p AS (
+  UPDATE live s SET state = 0, gate = s.job_id, reason = ''
+  WHERE s.id = ANY(ARRAY(
+    SELECT min(w.id) FROM live w
+    WHERE w.state = 2 AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
+    GROUP BY w.job_id))
+  RETURNING s.id
+)
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
+
+-- wait --
+-- Attempts that did not end their run: back to blocked or queued, with a record of the attempt.
+WITH x AS (
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
+                       $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[])
+    AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
+         message, output)
+), u AS (
+  UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost
+  FROM x WHERE r.id = x.id AND r.fence = x.fence AND r.state = 1
+  RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
+    x.finished_at, x.exit_code, x.message, x.output
+)
+INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+SELECT * FROM u RETURNING run_id;
+
+-- cancel --
+WITH w AS (
+  DELETE FROM live WHERE id = ANY($1::bigint[]) AND state IN (0, 2) RETURNING *
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 13, attempt, priority, lost, kind,
+    $2::text, node, '', NULL, NULL, data
+  FROM w
+), a AS (
+  UPDATE live SET cancel = true WHERE id = ANY($1::bigint[]) AND state = 1 RETURNING id, node
+)
+SELECT id, NULL AS node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM w
+UNION ALL SELECT id, node, NULL FROM a;
+
+-- promote --
+-- The oldest waiting successor of each job takes the free gate.
+UPDATE live s SET state = 0, gate = s.job_id, reason = ''
+WHERE s.id = ANY(ARRAY(
+  SELECT min(w.id) FROM live w
+  WHERE w.state = 2 AND w.reason = 'overlap' AND w.job_id = ANY($1::bigint[])
+    AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
+  GROUP BY w.job_id))
+RETURNING s.id;
+
+-- look_over --
+-- What the sweep has to do, in one cheap look: the next moment, and jobs whose successors may wait in vain.
+SELECT
+  (SELECT min(eligible_at) FROM live WHERE state = 2),
+  (SELECT min(start_by) FROM live WHERE start_by IS NOT NULL AND state <> 1),
+  ARRAY(SELECT DISTINCT w.job_id FROM live w WHERE w.state = 2 AND w.reason = 'overlap'
+          AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)),
+  COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+-- release --
+UPDATE live SET state = 0, reason = '', eligible_at = NULL
+WHERE state = 2 AND reason = 'retry' AND eligible_at <= $1 RETURNING id;
+
+-- expire --
+WITH d AS (
+  DELETE FROM live WHERE start_by <= $1 AND state <> 1 RETURNING *
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, 14, attempt, priority, lost, kind,
+    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data
+  FROM d
+)
+SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
+
+-- fail_unrunnable --
+WITH d AS (
+  DELETE FROM live WHERE state = 0 AND kind <> ALL($1::text[]) RETURNING *
+)
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 11, attempt, priority, lost, kind,
+  'no_agent', node, $2, NULL, NULL, data
+FROM d RETURNING id;
+
+-- purge --
+DELETE FROM history WHERE id = ANY(ARRAY(SELECT id FROM history ORDER BY id LIMIT $2)) AND finished_at < $1
+RETURNING id;
+
+-- purge_attempts --
+DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
+
+-- purge_idempotency --
+DELETE FROM idempotency WHERE created_at < $1;
+
+-- census --
+-- Big tables are estimated: a count of a million rows is not worth a glance at a dashboard.
+SELECT
+  (SELECT CASE WHEN reltuples > 50000 THEN reltuples::bigint ELSE (SELECT count(*) FROM jobs WHERE deleted_at IS NULL)
+          END FROM pg_class WHERE oid = 'jobs'::regclass),
+  (SELECT CASE WHEN reltuples > 50000 THEN reltuples::bigint ELSE (SELECT count(*) FROM due) END
+   FROM pg_class WHERE oid = 'due'::regclass),
+  (SELECT min(first) FROM generate_series(0, 99) s
+   CROSS JOIN LATERAL (SELECT next_at AS first FROM due WHERE segment = s ORDER BY next_at LIMIT 1) x
+   WHERE first < 9223372036854775807),
+  (SELECT min(due_at) FROM live WHERE state = 0);
+
+-- beat --
+WITH b AS (
+  UPDATE nodes SET beat = beat + 1, busy = $2,
+    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  WHERE name = $1 AND state IN ('live', 'draining') RETURNING 1
+)
+SELECT 0::bigint, 0 FROM b
+UNION ALL SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = 1;
+
+-- assign_segments --
+-- Only while the leader's lease is held under its term.
+INSERT INTO segments (segment, owner, term)
+SELECT m.segment, m.owner, 1 FROM unnest($1::smallint[], $2::text[]) AS m(segment, owner)
+WHERE EXISTS (SELECT 1 FROM leases WHERE name = $3 AND owner = $4 AND term = $5 FOR SHARE)
+ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
+RETURNING segment;

@@ -1,0 +1,74 @@
+-- get_job --
+-- Deleted ones too.
+SELECT {job_columns} FROM jobs WHERE id = $1;
+
+-- find_key --
+-- The live job with a key.
+SELECT {job_columns} FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+
+-- get_trigger --
+-- A trigger, with the document of its job to read the rest from.
+SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.version, j.triggers
+FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id = $1 AND j.deleted_at IS NULL;
+
+-- list_triggers --
+SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.version, j.triggers
+FROM due d JOIN jobs j ON j.id = d.job_id WHERE j.deleted_at IS NULL AND {where} ORDER BY d.trigger_id;
+
+-- get_run --
+SELECT {run_columns_live} FROM live WHERE id = $1
+UNION ALL
+SELECT {run_columns_history} FROM history WHERE id = $1;
+
+-- list_runs --
+-- Live and past together, newest first; each half is cut before they are joined.
+SELECT * FROM (SELECT {run_columns_live} FROM live WHERE {where} ORDER BY id DESC LIMIT {limit}) AS present
+UNION ALL
+SELECT * FROM (SELECT {run_columns_history} FROM history WHERE {where} ORDER BY id DESC LIMIT {limit}) AS past
+ORDER BY 1 DESC LIMIT {limit};
+
+-- list_attempts --
+SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
+FROM attempts WHERE run_id = $1 ORDER BY fence;
+
+-- load_running --
+SELECT id, fence FROM live WHERE state = 1 AND node = $1;
+
+-- count_live --
+SELECT state, count(*) FROM live GROUP BY state;
+
+-- register_node --
+INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, state, beat, busy)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'live', 0, 0)
+ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
+  version = excluded.version, address = excluded.address, started_at = excluded.started_at,
+  heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, state = 'live', beat = nodes.beat + 1, busy = 0;
+
+-- retire_node --
+UPDATE nodes SET state = $2, beat = beat + 1 WHERE name = $1;
+
+-- list_nodes --
+SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy
+FROM nodes ORDER BY name;
+
+-- get_lease --
+SELECT name, owner, term, beat FROM leases WHERE name = $1;
+
+-- make_lease --
+INSERT INTO leases (name, owner, term, beat) VALUES ($1, $2, 1, 0)
+ON CONFLICT (name) DO NOTHING RETURNING name, owner, term, beat;
+
+-- take_lease --
+-- Only from the state the candidate has seen: a renewal in between moves the beat and wins.
+UPDATE leases SET owner = $2, term = term + 1, beat = 0
+WHERE name = $1 AND owner = $3 AND term = $4 AND beat = $5 RETURNING name, owner, term, beat;
+
+-- renew_lease --
+UPDATE leases SET beat = beat + 1 WHERE name = $1 AND owner = $2 AND term = $3 RETURNING name, owner, term, beat;
+
+-- resign_lease --
+-- An empty owner may be replaced at once.
+UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND term = $3;
+
+-- load_segments --
+SELECT segment, owner, term FROM segments ORDER BY segment;

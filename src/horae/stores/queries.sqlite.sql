@@ -1,0 +1,206 @@
+-- due_of --
+SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
+
+-- load_due --
+-- Rows come as one JSON text: a row at a time would hand the interpreter lock back and forth.
+SELECT json_group_array(json_array(trigger_id, next_at, version, segment, reserved)) FROM (
+  SELECT trigger_id, next_at, version, segment, reserved FROM due
+  WHERE (next_at, trigger_id) > ($2, $3) AND next_at < $4 AND segment IN (SELECT value FROM json_each($1))
+  ORDER BY next_at, trigger_id LIMIT $5);
+
+-- load_definitions --
+SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy))
+FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id IN (SELECT value FROM json_each($1));
+
+-- load_last_runs --
+SELECT d.trigger_id, d.trigger_id IN (SELECT trigger_id FROM live WHERE trigger_id IS NOT NULL),
+  (SELECT h.finished_at FROM history h
+   WHERE h.job_id = d.job_id AND h.trigger_id = d.trigger_id AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+FROM due d WHERE d.trigger_id IN (SELECT value FROM json_each($1));
+
+-- load_previous --
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = 10 ORDER BY h.id DESC LIMIT 1)
+FROM (SELECT value AS job_id FROM json_each($1)) AS j;
+
+-- load_held --
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id
+FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id IN (SELECT value FROM json_each($1)) AND l.state = 1;
+
+-- load_ids --
+SELECT name, value FROM ids;
+
+-- save_ids --
+UPDATE ids SET value = CASE name WHEN 'job' THEN $1 WHEN 'trigger' THEN $2 ELSE $3 END;
+
+-- load_idempotency --
+SELECT digest, ids FROM idempotency WHERE scope = $1 AND key = $2;
+
+-- save_idempotency --
+INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES ($1, $2, $3, $4, $5);
+
+-- load_key --
+SELECT 1 FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+
+-- insert_jobs --
+INSERT INTO jobs ({job_columns}) VALUES {rows};
+
+-- insert_due --
+INSERT INTO due (trigger_id, job_id, next_at, version, segment) VALUES {rows};
+
+-- lock_job --
+SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL;
+
+-- save_job --
+UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
+  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
+WHERE id = $1;
+
+-- save_due --
+UPDATE due SET next_at = $2, version = $3, segment = $4 WHERE trigger_id = $1;
+
+-- drop_due --
+DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
+
+-- bury_job --
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+
+-- live_of_job --
+SELECT id FROM live WHERE job_id = $1;
+
+-- match_due --
+-- Which of (trigger_id, cur_at, version) still stand.
+WITH v(trigger_id, cur_at, version) AS (VALUES {rows})
+SELECT json_group_array(d.trigger_id) FROM v CROSS JOIN due d
+ON d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version;
+
+-- advance_due --
+WITH v(trigger_id, cur_at, next_at, last_at, reserved) AS (VALUES {rows})
+UPDATE due SET next_at = v.next_at, last_at = COALESCE(v.last_at, due.last_at), reserved = v.reserved
+FROM v WHERE due.trigger_id = v.trigger_id AND due.next_at = v.cur_at;
+
+-- taken_gates --
+SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_each($1));
+
+-- insert_live --
+INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                  needs, data, pin) VALUES {rows};
+
+-- insert_history --
+INSERT INTO history ({history_columns}) VALUES {rows};
+
+-- gate_holder --
+SELECT id, state FROM live WHERE gate = $1;
+
+-- waiting_of_job --
+SELECT id FROM live WHERE job_id = $1 AND state = 2 AND reason = 'overlap' ORDER BY id;
+
+-- pick --
+-- The runs to claim, best first.
+SELECT json_group_array(json_array(id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec, policy,
+                                   data)) FROM (
+  SELECT r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy, r.data
+  FROM live r JOIN jobs j ON j.id = r.job_id
+  WHERE r.state = 0 AND r.kind = $2 AND (r.pin IS NULL OR r.pin = $1) AND (r.start_by IS NULL OR r.start_by > $5)
+    AND (r.needs IS NULL OR NOT EXISTS (
+      SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($3))))
+  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $4);
+
+-- claim --
+UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', started_at = $2
+WHERE id IN (SELECT value FROM json_each($3));
+
+-- match_running --
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END))
+FROM live WHERE state = 1 AND id IN (SELECT value FROM json_each($1));
+
+-- archive --
+-- From live to history with what the attempt reported.
+WITH x(id, state, reason, started_at, finished_at, exit_code, message, result, output) AS (VALUES {rows})
+INSERT INTO history ({history_columns})
+SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at), x.finished_at, NULL,
+  r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message, x.result, x.output,
+  r.data
+FROM x CROSS JOIN live r ON r.id = x.id;
+
+-- bury_live --
+-- From live to history unrun: cancelled, expired or failed while waiting.
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, $2, NULL, fence, NULL, $3, attempt, priority, lost, kind, $4,
+  node, $5, NULL, NULL, data
+FROM live WHERE id IN (SELECT value FROM json_each($1));
+
+-- drop_live --
+DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
+
+-- wait --
+UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5 WHERE id = $1;
+
+-- add_attempt --
+INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+SELECT id, attempt, fence, node, $2, $3, COALESCE($4, started_at), $5, $6, $7, $8 FROM live WHERE id = $1;
+
+-- look_up_live --
+SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
+FROM live WHERE id IN (SELECT value FROM json_each($1));
+
+-- ask_cancel --
+UPDATE live SET cancel = 1 WHERE id IN (SELECT value FROM json_each($1));
+
+-- promote --
+UPDATE live SET state = 0, gate = job_id, reason = '' WHERE id IN (
+  SELECT min(w.id) FROM live w
+  WHERE w.state = 2 AND w.reason = 'overlap' AND w.job_id IN (SELECT value FROM json_each($1))
+    AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
+  GROUP BY w.job_id);
+
+-- look_over --
+SELECT
+  (SELECT min(eligible_at) FROM live WHERE state = 2),
+  (SELECT min(start_by) FROM live WHERE start_by IS NOT NULL AND state <> 1),
+  (SELECT json_group_array(job_id) FROM (
+    SELECT DISTINCT w.job_id FROM live w WHERE w.state = 2 AND w.reason = 'overlap'
+      AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)));
+
+-- release --
+UPDATE live SET state = 0, reason = '', eligible_at = NULL
+WHERE state = 2 AND reason = 'retry' AND eligible_at <= $1;
+
+-- expired --
+SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
+FROM live WHERE start_by <= $1 AND state <> 1;
+
+-- unrunnable --
+SELECT id FROM live WHERE state = 0 AND kind NOT IN (SELECT value FROM json_each($1));
+
+-- purgeable --
+SELECT id FROM (SELECT id, finished_at FROM history ORDER BY id LIMIT $2) WHERE finished_at < $1;
+
+-- purge --
+DELETE FROM history WHERE id IN (SELECT value FROM json_each($1));
+
+-- purge_attempts --
+DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));
+
+-- purge_idempotency --
+DELETE FROM idempotency WHERE created_at < $1;
+
+-- census --
+SELECT
+  (SELECT count(*) FROM jobs WHERE deleted_at IS NULL),
+  (SELECT count(*) FROM due),
+  (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
+  (SELECT min(due_at) FROM live WHERE state = 0);
+
+-- beat --
+UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
+WHERE name = $1 AND state IN ('live', 'draining') RETURNING 1;
+
+-- cancels_of --
+SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = 1;
+
+-- assign_segments --
+INSERT INTO segments (segment, owner, term)
+SELECT m.key, m.value, 1 FROM json_each($1) m
+WHERE EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4)
+ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
+RETURNING segment;

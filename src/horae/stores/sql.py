@@ -1,0 +1,480 @@
+"""What both databases share: rows ↔ model, the named queries, and the plain operations.
+
+A query has a name and one home: `queries.sql` for both databases, `queries.postgres.sql` and
+`queries.sqlite.sql` for what only one of them says, or says differently. A file looks like
+
+    -- get_job --
+    -- One sentence on what it is for.
+    SELECT …  $1 …
+
+The hot operations (submit, fire, claim, finish, sweep) are written per database, because there the
+way to move a thousand rows in one statement differs; everything else lives here once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any, Protocol
+
+import msgspec
+
+from horae.core import specs
+from horae.core.model import (
+    Attempt,
+    Census,
+    Job,
+    JobFilter,
+    Json,
+    Lease,
+    Node,
+    Page,
+    Phase,
+    Run,
+    RunFilter,
+    State,
+    Trigger,
+)
+from horae.errors import Invalid
+from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Receipt, Submission
+
+Row = Sequence[Any]
+
+to_json = msgspec.json.Encoder().encode
+from_json = msgspec.json.Decoder().decode
+
+JOB_COLUMNS = (
+    "id, org, owner, name, key, kind, spec, policy, segment, paused, annotations, version, "
+    "created_at, updated_at, deleted_at, triggers"
+)
+RUN_COLUMNS_LIVE = (
+    "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
+    "started_at, phase, pin, eligible_at, cancel, CAST(NULL AS bigint) AS finished_at, "
+    "CAST(NULL AS integer) AS exit_code, '' AS message, CAST(NULL AS text) AS result, CAST(NULL AS text) AS output, "
+    "CAST(NULL AS bigint) AS into_run_id"
+)
+RUN_COLUMNS_HISTORY = (
+    "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
+    "started_at, 1 AS phase, CAST(NULL AS text) AS pin, CAST(NULL AS bigint) AS eligible_at, {false} AS cancel, "
+    "finished_at, exit_code, message, "
+    "result, output, into_run_id"
+)
+HISTORY_COLUMNS = (
+    "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
+    "attempt, priority, lost, kind, reason, node, message, result, output, data"
+)
+
+
+@cache
+def load_queries(dialect: str) -> dict[str, str]:
+    """The named queries of a dialect: the shared ones, overridden by its own."""
+    here = files("horae.stores")
+    queries: dict[str, str] = {}
+    for name in ("queries.sql", f"queries.{dialect}.sql"):
+        text = here.joinpath(name).read_text()
+        parts = re.split(r"^-- (\w+) --$", text, flags=re.M)
+        for title, body in zip(parts[1::2], parts[2::2], strict=True):
+            statement = re.sub(r"^--.*\n", "", body.strip() + "\n", flags=re.M).strip().rstrip(";")
+            queries[title] = _fill(statement, dialect)
+    return queries
+
+
+def _fill(statement: str, dialect: str) -> str:
+    false = "false" if dialect == "postgres" else "0"
+    statement = (
+        statement.replace("{job_columns}", JOB_COLUMNS)
+        .replace("{history_columns}", HISTORY_COLUMNS)
+        .replace("{run_columns_live}", RUN_COLUMNS_LIVE)
+        .replace("{run_columns_history}", RUN_COLUMNS_HISTORY.replace("{false}", false))
+    )
+    return statement if dialect == "postgres" else re.sub(r"\$(\d+)", r"?\1", statement)
+
+
+# ── rows → model ───────────────────────────────────────────────────────────────────────────────────
+
+
+def decode(text: str | None) -> Any:
+    return None if text is None else from_json(text)
+
+
+def encode(value: Any) -> str:
+    return to_json(value).decode()
+
+
+def job_values(job: Job) -> tuple[Any, ...]:
+    """A job as the columns of JOB_COLUMNS."""
+    return (
+        job.id, job.org, job.owner, job.name, job.key, job.kind, encode(job.spec), specs.policy_text(job.policy),
+        job.segment, job.paused, encode(job.annotations), job.version, job.created_at, job.updated_at,
+        job.deleted_at, triggers_text(job.triggers),
+    )  # fmt: skip
+
+
+def triggers_text(triggers: Sequence[Trigger]) -> str:
+    """The triggers as stored with their job: what does not change when they fire."""
+    return encode(
+        [
+            {
+                "id": t.id,
+                "schedule": t.schedule,
+                "data": t.data,
+                "enabled": t.enabled,
+                "created_at": t.created_at,
+            }
+            for t in triggers
+        ]
+    )
+
+
+def job_from_row(row: Row, due: dict[int, Row]) -> Job:
+    triggers = tuple(trigger_from_doc(doc, row[0], row[11], due.get(doc["id"])) for doc in from_json(row[15]))
+    return Job(
+        id=row[0], org=row[1], owner=row[2], name=row[3], key=row[4], kind=row[5], spec=from_json(row[6]),
+        policy=specs.policy_from_text(row[7]), segment=row[8], paused=bool(row[9]), annotations=from_json(row[10]),
+        version=row[11], created_at=row[12], updated_at=row[13], deleted_at=row[14], triggers=triggers,
+    )  # fmt: skip
+
+
+def trigger_from_doc(doc: Json, job_id: int, version: int, due: Row | None) -> Trigger:
+    """`due` is (trigger_id, next_at, last_at), or None when the row is gone with its job."""
+    next_at, last_at = (due[1], due[2]) if due else (NEVER, None)
+    return Trigger(
+        id=doc["id"], job_id=job_id, schedule=doc["schedule"], data=doc["data"], enabled=doc["enabled"],
+        version=version, next_at=None if next_at == NEVER else next_at, last_at=last_at,
+        created_at=doc["created_at"],
+    )  # fmt: skip
+
+
+def run_from_row(row: Row) -> Run:
+    return Run(
+        id=row[0], job_id=row[1], trigger_id=row[2], due_at=row[3], state=State(row[4]), reason=row[5],
+        attempt=row[6], fence=row[7], priority=row[8], kind=row[9], created_at=row[10], data=decode(row[11]),
+        node=row[12], lost=row[13], started_at=row[14], phase=Phase(row[15]), pin=row[16], eligible_at=row[17],
+        cancel_requested=bool(row[18]), finished_at=row[19], exit_code=row[20], message=row[21],
+        result=decode(row[22]), output=row[23], into_run_id=row[24],
+    )  # fmt: skip
+
+
+def node_from_row(row: Row) -> Node:
+    return Node(
+        name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
+        version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
+        slots=row[10], busy=row[11],
+    )  # fmt: skip
+
+
+def node_values(node: Node) -> tuple[Any, ...]:
+    return (
+        node.name, encode(node.roles), encode(node.kinds), encode(node.labels), node.version, node.address,
+        node.started_at, node.heartbeat_at, node.slots,
+    )  # fmt: skip
+
+
+class TriggerText(msgspec.Struct):
+    """A stored trigger, its schedule and data left as text: equal texts are parsed once elsewhere."""
+
+    id: int
+    schedule: msgspec.Raw
+    data: msgspec.Raw
+    enabled: bool
+    created_at: int
+
+
+_trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
+
+
+def definition_from_row(row: Row) -> Definition:
+    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy)."""
+    found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    data = bytes(found.data).decode()
+    return Definition(
+        trigger_id=row[0], version=row[1], job_id=row[2], schedule=bytes(found.schedule).decode(),
+        created_at=found.created_at, data=None if data == "null" else data, kind=row[4], policy=row[5],
+    )  # fmt: skip
+
+
+# ── idempotency and keys ───────────────────────────────────────────────────────────────────────────
+
+Known = dict[tuple[str, str], tuple[str, list[int]]]  # (scope, key) → (digest, ids)
+Taken = set[tuple[int, str, str | None]]  # (org, owner, key) of live jobs
+
+
+def replay(key: Idempotency | None, known: Known) -> Receipt | None:
+    """The receipt of an earlier request under this key, or None when it is the first."""
+    earlier = known.get((key.scope, key.key)) if key else None
+    if earlier is None or key is None:
+        return None
+    return Receipt(earlier[1], replayed=True) if earlier[0] == key.digest else Receipt([], mismatch=True)
+
+
+def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:
+    """A receipt without any doing, or None when the submission is to be carried out."""
+    earlier = replay(submission.idempotency, known)
+    if earlier is not None:
+        return earlier
+    keys = [(job.org, job.owner, job.key) for job in submission.jobs if job.key is not None]
+    clash = next((key for key in keys if key in taken or keys.count(key) > 1), None)
+    return Receipt([], key_taken=clash[2]) if clash else None
+
+
+def remember(submission: Submission, known: Known, taken: Taken) -> None:
+    """Let later submissions of the same call see what this one does."""
+    if key := submission.idempotency:
+        known[key.scope, key.key] = (key.digest, [job.id for job in submission.jobs])
+    taken.update((job.org, job.owner, job.key) for job in submission.jobs if job.key is not None)
+
+
+def first_of_each(orders: Sequence[Order]) -> list[Order]:
+    """The orders to carry out: of those that share an idempotency key, the first."""
+    seen: set[tuple[str, str]] = set()
+    fresh = []
+    for order in orders:
+        key = order.idempotency and (order.idempotency.scope, order.idempotency.key)
+        if key is None or key not in seen:
+            fresh.append(order)
+        if key:
+            seen.add(key)
+    return fresh
+
+
+def order_receipts(
+    orders: Sequence[Order], fresh: Sequence[Order], made: Sequence[Receipt], known: Known
+) -> list[Receipt]:
+    """One receipt per order: what was made for it, or what its idempotency key stands for."""
+    by_order = {id(order): receipt for order, receipt in zip(fresh, made, strict=True)}
+    for order, receipt in zip(fresh, made, strict=True):
+        if key := order.idempotency:
+            known[key.scope, key.key] = (key.digest, receipt.ids)
+    return [by_order.get(id(o)) or replay(o.idempotency, known) or Receipt([]) for o in orders]
+
+
+# ── cursors ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_cursor(cursor: str | None, start: int) -> int:
+    """A cursor is the last id given, in letters that nobody is tempted to count with."""
+    if cursor is None:
+        return start
+    if not re.fullmatch(r"c[0-9a-z]{1,13}", cursor):
+        raise Invalid(
+            "the cursor is not one that a list gave; leave it out to start anew",
+            code="E_PATTERN",
+            path="cursor",
+        )
+    return min(int(cursor[1:], 36), NEVER)
+
+
+def write_cursor(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return "c" + (digits or "0")
+
+
+def page(items: list[Any], limit: int) -> Page:
+    """A page of `limit` out of limit + 1 items read: one more than shown tells that there are more."""
+    more = len(items) > limit
+    shown = items[:limit]
+    return Page(shown, write_cursor(shown[-1].id) if more else None)
+
+
+class Where:
+    """Conditions of a list query, with their arguments numbered as they come."""
+
+    def __init__(self) -> None:
+        self.args: list[Any] = []
+        self.conditions: list[str] = []
+
+    def add(self, condition: str, *args: Any) -> None:
+        for arg in args:
+            self.args.append(arg)
+            condition = condition.replace("?", f"${len(self.args)}", 1)
+        self.conditions.append(condition)
+
+    def text(self) -> str:
+        return " AND ".join(self.conditions) or "1 = 1"
+
+
+def job_conditions(where: JobFilter) -> Where:
+    found = Where()
+    found.add("deleted_at IS NULL")
+    found.add("org = ?", where.org)
+    for column in ("owner", "key", "kind", "paused"):
+        value = getattr(where, column)
+        if value is not None:
+            found.add(f"{column} = ?", value)
+    if where.name is not None:
+        pattern = re.sub(r"([\\%_])", r"\\\1", where.name.lower())
+        found.add("lower(name) LIKE ? ESCAPE '\\'", f"%{pattern}%")
+    return found
+
+
+def run_conditions(where: RunFilter) -> Where:
+    found = Where()
+    for column in ("job_id", "trigger_id"):
+        value = getattr(where, column)
+        if value is not None:
+            found.add(f"{column} = ?", value)
+    if where.states:
+        found.add(f"state IN ({', '.join('?' * len(where.states))})", *map(int, where.states))
+    if where.due_from is not None:
+        found.add("due_at >= ?", where.due_from)
+    if where.due_until is not None:
+        found.add("due_at < ?", where.due_until)
+    return found
+
+
+class Reader(Protocol):
+    """What the shared operations need of a database."""
+
+    async def read(self, statement: str, *args: Any) -> Sequence[Row]:
+        """Run one reading statement."""
+
+    async def write(self, statement: str, *args: Any) -> Sequence[Row]:
+        """Run one writing statement in a transaction of its own."""
+
+
+class SqlStore:
+    """The operations that read the same in both databases."""
+
+    dialect: str
+
+    def __init__(self) -> None:
+        self.queries = load_queries(self.dialect)
+
+    async def read(self, statement: str, *args: Any) -> Sequence[Row]:
+        raise NotImplementedError  # each database has its own way to reach a reader
+
+    async def write(self, statement: str, *args: Any) -> Sequence[Row]:
+        raise NotImplementedError  # and its own writer
+
+    async def _get(self, name: str, *args: Any) -> Sequence[Row]:
+        return await self.read(self.queries[name], *args)
+
+    async def _put(self, name: str, *args: Any) -> Sequence[Row]:
+        return await self.write(self.queries[name], *args)
+
+    def _statement(self, text: str) -> str:
+        return text if self.dialect == "postgres" else re.sub(r"\$(\d+)", r"?\1", text)
+
+    # ── definitions ──
+    async def get_job(self, job_id: int) -> Job | None:
+        return await self._job(await self._get("get_job", job_id))
+
+    async def find_key(self, org: int, owner: str, key: str) -> Job | None:
+        return await self._job(await self._get("find_key", org, owner, key))
+
+    async def _job(self, rows: Sequence[Row]) -> Job | None:
+        return (await self._with_triggers(rows))[0] if rows else None
+
+    async def _with_triggers(self, rows: Sequence[Row]) -> list[Job]:
+        ids = [doc["id"] for row in rows for doc in from_json(row[15])]
+        due = {row[0]: row for row in await self._due_of(ids)} if ids else {}
+        return [job_from_row(row, due) for row in rows]
+
+    async def _due_of(self, trigger_ids: Sequence[int]) -> Sequence[Row]:
+        return await self._get("due_of", self._list(trigger_ids))
+
+    def _list(self, values: Sequence[Any]) -> Any:
+        """A list as one argument: an array in PostgreSQL, JSON text in SQLite."""
+        return list(values) if self.dialect == "postgres" else encode(list(values))
+
+    async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
+        found = job_conditions(where)
+        found.add("id < ?", read_cursor(cursor, NEVER))
+        text = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {found.text()} ORDER BY id DESC LIMIT {limit + 1}"  # noqa: S608
+        return page(await self._with_triggers(await self.read(self._statement(text), *found.args)), limit)
+
+    async def get_trigger(self, trigger_id: int) -> Trigger | None:
+        rows = await self._get("get_trigger", trigger_id)
+        return _trigger_of(rows[0]) if rows else None
+
+    async def list_triggers(self, job_id: int | None, cursor: str | None, limit: int) -> Page:
+        found = Where()
+        found.add("d.trigger_id > ?", read_cursor(cursor, 0))
+        if job_id is not None:
+            found.add("d.job_id = ?", job_id)
+        text = self.queries["list_triggers"].replace("{where}", found.text()) + f" LIMIT {limit + 1}"
+        rows = await self.read(self._statement(text), *found.args)
+        return page([_trigger_of(row) for row in rows], limit)
+
+    # ── firing ──
+    async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
+        rows = await self._get("load_last_runs", self._list(trigger_ids))
+        return [LastRun(row[0], bool(row[1]), row[2]) for row in rows]
+
+    # ── runs ──
+    async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
+        rows = await self._get("load_held", self._list(run_ids))
+        return [Held(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
+
+    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
+        rows = await self._get("load_previous", self._list(job_ids))
+        return {row[0]: row[1] for row in rows if row[1] is not None}
+
+    async def load_running(self, node: str) -> list[tuple[int, int]]:
+        return [(row[0], row[1]) for row in await self._get("load_running", node)]
+
+    async def get_run(self, run_id: int) -> Run | None:
+        rows = await self._get("get_run", run_id)
+        return run_from_row(rows[0]) if rows else None
+
+    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
+        found = run_conditions(where)
+        found.add("id < ?", read_cursor(cursor, NEVER))
+        text = self.queries["list_runs"].replace("{where}", found.text()).replace("{limit}", str(limit + 1))
+        rows = await self.read(self._statement(text), *found.args)
+        return page([run_from_row(row) for row in rows], limit)
+
+    async def list_attempts(self, run_id: int) -> list[Attempt]:
+        rows = await self._get("list_attempts", run_id)
+        return [
+            Attempt(row[0], row[1], row[2], row[3], State(row[4]), row[5], row[6], row[7], row[8], row[9], row[10])
+            for row in rows
+        ]
+
+    async def census(self) -> Census:
+        counts = {row[0]: row[1] for row in await self._get("count_live")}
+        jobs, triggers, oldest_due, oldest_queued = (await self._get("census"))[0]
+        live = {State(state).word: count for state, count in counts.items()}
+        return Census(jobs, triggers, live, oldest_due, oldest_queued)
+
+    # ── nodes and leases ──
+    async def register_node(self, node: Node) -> None:
+        await self._put("register_node", *node_values(node))
+
+    async def retire_node(self, name: str, state: str) -> None:
+        await self._put("retire_node", name, state)
+
+    async def list_nodes(self) -> list[Node]:
+        return [node_from_row(row) for row in await self._get("list_nodes")]
+
+    async def get_lease(self, name: str) -> Lease | None:
+        rows = await self._get("get_lease", name)
+        return Lease(*rows[0]) if rows else None
+
+    async def take_lease(self, name: str, owner: str, seen: Lease | None) -> Lease | None:
+        if seen is None:
+            rows = await self._put("make_lease", name, owner)
+        else:
+            rows = await self._put("take_lease", name, owner, seen.owner, seen.term, seen.beat)
+        return Lease(*rows[0]) if rows else None
+
+    async def renew_lease(self, lease: Lease) -> Lease | None:
+        rows = await self._put("renew_lease", lease.name, lease.owner, lease.term)
+        return Lease(*rows[0]) if rows else None
+
+    async def resign_lease(self, lease: Lease) -> None:
+        await self._put("resign_lease", lease.name, lease.owner, lease.term)
+
+    async def load_segments(self) -> dict[int, tuple[str, int]]:
+        return {row[0]: (row[1], row[2]) for row in await self._get("load_segments")}
+
+
+def _trigger_of(row: Row) -> Trigger:
+    """A trigger from (trigger_id, next_at, last_at, job_id, version, triggers of the job)."""
+    doc = next(doc for doc in from_json(row[5]) if doc["id"] == row[0])
+    return trigger_from_doc(doc, row[3], row[4], row[:3])

@@ -1,0 +1,609 @@
+"""The store on SQLite: one process, one writer thread, group commit.
+
+All writes that wait are carried out in one transaction and share one fsync; each stands in its own
+savepoint, so one that fails takes nobody with it. Rows travel in few, large steps: many rows in one
+VALUES list, results as one JSON text. A step per row would hand the interpreter lock back and forth
+between this thread and the event loop, and under load each hand-over can cost milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from horae.core.model import Job, Lease, Moment, Overlap, State
+from horae.errors import ConfigError, Unavailable
+from horae.ports import (
+    NEVER,
+    Assignment,
+    Birth,
+    Cancelled,
+    Definition,
+    Due,
+    Finished,
+    Fire,
+    Fired,
+    Idempotency,
+    Order,
+    Receipt,
+    Result,
+    Submission,
+    Swept,
+    Waiting,
+)
+from horae.stores import sql
+from horae.stores.sql import Row, SqlStore, encode, from_json
+
+T = TypeVar("T")
+Write = Callable[[sqlite3.Connection], Any]
+
+CHUNKS = (512, 64, 8, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
+WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
+
+
+class Writer(threading.Thread):
+    """Carries out writes in the order they come, as many as wait in one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="horae-sqlite-writer", daemon=True)
+        self._connection = connection
+        self._loop = loop
+        self._waiting: queue.SimpleQueue[tuple[Write, asyncio.Future[Any]] | None] = queue.SimpleQueue()
+
+    def put(self, write: Write, future: asyncio.Future[Any]) -> None:
+        self._waiting.put((write, future))
+
+    def stop(self) -> None:
+        self._waiting.put(None)
+
+    def run(self) -> None:
+        stopping = False
+        while not stopping:
+            batch, stopping = self._take()
+            if batch:
+                outcomes = self._transact([write for write, _ in batch])
+                futures = [future for _, future in batch]
+                self._loop.call_soon_threadsafe(_settle, list(zip(futures, outcomes, strict=True)))
+        self._connection.close()
+
+    def _take(self) -> tuple[list[tuple[Write, asyncio.Future[Any]]], bool]:
+        """Wait for one write, then take all that are there."""
+        batch = []
+        item = self._waiting.get()
+        while item is not None:
+            batch.append(item)
+            try:
+                item = self._waiting.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _transact(self, writes: Sequence[Write]) -> list[tuple[Any, BaseException | None]]:
+        connection = self._connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes = [self._attempt(write, alone=len(writes) == 1) for write in writes]
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            refused = Unavailable(f"the database could not be written: {error}")
+            refused.__cause__ = error
+            return [(None, refused)] * len(writes)
+        return outcomes
+
+    def _attempt(self, write: Write, *, alone: bool) -> tuple[Any, BaseException | None]:
+        self._connection.execute("SAVEPOINT one") if not alone else None
+        try:
+            result = write(self._connection)
+        except BaseException as error:
+            if alone:
+                self._connection.execute("ROLLBACK")
+                self._connection.execute("BEGIN IMMEDIATE")
+            else:
+                self._connection.execute("ROLLBACK TO one")
+                self._connection.execute("RELEASE one")
+            return None, error
+        self._connection.execute("RELEASE one") if not alone else None
+        return result, None
+
+
+def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseException | None]]]) -> None:
+    for future, (result, error) in settled:
+        if future.cancelled():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+
+class SqliteStore(SqlStore):
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, *, clock: Callable[[], Moment], holder: str = "") -> None:
+        """`holder` is what a second process is told about the one that holds the file."""
+        super().__init__()
+        self._path = path
+        self._clock = clock
+        self._holder = holder
+        self._lock: IO[str] | None = None
+        self._writer: Writer | None = None
+        self._readers = ThreadPoolExecutor(2, "horae-sqlite-reader")
+        self._local = threading.local()
+        self._open: list[sqlite3.Connection] = []
+        self._ids = {"job": 0, "trigger": 0, "run": 0}
+
+    def hold(self) -> None:
+        """Take the file for this process, before anything is read or migrated."""
+        self._lock = self._lock or lock_file(self._path, self._holder)
+
+    async def open(self) -> None:
+        self.hold()
+        connection = connect(self._path)
+        self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
+        self._writer = Writer(connection, asyncio.get_running_loop())
+        self._writer.start()
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.stop()
+            await asyncio.to_thread(self._writer.join)
+            self._writer = None
+        self._readers.shutdown()
+        for connection in self._open:
+            connection.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # ── plumbing ──
+    async def _do(self, write: Callable[[sqlite3.Connection], T]) -> T:
+        if self._writer is None:
+            raise Unavailable("the store is closed")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._writer.put(write, future)
+        return await future
+
+    async def read(self, statement: str, *args: Any) -> Sequence[Row]:
+        def fetch() -> Sequence[Row]:
+            connection = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._local.connection = connect(self._path)
+                connection.execute("PRAGMA query_only = 1")
+                self._open.append(connection)
+            try:
+                return list(connection.execute(statement, args))
+            except sqlite3.Error as error:
+                raise Unavailable(f"the database could not be read: {error}") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._readers, fetch)
+
+    async def write(self, statement: str, *args: Any) -> Sequence[Row]:
+        return await self._do(lambda connection: connection.execute(statement, args).fetchall())
+
+    def _run(self, connection: sqlite3.Connection, name: str, *args: Any) -> sqlite3.Cursor:
+        return connection.execute(self.queries[name], args)
+
+    def _json(self, connection: sqlite3.Connection, name: str, *args: Any) -> Any:
+        """The one JSON text a query answers with, read."""
+        return from_json(self._run(connection, name, *args).fetchone()[0])
+
+    def _rows(self, connection: sqlite3.Connection, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Run a query with its {rows}, in as few statements as their sizes allow."""
+        for statement, values in self._chunks(name, rows):
+            connection.execute(statement, values)
+
+    def _chunks(self, name: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, list[Any]]]:
+        at, chunks = 0, []
+        for size in CHUNKS:
+            while len(rows) - at >= size:
+                values = [value for row in rows[at : at + size] for value in row]
+                chunks.append((_with_rows(self.queries[name], size, len(rows[0])), values))
+                at += size
+        return chunks
+
+    async def now(self) -> Moment:
+        return self._clock()
+
+    # ── definitions ──
+    async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
+        """From memory: the counters are stored with the rows that use them, so a crash loses nothing."""
+        return self._next("job", jobs), self._next("trigger", triggers)
+
+    def _next(self, name: str, count: int) -> range:
+        first = self._ids[name] + 1
+        self._ids[name] += count
+        return range(first, first + count)
+
+    def _save_ids(self, connection: sqlite3.Connection) -> None:
+        self._run(connection, "save_ids", self._ids["job"], self._ids["trigger"], self._ids["run"])
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            known = self._known(connection, [s.idempotency for s in submissions])
+            taken = self._taken(connection, [job for s in submissions for job in s.jobs if job.key])
+            receipts: list[Receipt] = []
+            jobs: list[Job] = []
+            for submission in submissions:
+                receipt = sql.judge(submission, known, taken)
+                if receipt is None:
+                    receipt = Receipt([job.id for job in submission.jobs])
+                    sql.remember(submission, known, taken)
+                    self._note(connection, submission.idempotency, receipt.ids)
+                    jobs += submission.jobs
+                receipts.append(receipt)
+            self._rows(connection, "insert_jobs", [sql.job_values(job) for job in jobs])
+            self._rows(connection, "insert_due", _due_rows(jobs))
+            self._save_ids(connection)
+            return receipts
+
+        return await self._do(write)
+
+    def _known(self, connection: sqlite3.Connection, keys: Sequence[Idempotency | None]) -> sql.Known:
+        known: sql.Known = {}
+        for key in filter(None, keys):
+            row = self._run(connection, "load_idempotency", key.scope, key.key).fetchone()
+            if row:
+                known[key.scope, key.key] = (row[0], from_json(row[1]))
+        return known
+
+    def _taken(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> sql.Taken:
+        keys = [(job.org, job.owner, job.key) for job in jobs]
+        return {key for key in keys if self._run(connection, "load_key", *key).fetchone()}
+
+    def _note(self, connection: sqlite3.Connection, key: Idempotency | None, ids: list[int]) -> None:
+        if key:
+            self._run(connection, "save_idempotency", key.scope, key.key, key.digest, encode(ids), self._clock())
+
+    async def save_job(self, job: Job, expected_version: int) -> bool:
+        def write(connection: sqlite3.Connection) -> bool:
+            row = self._run(connection, "lock_job", job.id).fetchone()
+            if row is None or row[0] != expected_version:
+                return False
+            before = [doc["id"] for doc in from_json(row[1])]
+            fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
+            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+                return False  # it fired meanwhile: the next moment must be worked out anew
+            self._run(connection, "save_job", *sql.job_values(job))
+            kept = {t.id for t in job.triggers}
+            self._run(connection, "drop_due", encode([id for id in before if id not in kept]))
+            for t in job.triggers:
+                if t.id in fired:
+                    self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
+            self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
+            self._save_ids(connection)
+            return True
+
+        return await self._do(write)
+
+    async def delete_job(self, job_id: int) -> Cancelled | None:
+        def write(connection: sqlite3.Connection) -> Cancelled | None:
+            row = self._run(connection, "lock_job", job_id).fetchone()
+            if row is None:
+                return None
+            self._run(connection, "drop_due", encode([doc["id"] for doc in from_json(row[1])]))
+            self._run(connection, "bury_job", job_id, self._clock())
+            runs = [row[0] for row in self._run(connection, "live_of_job", job_id)]
+            return self._end(connection, runs, "deleted")
+
+        return await self._do(write)
+
+    # ── firing ──
+    async def load_due(
+        self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
+    ) -> list[Due]:
+        rows = await self._get("load_due", encode(list(segments)), *after, until, limit)
+        return [Due(*row) for row in from_json(rows[0][0])]
+
+    async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
+        rows = await self._get("load_definitions", encode(list(trigger_ids)))
+        return [sql.definition_from_row(row) for row in from_json(rows[0][0])]
+
+    async def fire(self, fires: Sequence[Fire]) -> Fired:
+        def write(connection: sqlite3.Connection) -> Fired:
+            now = self._clock()
+            held = self._holding(connection, [f for f in fires if f.cur_at <= now])
+            run_ids = [f.reserved or next(fresh) for fresh in (iter(self._next("run", len(held))),) for f in held]
+            advances = [
+                (f.trigger_id, f.cur_at, f.next_at, f.last_at, run_id if f.reserve else None)
+                for f, run_id in zip(held, run_ids, strict=True)
+            ]
+            self._rows(connection, "advance_due", advances)
+            born = [(i, f.birth, f.trigger_id, f.due_at) for i, f in zip(run_ids, held, strict=True) if f.born]
+            queued, skipped = self._bear(connection, born, now)
+            self._pass(connection, held, run_ids, now)
+            self._save_ids(connection)
+            return Fired({f.trigger_id for f in held}, queued, skipped, now)
+
+        return await self._do(write)
+
+    def _holding(self, connection: sqlite3.Connection, fires: Sequence[Fire]) -> Sequence[Fire]:
+        """Those whose due row still says what the scheduler saw."""
+        rows = [(f.trigger_id, f.cur_at, f.version) for f in fires]
+        found: set[int] = set()
+        for statement, values in self._chunks("match_due", rows) if rows else ():
+            found.update(from_json(connection.execute(statement, values).fetchone()[0]))
+        return fires if len(found) == len(fires) else [f for f in fires if f.trigger_id in found]
+
+    def _bear(
+        self,
+        connection: sqlite3.Connection,
+        births: Sequence[tuple[int, Birth, int | None, Moment]],
+        now: Moment,
+    ) -> tuple[int, int]:
+        """Write new runs as their overlap policy decides; (queued, skipped)."""
+        gated = [birth.job_id for _, birth, _, _ in births if birth.overlap != Overlap.ALLOW]
+        taken = set(self._json(connection, "taken_gates", encode(gated))) if gated else set()
+        live, past, late = [], [], []
+        for run_id, birth, trigger_id, due_at in births:
+            if birth.overlap == Overlap.ALLOW:
+                live.append(_live_row(run_id, birth, trigger_id, due_at, now, None))
+            elif birth.job_id not in taken:
+                taken.add(birth.job_id)
+                live.append(_live_row(run_id, birth, trigger_id, due_at, now, birth.job_id))
+            elif birth.overlap == Overlap.FORBID:
+                past.append(_skipped_row(run_id, birth, trigger_id, due_at, now, "another run of this job was live"))
+            else:
+                late.append((run_id, birth, trigger_id, due_at))
+        self._rows(connection, "insert_live", live)
+        self._rows(connection, "insert_history", past)
+        skipped = sum(self._follow(connection, *item, now) for item in late)
+        return len(live), len(past) + skipped
+
+    def _follow(
+        self,
+        connection: sqlite3.Connection,
+        run_id: int,
+        birth: Birth,
+        trigger_id: int | None,
+        due_at: Moment,
+        now: Moment,
+    ) -> int:
+        """Write a run that found its gate taken, under `queue` or `replace`. Returns 1 if it was skipped."""
+        waiting = [row[0] for row in self._run(connection, "waiting_of_job", birth.job_id)]
+        if birth.overlap == Overlap.QUEUE and len(waiting) >= birth.overlap_limit:
+            why = f"{len(waiting)} runs of this job were waiting already"
+            self._rows(connection, "insert_history", [_skipped_row(run_id, birth, trigger_id, due_at, now, why)])
+            return 1
+        holder = self._run(connection, "gate_holder", birth.job_id).fetchone()
+        if birth.overlap == Overlap.REPLACE:
+            ended = self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            holder = holder if holder and holder[0] not in ended.ended else None
+        gate = None if holder else birth.job_id
+        self._rows(connection, "insert_live", [_live_row(run_id, birth, trigger_id, due_at, now, gate)])
+        return 0
+
+    def _pass(self, connection: sqlite3.Connection, fires: Sequence[Fire], run_ids: Sequence[int], now: Moment) -> None:
+        passed = [
+            (f, run_id, *moment) for f, run_id in zip(fires, run_ids, strict=True) if f.passed for moment in f.passed
+        ]
+        fresh = self._next("run", len(passed))
+        rows = [
+            _history_row(i, f.birth, f.trigger_id, at, now, state, reason, "", run_id if state == 15 else None)
+            for i, (f, run_id, at, state, reason) in zip(fresh, passed, strict=True)
+        ]
+        self._rows(connection, "insert_history", rows)
+
+    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            now = self._clock()
+            known = self._known(connection, [order.idempotency for order in orders])
+            fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
+            run_ids = self._next("run", len(fresh))
+            births = [(run_id, o.birth, None, now) for run_id, o in zip(run_ids, fresh, strict=True)]
+            self._bear(connection, births, now)
+            self._save_ids(connection)
+            made = [Receipt([run_id]) for run_id in run_ids]
+            for order, receipt in zip(fresh, made, strict=True):
+                self._note(connection, order.idempotency, receipt.ids)
+            return sql.order_receipts(orders, fresh, made, known)
+
+        return await self._do(write)
+
+    # ── runs ──
+    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+        def write(connection: sqlite3.Connection) -> bytes | None:
+            now = self._clock()
+            text = self._run(connection, "pick", node, kind, encode(list(labels)), limit, now).fetchone()[0]
+            if text == "[]":
+                return None
+            self._run(connection, "claim", node, now, encode([row[0] for row in from_json(text)]))
+            return text  # type: ignore[no-any-return]
+
+        text = await self._do(write)
+        return [Assignment(*row) for row in from_json(text)] if text else []
+
+    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        def write(connection: sqlite3.Connection) -> Finished:
+            ids = [r.run_id for r in results] + [w.result.run_id for w in waiting]
+            current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
+            ended = [r for r in results if r.run_id in current and current[r.run_id][1] == r.fence]
+            self._rows(connection, "archive", [_result_row(r) for r in ended])
+            self._run(connection, "drop_live", encode([r.run_id for r in ended]))
+            jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
+            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            again = [w for w in waiting if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
+            for w in again:
+                self._wait(connection, w)
+            return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)
+
+        return await self._do(write)
+
+    def _wait(self, connection: sqlite3.Connection, waiting: Waiting) -> None:
+        r = waiting.result
+        self._run(
+            connection, "add_attempt", r.run_id, r.state, r.reason, r.started_at, r.finished_at, r.exit_code,
+            r.message, r.output,
+        )  # fmt: skip
+        state, reason = (0, "") if waiting.eligible_at is None else (2, "retry")
+        reason = "lost" if waiting.lost else reason
+        self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost))
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        return await self._do(lambda connection: self._end(connection, run_ids, reason))
+
+    def _end(
+        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+    ) -> Cancelled:
+        rows = self._run(connection, "look_up_live", encode(list(run_ids))).fetchall()
+        ended = [row[0] for row in rows if row[1] != State.RUNNING]
+        asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
+        self._bury(connection, ended, State.CANCELLED, reason, "")
+        self._run(connection, "ask_cancel", encode(list(asked)))
+        jobs = [row[3] for row in rows if row[1] != State.RUNNING and row[3] is not None]
+        promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs and promote else 0
+        return Cancelled(set(ended), asked, promoted)
+
+    def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:
+        if ids:
+            text = encode(list(ids))
+            self._run(connection, "bury_live", text, self._clock(), state, reason, why)
+            self._run(connection, "drop_live", text)
+
+    async def sweep(self) -> Swept:
+        eligible, start_by, orphans = (await self._get("look_over"))[0]
+        now = self._clock()
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if orphans == "[]" and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        def write(connection: sqlite3.Connection) -> Swept:
+            released = self._run(connection, "release", now).rowcount
+            expired = self._run(connection, "expired", now).fetchall()
+            why = "no agent took it before its start deadline"
+            self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
+            jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
+            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            return Swept(released + promoted, len(expired), now)
+
+        return await self._do(write)
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
+        def write(connection: sqlite3.Connection) -> int:
+            ids = [row[0] for row in self._run(connection, "unrunnable", encode(list(kinds)))]
+            self._bury(connection, ids, State.FAILED, "no_agent", message)
+            return len(ids)
+
+        return await self._do(write)
+
+    async def purge(self, before: Moment, limit: int) -> int:
+        def write(connection: sqlite3.Connection) -> int:
+            ids = encode([row[0] for row in self._run(connection, "purgeable", before, limit)])
+            self._run(connection, "purge_attempts", ids)
+            self._run(connection, "purge_idempotency", before)
+            return self._run(connection, "purge", ids).rowcount
+
+        return await self._do(write)
+
+    # ── nodes and leases ──
+    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
+        def write(connection: sqlite3.Connection) -> list[tuple[int, int]] | None:
+            if not self._run(connection, "beat", name, busy, self._clock()).fetchall():
+                return None
+            return [(row[0], row[1]) for row in self._run(connection, "cancels_of", name)]
+
+        return await self._do(write)
+
+    async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
+        text = json.dumps(moves)
+        rows = await self._put("assign_segments", text, lease.name, lease.owner, lease.term)
+        return len(rows) == len(moves)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    for pragma in (
+        "journal_mode = WAL",
+        "synchronous = FULL",  # an answered request survives a power cut; batches share the cost
+        "busy_timeout = 5000",
+        "temp_store = MEMORY",
+        "cache_size = -65536",
+        "mmap_size = 268435456",
+        f"wal_autocheckpoint = {WAL_PAGES}",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection
+
+
+def lock_file(path: Path, holder: str) -> IO[str]:
+    """Hold the database for this process, or say who does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held while open
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.seek(0)
+        who = lock.read().strip() or "another process"
+        lock.close()
+        raise ConfigError(
+            f"{path} is in use by {who}; SQLite is for one server process",
+            code="E_SINGLE_NODE_LOCK",
+            hint="stop that one, give this one another --data directory, or use --database postgresql://…",
+        ) from None
+    lock.truncate(0)
+    lock.write(f"pid {os.getpid()}{', ' + holder if holder else ''}\n")
+    lock.flush()
+    return lock
+
+
+def _with_rows(statement: str, count: int, width: int) -> str:
+    row = "(" + ",".join("?" * width) + ")"
+    return statement.replace("{rows}", ",".join([row] * count))
+
+
+def _moment(moment: Moment | None) -> Moment:
+    return NEVER if moment is None else moment
+
+
+def _due_rows(jobs: Sequence[Job]) -> list[tuple[Any, ...]]:
+    return [(t.id, job.id, _moment(t.next_at), job.version, job.segment) for job in jobs for t in job.triggers]
+
+
+def _live_row(
+    run_id: int, birth: Birth, trigger_id: int | None, due_at: Moment, now: Moment, gate: int | None
+) -> tuple[Any, ...]:
+    """A run that waits for an agent, or, without the gate it needs, for its predecessor."""
+    blocked = gate is None and birth.overlap != Overlap.ALLOW
+    return (
+        run_id, birth.job_id, trigger_id, due_at, now, gate, birth.start_by, 2 if blocked else 0,
+        "overlap" if blocked else "", birth.priority, birth.overlap, birth.kind,
+        encode(birth.needs) if birth.needs else None, birth.data, birth.pin,
+    )  # fmt: skip
+
+
+def _history_row(
+    run_id: int,
+    birth: Birth,
+    trigger_id: int | None,
+    due_at: Moment,
+    now: Moment,
+    state: int,
+    reason: str,
+    message: str,
+    into: int | None,
+) -> tuple[Any, ...]:
+    return (
+        run_id, birth.job_id, trigger_id, due_at, now, None, now, into, 0, None, int(state), 0, birth.priority, 0,
+        birth.kind, reason, None, message, None, None, birth.data,
+    )  # fmt: skip
+
+
+def _skipped_row(
+    run_id: int, birth: Birth, trigger_id: int | None, due_at: Moment, now: Moment, message: str
+) -> tuple[Any, ...]:
+    return _history_row(run_id, birth, trigger_id, due_at, now, State.SKIPPED, "overlap", message, None)
+
+
+def _result_row(r: Result) -> tuple[Any, ...]:
+    return (
+        r.run_id, int(r.state), r.reason, r.started_at, r.finished_at, r.exit_code, r.message, r.result, r.output,
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""The ASGI application: one gate before every operation.
+
+    size of headers → Host → Origin → path and method → query → endpoint → answer, or problem+json
+
+The gate finds an operation in a table of its own. FastAPI holds the same operations for the OpenAPI
+document, and serves whatever a facade adds to it the ordinary way; going through its router and
+middleware costs as much time again as the HTTP server itself, which a submit cannot afford.
+
+What must stay true:
+- A request that fails a check reaches no endpoint.
+- An unexpected error is logged under the request id and shows nothing of itself.
+- Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
+  name can be pointed here), and a foreign Origin is refused, reads included.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.routing import compile_path
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from horae.errors import CODES, Error
+from horae.service import Services
+from horae.web import dashboard, http, native, openapi
+
+HEADER_BYTES = 32 * 1024
+HEADER_COUNT = 100
+
+log = structlog.get_logger(__name__)
+
+
+class Routes:
+    """Which operation answers a method and a path. A path without parameters wins."""
+
+    def __init__(self, operations: Iterable[http.Operation]) -> None:
+        self._exact: dict[str, dict[str, http.Operation]] = {}
+        self._patterns: dict[re.Pattern[str], dict[str, http.Operation]] = {}
+        for operation in operations:
+            self._add(operation)
+
+    def _add(self, operation: http.Operation) -> None:
+        pattern, _, converters = compile_path(operation.path)
+        methods = self._patterns.setdefault(pattern, {}) if converters else self._exact.setdefault(operation.path, {})
+        if operation.method in methods:
+            raise ValueError(f"{operation.method} {operation.path} is declared twice")
+        methods[operation.method] = operation
+        if operation.method == "GET":
+            methods["HEAD"] = operation
+
+    def find(self, method: str, path: str) -> tuple[http.Operation, dict[str, str]] | None:
+        """The operation and the parameters of its path; None when the path is not known."""
+        params: dict[str, str] = {}
+        methods = self._exact.get(path)
+        if methods is None:
+            methods, params = self._match(path)
+        if methods is None:
+            return None
+        operation = methods.get(method)
+        if operation is None:
+            raise http.BadMethod(method, methods)
+        return operation, params
+
+    def _match(self, path: str) -> tuple[dict[str, http.Operation] | None, dict[str, str]]:
+        for pattern, methods in self._patterns.items():
+            if match := pattern.match(path):
+                return methods, match.groupdict()
+        return None, {}
+
+
+class Gate:
+    """The application as the HTTP server sees it."""
+
+    def __init__(
+        self,
+        api: openapi.Api,
+        routes: Routes,
+        streams: http.Streams,
+        *,
+        allowed_hosts: Collection[str],
+        loopback_only: bool,
+    ) -> None:
+        self.api = api
+        self.streams = streams
+        self._fallback: ASGIApp = api
+        self._routes = routes
+        self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
+        listed = frozenset(name.lower() for name in allowed_hosts)
+        self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
+        checked = loopback_only or bool(listed)
+        self._is_ours: Callable[[bytes], bool] = lru_cache(256)(
+            lambda host: not checked or self._is_listed(host) or _is_loopback(_host_name(host))
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._fallback(scope, receive, send)
+        scope["horae.request_id"] = next(self._ids)
+        request = http.Request(scope, receive, send)
+        try:
+            answer = await self._answer(request)
+        except http.Gone:
+            return None
+        except Exception as error:
+            answer = _failure(error, request)
+        try:
+            await answer.send(request)
+        except Exception:  # the headers are out: all that is left is to break off
+            log.exception("answer broke off", request_id=request.id, path=scope["path"])
+        return None
+
+    async def _answer(self, request: http.Request) -> http.Answer:
+        scope = request.scope
+        self._check(scope["headers"])
+        found = self._routes.find(scope["method"], scope["path"])
+        if found is None:
+            return _Passed(self._fallback)
+        operation, scope["path_params"] = found
+        request.args = operation.read_query(scope["query_string"])
+        return await operation.endpoint(request)
+
+    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
+        size, hosts, origin = 0, [], None
+        for name, value in headers:
+            size += len(name) + len(value)
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+        if size > HEADER_BYTES or len(headers) > HEADER_COUNT:
+            raise http.BadHeaders(
+                f"at most {HEADER_COUNT} headers of {HEADER_BYTES} bytes expected, got {len(headers)} of {size}"
+            )
+        host = hosts[0] if len(hosts) == 1 else b""
+        if not self._is_ours(host):
+            raise http.BadHost(
+                "this server does not answer to the name in the Host header",
+                hint="use 127.0.0.1 or localhost, or list the name under allowed_hosts",
+            )
+        if origin is not None:
+            self._check_origin(origin, host)
+
+    def _check_origin(self, origin: bytes, host: bytes) -> None:
+        scheme, _, place = origin.partition(b"://")
+        same = place.lower() == host.lower() or self._is_listed(place)
+        if scheme not in (b"http", b"https") or not place or not same:
+            raise http.BadOrigin(
+                "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
+            )
+
+
+class _Passed:
+    """What the FastAPI application answers, with our headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def send(self, request: http.Request) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                safe = [pair for pair in http.DATA if pair[0] not in known]
+                await request.start(message["status"], [*message["headers"], *safe])
+            else:
+                await request.tell(dict(message))
+
+        await self._app(request.scope, request.receive, with_headers)
+
+
+def _failure(error: Exception, request: http.Request) -> http.Reply:
+    if isinstance(error, Error) and (error.status < 500 or error.status == 503):
+        return http.problem(error, request.id)
+    log.error("request failed", request_id=request.id, path=request.scope["path"], exc_info=error)
+    return http.problem(Error(CODES["E_INTERNAL"]), request.id)
+
+
+def _host_name(host: bytes) -> str:
+    """The name of `name:port`, lower case; empty when it is not one."""
+    try:
+        return (urlsplit(f"//{host.decode('ascii')}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with bounded headers: it would otherwise collect them without end."""
+
+    _unfinished = 0  # bytes of the present request's headers, beyond the first packet
+
+    def on_message_begin(self) -> None:
+        self._in_headers, self._unfinished = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            self._unfinished += len(data)
+            if self._unfinished > HEADER_BYTES:
+                self._refuse()
+                return
+        super().data_received(data)
+
+    _in_headers = False
+
+    def _refuse(self) -> None:
+        answer = http.problem(http.BadHeaders(f"at most {HEADER_BYTES} bytes of headers expected"), "-")
+        lines = [b"HTTP/1.1 431 Request Header Fields Too Large", b"connection: close"]
+        lines += [b"%b: %b" % pair for pair in answer.headers]
+        self.transport.write(b"\r\n".join([*lines, b"", answer.body]))
+        self.transport.close()
+
+
+# ── the factory ────────────────────────────────────────────────────────────────────────────────────
+
+
+def create_app(
+    services: Services,
+    *,
+    version: str,
+    allowed_hosts: Collection[str] = (),
+    loopback_only: bool = True,
+    stream_limit: int = http.STREAM_LIMIT,
+) -> Gate:
+    """Everything that is served over HTTP. Call `streams.close()` before the server waits for its end."""
+    streams = http.Streams(stream_limit)
+    api = openapi.Api(version)
+    own = native.Native(services, streams)
+    pages = dashboard.Dashboard(services, own, api, version)
+    operations = [*own.operations(), *pages.operations()]
+    for operation in operations:
+        api.describe(operation)
+    return Gate(api, Routes(operations), streams, allowed_hosts=allowed_hosts, loopback_only=loopback_only)

@@ -1,0 +1,208 @@
+"""The pages (overview, one run, documentation) and what machines ask of a process (health, metrics).
+
+Pages are rendered here once and kept fresh by a small script that reads the native API. Templates escape
+everything; no page loads anything from elsewhere, and the policy header forbids it to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from horae.core import moments
+from horae.errors import CODES, NotFound
+from horae.service import Services
+from horae.web import http, native, openapi, render
+
+_HERE = Path(__file__).parent
+_HTML = b"text/html; charset=utf-8"
+_TYPES = {
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Dashboard:
+    """Everything outside /v1."""
+
+    def __init__(self, services: Services, own: native.Native, api: openapi.Api, version: str) -> None:
+        self._jobs = services.jobs
+        self._insight = services.insight
+        self._own = own
+        self._api = api
+        self._health = http.encode(render.Health("ok", version, services.insight.node))
+        self._pages = _environment(version)
+        self._assets = {path.name: _asset(path) for path in (_HERE / "static").iterdir()}
+
+    def operations(self) -> list[http.Operation]:
+        op, page = http.Operation, "text/html"
+        return [
+            op("GET", "/", self.overview, "pages", "The overview page", page),
+            op("GET", "/runs/{run_id}", self.run, "pages", "The page of one run", page),
+            op("GET", "/docs", self.docs, "pages", "This documentation", page),
+            op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
+            op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""}),
+            op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health"),
+            op("GET", "/readyz", self.readyz, "process", "Whether it can do its work", "Readiness",
+               also={503: "Readiness"}),
+            op("GET", "/metrics", self.metrics, "process", "Measurements for Prometheus", "text/plain"),
+        ]  # fmt: skip
+
+    # ── pages ──
+
+    async def overview(self, request: http.Request) -> http.Answer:
+        return self._page("overview.html", seen=await self._own.look())
+
+    async def run(self, request: http.Request) -> http.Answer:
+        run = await self._jobs.get_run(request.path_id("run_id"))
+        job = await self._jobs.get(run.job_id)
+        return self._page("run.html", run=render.run(run), job=render.job(job))
+
+    async def docs(self, request: http.Request) -> http.Answer:
+        document = self._api.openapi()
+        return self._page("docs.html", document=document, groups=_grouped(document), codes=CODES)
+
+    async def openapi(self, request: http.Request) -> http.Answer:
+        return http.reply(200, self._api.openapi())
+
+    async def asset(self, request: http.Request) -> http.Answer:
+        found = self._assets.get(request.scope["path_params"]["name"])
+        if found is None:
+            raise NotFound("there is no such file")
+        body, kind, tag = found
+        headers = [(b"etag", tag)]
+        if request.header(b"if-none-match") == tag.decode():
+            return http.Reply(304, headers=headers, about=http.ASSET)
+        return http.Reply(200, body, kind, headers, http.ASSET)
+
+    def _page(self, template: str, **values: Any) -> http.Reply:
+        body = self._pages.get_template(template).render(values).encode("utf-8", "replace")
+        return http.Reply(200, body, _HTML, about=http.PAGE)
+
+    # ── the process ──
+
+    async def healthz(self, request: http.Request) -> http.Answer:
+        """Answers without looking at anything else."""
+        return http.Reply(200, self._health)
+
+    async def readyz(self, request: http.Request) -> http.Answer:
+        """503 names the check that failed."""
+        found = await self._insight.readiness()
+        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, found.checks))
+
+    async def metrics(self, request: http.Request) -> http.Answer:
+        return http.Reply(200, self._insight.metrics(), METRICS_TYPE)
+
+
+def _asset(path: Path) -> tuple[bytes, bytes, bytes]:
+    body = path.read_bytes()
+    return body, _TYPES[path.suffix], b'"%b"' % hashlib.sha256(body).hexdigest()[:16].encode()
+
+
+# ── what templates can say ─────────────────────────────────────────────────────────────────────────
+
+
+def _environment(version: str) -> jinja2.Environment:
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.globals["version"] = version
+    pages.filters.update(span=span, took=took, away=away, pretty=_pretty, kind=_schema_words)
+    return pages
+
+
+def span(ms: float | None) -> str:
+    """Milliseconds as people say them: 340 ms, 2.1 s, 3 min 20 s, 5 h 12 min."""
+    if ms is None:
+        return "–"
+    if abs(ms) < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if abs(seconds) < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def took(run: render.Run, now: str) -> str:
+    """How long a run has taken, so far or in all."""
+    if run.started_at is None:
+        return "–"
+    end = moments.parse_moment(run.finished_at or now)
+    return span(max(0, end - moments.parse_moment(run.started_at)) / 1000)
+
+
+def away(moment: str | None, now: str) -> str:
+    """How far a moment is: in 5 s, 3 min ago."""
+    if moment is None:
+        return "–"
+    ms = (moments.parse_moment(moment) - moments.parse_moment(now)) / 1000
+    if abs(ms) < 1000:
+        return "now"
+    return f"in {span(ms)}" if ms > 0 else f"{span(-ms)} ago"
+
+
+# ── documentation ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _grouped(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Operations by tag, each with its method, path and an example call."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            shown = {**operation, "method": method.upper(), "path": path, "curl": _curl(method, path, operation)}
+            groups.setdefault(operation["tags"][0], []).append(shown)
+    return groups
+
+
+def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
+    address = re.sub(r"{\w+_id}", "1", path).replace("{name}", "page.css")
+    parts = ["curl -sS"] if method == "get" else [f"curl -sS -X {method.upper()}"]
+    parts.append(f'"$HORAE{address}"')
+    if "requestBody" in operation:
+        example = operation["requestBody"]["content"]["application/json"]["example"]
+        parts += ["-H 'Content-Type: application/json'", f"-d '{json.dumps(example)}'"]
+    return " ".join(parts)
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _schema_words(schema: dict[str, Any]) -> str:
+    """The type of a schema in a word or two."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rsplit("/", 1)[-1]
+    if "enum" in schema:
+        return " | ".join("null" if word is None else str(word) for word in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(_schema_words(each) for each in schema["anyOf"])
+    kind = schema.get("type", "any")
+    if kind == "array":
+        return f"list of {_schema_words(schema.get('items', {}))}"
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    limits = _limits(schema)
+    return f"{words} {limits}" if limits else words
+
+
+def _limits(schema: dict[str, Any]) -> str:
+    if "minimum" in schema and "maximum" in schema:
+        most = "2⁶³−1" if schema["maximum"] == http.LARGEST_ID else schema["maximum"]
+        return f"{schema['minimum']}…{most}"
+    if "maxLength" in schema:
+        return f"≤ {schema['maxLength']} characters"
+    return f"({schema['format']})" if "format" in schema else ""

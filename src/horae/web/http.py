@@ -1,0 +1,530 @@
+"""What every HTTP operation needs: requests, answers, problems, query parameters, streams.
+
+An operation is a row: method, path, endpoint, parameters, answers. The row is read three times: by the
+gate (app.py) to find and check a request, by openapi.py to describe it, by the docs page to show it.
+So what is checked and what is documented cannot drift apart.
+
+What must stay true:
+- Every failure leaves as problem+json with a code of errors.CODES; a fault of ours shows no detail.
+- Query parameters are strict: unknown, repeated or unreadable ones are refused, all named at once.
+- Nothing is built from the Host header.
+- One answer is one `send` of headers and one of body. This is the hot path: 5,000 submits a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette import requests
+
+from horae.core import model, moments
+from horae.errors import CODES, Denied, Error, Invalid, Limited, Malformed, NotFound, Problem, Stale, TooLarge
+from horae.ports import Idempotency
+from horae.web import documents
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+LARGEST_ID = 2**63 - 1
+BODY_LIMIT = documents.MAX_BYTES
+BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
+HEARTBEAT_SECONDS = 15.0  # between comments on a silent event stream
+STREAM_LIMIT = 256  # followers at once
+QUERY_LIMIT = 64  # parameters in one address
+
+_SAFE = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+_PAGE_POLICY = b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# What every answer says about itself: data, a page to look at, a file that pages use.
+DATA: RawHeaders = (
+    *_SAFE,
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+PAGE: RawHeaders = (*_SAFE, (b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-store"))
+ASSET: RawHeaders = (*_SAFE, (b"content-security-policy", _PAGE_POLICY), (b"cache-control", b"no-cache"))
+
+encode = msgspec.json.Encoder().encode
+
+
+# ── errors only HTTP knows ─────────────────────────────────────────────────────────────────────────
+
+
+class BadMethod(Error):
+    """This address does not take that method."""
+
+    code, status = "E_METHOD", 405
+
+    def __init__(self, method: str, allowed: Iterable[str]) -> None:
+        self.allow = ", ".join(sorted(allowed))
+        super().__init__(f"{moments.quoted(method)} is not taken here", hint=f"use {self.allow}")
+
+
+class BadRange(Error):
+    """Only one simple byte range can be asked for."""
+
+    code, status = "E_RANGE_HEADER", 416
+
+
+class BadHost(Error):
+    """The Host header names another server."""
+
+    code, status = "E_HOST", 421
+
+
+class BadOrigin(Denied):
+    """The request comes from a page of another site."""
+
+    code = "E_ORIGIN"
+
+
+class BadHeaders(Error):
+    """The request headers are too large."""
+
+    code, status = "E_HEADER", 431
+
+
+class Gone(Exception):
+    """The client has left; nobody waits for an answer."""
+
+
+# ── answers ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Answer(Protocol):
+    async def send(self, request: Request) -> None: ...
+
+
+class Reply:
+    """A whole answer, ready to be sent."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: bytes = b"application/json",
+        headers: RawHeaders = (),
+        about: RawHeaders = DATA,
+    ) -> None:
+        self.status = status
+        self.body = body
+        entity = ((b"content-type", content_type), (b"content-length", b"%d" % len(body)))
+        self.headers = [*about, *headers] if status in (204, 304) else [*entity, *about, *headers]
+
+    async def send(self, request: Request) -> None:
+        await request.start(self.status, self.headers)
+        body = b"" if request.is_head else self.body
+        await request.tell({"type": "http.response.body", "body": body})
+
+
+def reply(status: int, value: Any, headers: RawHeaders = ()) -> Reply:
+    """A JSON answer."""
+    return Reply(status, encode(value), headers=headers)
+
+
+_EXTRA: dict[int, RawHeaders] = {
+    413: [(b"connection", b"close")],  # the rest of the body is not worth reading
+    429: [(b"retry-after", b"5")],
+    503: [(b"retry-after", b"1")],
+}
+
+
+def problem(error: Error, request_id: str) -> Reply:
+    """The one shape of every failure (RFC 9457)."""
+    shown: dict[str, Any] = {
+        "type": f"/docs#{error.code}",
+        "title": CODES.get(error.code, HTTPStatus(error.status).phrase),
+        "status": error.status,
+        "code": error.code,
+        "detail": error.message,
+        "request_id": request_id,
+        "errors": [each.as_dict() for each in error.listed()],
+    }
+    if error.hint:
+        shown["hint"] = error.hint
+    headers = _EXTRA.get(error.status, ())
+    if isinstance(error, BadMethod):
+        headers = [(b"allow", error.allow.encode())]
+    return Reply(error.status, encode(shown), b"application/problem+json", headers)
+
+
+class Streams:
+    """Counts the followers, and can send them all home: a server that ends must not wait for them."""
+
+    def __init__(self, limit: int = STREAM_LIMIT) -> None:
+        self.limit = limit
+        self.taken = 0
+        self.closing = asyncio.Event()
+
+    def take(self) -> None:
+        if self.taken >= self.limit:
+            raise Limited(
+                f"{self.taken} followers are connected, and {self.limit} is the limit",
+                code="E_STREAM_LIMIT",
+                hint="read the log in pieces, or wait until a follower leaves",
+            )
+        self.taken += 1
+
+    def close(self) -> None:
+        """End every stream; followers reconnect elsewhere and go on where they were."""
+        self.closing.set()
+
+
+class EventStream:
+    """Server-sent events. Made with a seat taken from `streams`; gives it back when it ends."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None], streams: Streams) -> None:
+        self._events = events
+        self._streams = streams
+
+    async def send(self, request: Request) -> None:
+        try:
+            await request.start(200, [(b"content-type", b"text/event-stream"), *DATA])
+            if not request.is_head:
+                await self._pump(request)
+            await request.tell({"type": "http.response.body", "body": b""})
+        finally:
+            self._streams.taken -= 1
+            await self._events.aclose()
+
+    async def _pump(self, request: Request) -> None:
+        """Pass events on until they end, the client leaves, or the server closes its streams."""
+        leaving = {asyncio.ensure_future(_left(request)), asyncio.ensure_future(self._streams.closing.wait())}
+        step = asyncio.ensure_future(anext(self._events, b""))
+        try:
+            while True:
+                done, _ = await asyncio.wait(
+                    {step, *leaving}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                if done & leaving or (done and not step.result()):
+                    return
+                piece = step.result() if done else b": still here\n\n"
+                await request.tell({"type": "http.response.body", "body": piece, "more_body": True})
+                if done:
+                    step = asyncio.ensure_future(anext(self._events, b""))
+        finally:
+            await _end({step, *leaving})
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(tasks: set[asyncio.Future[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def event(name: str, value: Any, event_id: int | None = None) -> bytes:
+    """One server-sent event. JSON keeps the data on one line."""
+    where = b"" if event_id is None else b"id: %d\n" % event_id
+    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), where, encode(value))
+
+
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks."""
+
+    owner: str
+    org: int
+
+
+LOCAL = Principal("local", model.DEFAULT_ORG)
+
+
+def principal(request: Request) -> Principal:
+    """Who asks. Without a login there is one answer; the login takes its place here."""
+    return LOCAL
+
+
+class Request(requests.Request):
+    """One request. `args` holds the query parameters as the operation declares them."""
+
+    args: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        identity: str = self.scope["horae.request_id"]
+        return identity
+
+    @property
+    def is_head(self) -> bool:
+        return bool(self.scope["method"] == "HEAD")
+
+    async def tell(self, message: dict[str, Any]) -> None:
+        await self._send(message)
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        named = (b"x-request-id", self.id.encode())
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, named]})
+
+    def header(self, name: bytes) -> str | None:
+        """A header that may stand once."""
+        values = [value for key, value in self.scope["headers"] if key == name]
+        if len(values) > 1:
+            raise Malformed(f"the header {name.decode()} stands {len(values)} times", code="E_HEADER")
+        return values[0].decode("latin-1") if values else None
+
+    def path_id(self, name: str) -> int:
+        """A positive 63-bit number of the path; anything else names nothing that exists."""
+        text = self.scope["path_params"][name]
+        if not _ID.fullmatch(text) or int(text) > LARGEST_ID:
+            raise NotFound(f"{moments.quoted(text)} is not an id", hint="ids are whole numbers from 1 up")
+        return int(text)
+
+    async def read(self) -> bytes:
+        """The body, whole."""
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await self._read()
+        except TimeoutError:
+            raise Malformed(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+
+    async def _read(self) -> bytes:
+        declared = self.header(b"content-length")
+        if declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > BODY_LIMIT:
+            raise _too_large(declared)
+        body = b""
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            body = body + message["body"] if body else message["body"]
+            if len(body) > BODY_LIMIT:
+                raise _too_large("more")
+            if not message.get("more_body"):
+                return body
+
+    async def document(self) -> Any:
+        """The body as a JSON or YAML document."""
+        return self.parse(await self.read())
+
+    def parse(self, body: bytes) -> Any:
+        return documents.read_document(body, self.header(b"content-type"))
+
+    def idempotency(self, body: bytes) -> Idempotency | None:
+        """The client's promise, if it made one: the same key never acts twice."""
+        key = self.header(b"idempotency-key")
+        if key is None:
+            return None
+        if not 1 <= len(key) <= 200:
+            raise Invalid(
+                f"an Idempotency-Key has 1 to 200 characters, got {len(key)}", code="E_LEN", path="Idempotency-Key"
+            )
+        if not _VISIBLE.fullmatch(key):
+            raise Invalid("an Idempotency-Key has visible ASCII characters only", code="E_CHAR", path="Idempotency-Key")
+        act = f"{self.method} {self.scope['path']}"
+        digest = hashlib.sha256(act.encode("utf-8", "surrogatepass") + b"\n" + body).hexdigest()
+        return Idempotency(f"{principal(self).owner} {act}", key, digest)
+
+    def expected_version(self) -> int | None:
+        """The version of If-Match; None when any will do. A tag we never gave out matches nothing."""
+        tag = self.header(b"if-match")
+        if tag is None or tag.strip() == "*":
+            return None
+        match = _VERSION_TAG.fullmatch(tag.strip())
+        if match is None:
+            raise Stale(f"If-Match {moments.quoted(tag)} is not the version of anything", hint='send "7", or *')
+        return int(match[1])
+
+    def byte_range(self) -> tuple[int, int | None] | None:
+        """(first, last) of a Range header, last None when open."""
+        text = self.header(b"range")
+        if text is None:
+            return None
+        match = _RANGE.fullmatch(text)
+        if match is None:
+            raise BadRange("expected one byte range with a start", hint="send Range: bytes=0-1023, or bytes=1024-")
+        first, last = int(match[1]), int(match[2]) if match[2] else None
+        if last is not None and last < first:
+            raise BadRange(f"the range ends at {last}, before its start {first}")
+        return first, last
+
+
+_ID = re.compile(r"[1-9][0-9]{0,18}")
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
+_VERSION_TAG = re.compile(r'"([0-9]{1,18})"')
+_RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?")
+
+
+def _too_large(got: str) -> TooLarge:
+    return TooLarge(f"the body has at most {BODY_LIMIT} bytes, got {moments.quoted(got)}")
+
+
+# ── query parameters ───────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A query parameter (or, with `place`, a header that is only described here)."""
+
+    name: str
+    description: str
+    schema: model.Json
+    read: Callable[[str], Any] = str
+    default: Any = None
+    place: str = "query"
+
+
+def number(name: str, description: str, low: int, high: int, default: int | None = None) -> Param:
+    def read(text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,30}", text):
+            raise Invalid(f"a whole number expected, got {moments.quoted(text)}", code="E_TYPE")
+        if not low <= int(text) <= high:
+            raise Invalid(f"a number from {low} to {high} expected, got {int(text)}", code="E_RANGE")
+        return int(text)
+
+    schema: model.Json = {"type": "integer", "minimum": low, "maximum": high}
+    return Param(name, description, schema if default is None else {**schema, "default": default}, read, default)
+
+
+def identity(name: str, description: str) -> Param:
+    return number(name, description, 1, LARGEST_ID)
+
+
+def boolean(name: str, description: str) -> Param:
+    def read(text: str) -> bool:
+        if text not in ("true", "false"):
+            raise Invalid(f"true or false expected, got {moments.quoted(text)}", code="E_TYPE")
+        return text == "true"
+
+    return Param(name, description, {"type": "boolean"}, read)
+
+
+def text(name: str, description: str, longest: int) -> Param:
+    def read(value: str) -> str:
+        if not value:
+            raise Invalid("text expected, got nothing", code="E_EMPTY")
+        if len(value) > longest:
+            raise Invalid(f"at most {longest} characters expected, got {len(value)}", code="E_LEN")
+        if not value.isprintable():
+            raise Invalid("control characters are not allowed", code="E_CHAR")
+        return value
+
+    schema = {"type": "string", "minLength": 1, "maxLength": longest}
+    return Param(name, description, schema, read)
+
+
+def moment(name: str, description: str) -> Param:
+    return Param(name, description, {"type": "string", "format": "date-time"}, moments.parse_moment)
+
+
+def words(name: str, description: str, known: Mapping[str, Any]) -> Param:
+    """A comma list of known words, read as their values."""
+
+    def read(value: str) -> tuple[Any, ...]:
+        wrong = [word for word in value.split(",") if word not in known]
+        if wrong:
+            hint = f"known are {', '.join(known)}"
+            raise Invalid(f"{moments.quoted(wrong[0])} is not known here", code="E_ENUM", hint=hint)
+        return tuple(known[word] for word in value.split(","))
+
+    one = "|".join(known)
+    return Param(name, description, {"type": "string", "pattern": f"^({one})(,({one}))*$"}, read, ())
+
+
+CURSOR = Param(
+    "cursor",
+    "Where the last page ended: the `cursor` it gave.",
+    {"type": "string", "pattern": "^[A-Za-z0-9_.:=-]{1,200}$"},
+    lambda value: _cursor(value),
+)
+LIMIT = number("limit", "How many items a page has at most.", 1, 1000, 100)
+IDEMPOTENCY = Param(
+    "Idempotency-Key",
+    "Chosen by the client. Repeating the request with the same key never acts twice.",
+    {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    place="header",
+)
+IF_MATCH = Param(
+    "If-Match", "The ETag that was read; refused if it is no longer the current one.", {"type": "string"},
+    place="header",
+)  # fmt: skip
+
+
+def _cursor(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.:=-]{1,200}", value):
+        raise Invalid("this is not a cursor", code="E_PATTERN", hint="give back the cursor of the last page")
+    return value
+
+
+# ── operations ─────────────────────────────────────────────────────────────────────────────────────
+
+Endpoint = Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What a request body may be. `schema` names a component of openapi.py."""
+
+    schema: str
+    example: Any
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of the API. `gives` names the component of the answer's body, or a media type."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    tag: str
+    summary: str
+    gives: str | None = None
+    status: int = 200
+    params: tuple[Param, ...] = ()
+    body: Body | None = None
+    errors: tuple[int, ...] = ()  # beyond those any operation may answer
+    also: Mapping[int, str] | None = None  # further successes: status → what it gives
+    headers: Mapping[str, str] | None = None  # of the answer: name → description
+
+    def read_query(self, query: bytes) -> dict[str, Any]:
+        """The parameters by name, defaults filled in. All that is wrong is named at once."""
+        known = {param.name: param for param in self.params if param.place == "query"}
+        values = {name: param.default for name, param in known.items()}
+        if not query:
+            return values
+        wrong: list[Problem] = []
+        seen: set[str] = set()
+        for name, value in _split_query(query):
+            try:
+                values[name] = _read_param(known, seen, name, value)
+            except Invalid as error:
+                wrong.append(Problem(name[:60], error.code, error.message, error.hint))
+        if wrong:
+            raise Invalid.of(wrong)
+        return values
+
+
+def _split_query(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_LIMIT)
+    except UnicodeDecodeError:
+        raise Malformed("the query of the address is not UTF-8", code="E_ENCODING") from None
+    except ValueError:
+        raise Invalid(f"at most {QUERY_LIMIT} query parameters expected", code="E_LIMIT") from None
+
+
+def _read_param(known: Mapping[str, Param], seen: set[str], name: str, value: str) -> Any:
+    if name not in known:
+        close = moments.nearest(name[:60], list(known))
+        hint = f"did you mean {close}?" if close else f"known here: {', '.join(known) or 'none'}"
+        raise Invalid("there is no such query parameter here", code="E_UNKNOWN_PARAM", hint=hint)
+    if name in seen:
+        raise Invalid("this query parameter stands twice", code="E_FIELD_CONFLICT", hint="give it once")
+    seen.add(name)
+    return known[name].read(value)

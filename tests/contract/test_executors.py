@@ -1,0 +1,449 @@
+"""What every executor that starts processes must do, and what shell steps must do, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import signal
+import tracemalloc
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.core.model import Json, Reason, State
+from horae.executors.process import KeeperProcess
+from horae.executors.shell import ShellExecutor
+from horae.ports import Assignment, Clock, Executor, Keeper, Result, Work
+from horae.sandboxes.plain import PlainSandbox
+from horae.testing import START, FakeClock
+
+PATIENCE = 60  # seconds; reached only when something is broken
+GRACE = 0.5
+
+
+class MemoryOutput:
+    """An output in memory, with an event for every growth."""
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        self.data = bytearray()
+        self.is_closed = False
+        self._limit = limit
+        self._grown = asyncio.Event()
+
+    def write(self, data: bytes) -> None:
+        self.data += data[: max(0, self._limit - len(self.data))]
+        self._grown.set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.data) >= self._limit
+
+    @property
+    def ref(self) -> str | None:
+        return "memory" if self.data else None
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        self.is_closed = True
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+    async def until(self, wanted: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while wanted not in self.text:
+                await self._grown.wait()
+                self._grown.clear()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to make one executor, and specs that every kind can be asked for."""
+
+    make: Callable[[Keeper, Path, Clock], Executor]
+    succeeds: Json
+    fails: Json
+    hangs: Json  # prints "hanging" and the pid of a daemon, then ignores TERM
+
+
+HANG = "trap '' TERM; setsid sleep 600 & echo daemon $!; echo hanging; while :; do sleep 0.05; done"
+
+
+def steps(*runs: str, **more: Any) -> Json:
+    return {"steps": [{"name": f"s{n}", "run": run} for n, run in enumerate(runs, 1)], **more}
+
+
+KINDS = {
+    "shell": Kind(
+        make=lambda keeper, path, clock: ShellExecutor(keeper, PlainSandbox(), path, 4, clock, grace=GRACE),
+        succeeds=steps("echo fine"),
+        fails=steps("exit 7"),
+        hangs=steps(HANG),
+    ),
+}
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def keeper(tmp_path: Path) -> AsyncIterator[KeeperProcess]:
+    keeper = KeeperProcess(tmp_path / "keeper")
+    await keeper.open()
+    yield keeper
+    await keeper.close()
+
+
+class Rig:
+    """An open executor, and the results it gave."""
+
+    def __init__(self, executor: Executor, clock: FakeClock) -> None:
+        self.executor = executor
+        self.clock = clock
+        self.results: list[Result] = []
+        self.closed_before_done: list[bool] = []
+        self._ended = asyncio.Event()
+
+    def start(
+        self,
+        spec: Json,
+        run_id: int = 1,
+        timeout: float | None = None,
+        data: str | None = None,
+        output: MemoryOutput | None = None,
+    ) -> MemoryOutput:
+        output = output or MemoryOutput()
+        kind = self.executor.kind
+        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
+        self.executor.start([Work(assignment, spec, output, timeout, START)], lambda r: self._done(r, output))
+        return output
+
+    def _done(self, result: Result, output: MemoryOutput) -> None:
+        self.results.append(result)
+        self.closed_before_done.append(output.is_closed)
+        self._ended.set()
+
+    async def ended(self, count: int = 1) -> Result:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.results) < count:
+                await self._ended.wait()
+                self._ended.clear()
+        return self.results[-1]
+
+    async def run(self, spec: Json, **more: Any) -> tuple[Result, str]:
+        count = len(self.results) + 1
+        output = self.start(spec, **more)
+        return await self.ended(count), output.text
+
+
+@pytest.fixture
+async def open_rig(keeper: KeeperProcess, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Callable[[Kind], Any]]:
+    opened: list[Executor] = []
+
+    async def open_rig(kind: Kind) -> Rig:
+        executor = kind.make(keeper, tmp_path / "work", clock)
+        await executor.open()
+        opened.append(executor)
+        return Rig(executor, clock)
+
+    yield open_rig
+    for executor in opened:
+        await executor.close()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+async def rig(kind: Kind, open_rig: Callable[[Kind], Any]) -> Rig:
+    return await open_rig(kind)
+
+
+@pytest.fixture
+async def shell(open_rig: Callable[[Kind], Any]) -> Rig:
+    return await open_rig(KINDS["shell"])
+
+
+def watch_daemon(output: MemoryOutput) -> int:
+    """A descriptor that becomes readable when the daemon named in the output is gone."""
+    return os.pidfd_open(int(output.text.split("daemon ")[1].split()[0]))
+
+
+def is_gone(pidfd: int) -> bool:
+    gone = bool(select.select([pidfd], [], [], 0)[0])
+    os.close(pidfd)
+    return gone
+
+
+# ── every kind ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_work_that_ends_well_succeeds(rig: Rig, kind: Kind) -> None:
+    result, _ = await rig.run(kind.succeeds)
+    assert (result.run_id, result.fence, result.state, result.exit_code) == (1, 3, State.SUCCEEDED, 0)
+    assert (result.started_at, result.finished_at) == (START, START)
+    assert rig.closed_before_done == [True]
+
+
+async def test_work_that_fails_says_so(rig: Rig, kind: Kind) -> None:
+    result, _ = await rig.run(kind.fails)
+    assert (result.state, result.reason) == (State.FAILED, Reason.EXIT)
+    assert result.message
+    assert rig.closed_before_done == [True]
+
+
+async def test_work_that_runs_too_long_is_timed_out_with_its_whole_tree(rig: Rig, kind: Kind) -> None:
+    output = rig.start(kind.hangs, timeout=30.0)
+    await output.until("hanging")
+    daemon = watch_daemon(output)
+    rig.clock.advance(31)
+    result = await rig.ended()
+    assert (result.state, result.reason) == (State.TIMED_OUT, Reason.TIMEOUT)
+    assert is_gone(daemon)
+
+
+@pytest.mark.parametrize("reason", [Reason.REQUESTED, Reason.REPLACED, Reason.DELETED])
+async def test_stopped_work_is_cancelled_with_its_whole_tree(rig: Rig, kind: Kind, reason: str) -> None:
+    output = rig.start(kind.hangs)
+    await output.until("hanging")
+    daemon = watch_daemon(output)
+    rig.executor.stop(1, reason)
+    rig.executor.stop(1, Reason.TIMEOUT)
+    result = await rig.ended()
+    assert (result.state, result.reason) == (State.CANCELLED, reason)
+    assert is_gone(daemon)
+
+
+async def test_work_stopped_before_it_has_begun_is_cancelled(rig: Rig, kind: Kind) -> None:
+    rig.start(kind.hangs)
+    rig.executor.stop(1, Reason.REQUESTED)
+    result = await rig.ended()
+    assert result.state is State.CANCELLED
+
+
+async def test_stopping_what_is_unknown_does_nothing(rig: Rig, kind: Kind) -> None:
+    rig.executor.stop(99, Reason.REQUESTED)
+    assert (await rig.run(kind.succeeds))[0].state is State.SUCCEEDED
+
+
+async def test_closing_kills_what_is_left_and_hands_back_what_comes_later(rig: Rig, kind: Kind) -> None:
+    output = rig.start(kind.hangs)
+    await output.until("hanging")
+    daemon = watch_daemon(output)
+    await rig.executor.close()
+    assert is_gone(daemon)
+    assert [(r.state, r.reason) for r in rig.results] == [(State.FAILED, Reason.LOST)]
+    late, _ = await rig.run(kind.succeeds, run_id=2)
+    assert late.state is State.QUEUED
+
+
+async def test_a_dead_keeper_loses_the_work_and_nothing_hangs(rig: Rig, kind: Kind, keeper: KeeperProcess) -> None:
+    output = rig.start(kind.hangs)
+    await output.until("hanging")
+    daemon = watch_daemon(output)
+    os.kill(keeper.pid, 9)
+    assert ((await rig.ended()).state, rig.results[0].reason) == (State.FAILED, Reason.LOST)
+    later, _ = await rig.run(kind.succeeds)
+    assert (later.state, later.reason) == (State.FAILED, Reason.LOST)
+    with suppress(ProcessLookupError):  # a daemon may survive its keeper: see executors/process.py
+        signal.pidfd_send_signal(daemon, signal.SIGKILL)
+    os.close(daemon)
+
+
+# ── shell ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_steps_run_in_order_in_one_workspace_that_is_removed(shell: Rig, tmp_path: Path) -> None:
+    result, text = await shell.run(steps("echo made > file; mkdir deep; touch deep/x", "cat file; pwd"))
+    assert result.state is State.SUCCEEDED
+    assert text == f"── step 1/2 s1 ──\n── step 2/2 s2 ──\nmade\n{tmp_path}/work/1-3\n"
+    assert list((tmp_path / "work").iterdir()) == []
+    assert json.loads(result.result or "") == {
+        "steps": [{"name": "s1", "seconds": 0.0, "exit_code": 0}, {"name": "s2", "seconds": 0.0, "exit_code": 0}]
+    }
+    assert result.output == "memory"
+
+
+async def test_the_first_failing_step_ends_the_attempt(shell: Rig, tmp_path: Path) -> None:
+    result, text = await shell.run(steps("true", "printf half; exit 3", "echo never"))
+    assert (result.state, result.reason, result.exit_code) == (State.FAILED, Reason.EXIT, 3)
+    assert result.message == "step 2 's2' ended with exit code 3"
+    assert text.endswith("half\n── step 2 's2' ended with exit code 3 after 0.00 s ──\n")
+    assert "never" not in text
+    assert len(json.loads(result.result or "")["steps"]) == 2
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_a_script_stops_at_its_first_failing_command(shell: Rig) -> None:
+    result, text = await shell.run(steps("false\necho never"))
+    assert result.exit_code == 1
+    assert "never" not in text
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("kill -SEGV $$", -11, "step 1 's1' was killed by SIGSEGV"),
+        ("sh -c 'kill -KILL $$'; exit $?", 137, "step 1 's1' ended with exit code 137 (SIGKILL)"),
+        ("no-such-command", 127, "step 1 's1' ended with exit code 127"),
+        ("-x", 127, "step 1 's1' ended with exit code 127"),
+    ],
+)
+async def test_the_message_names_the_exit_code_or_the_signal(shell: Rig, script: str, code: int, words: str) -> None:
+    result, _ = await shell.run(steps(script))
+    assert (result.reason, result.exit_code, result.message) == (Reason.EXIT, code, words)
+
+
+async def test_stdout_and_stderr_keep_their_order(shell: Rig) -> None:
+    script = "i=0; while [ $i -lt 200 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
+    _, text = await shell.run(steps(script))
+    assert text.splitlines()[1:] == [f"{stream} {n}" for n in range(200) for stream in ("out", "err")]
+
+
+async def test_the_environment_is_clean_and_tells_the_attempt_who_it_is(
+    shell: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_PASSWORD", "agent-secret")
+    spec = steps("env", env={"A": "spec", "B": "spec", "HORAE_FENCE": "forged"})
+    spec["steps"][0]["env"] = {"B": "step"}
+    _, text = await shell.run(spec, data='{"k": "v w"}')
+    shown = dict(line.split("=", 1) for line in text.splitlines()[1:])
+    assert "agent-secret" not in text
+    assert shown.pop("PATH")
+    assert shown.pop("USER")
+    assert shown == {
+        "A": "spec",
+        "B": "step",
+        "HOME": f"{tmp_path}/work/1-3",
+        "PWD": f"{tmp_path}/work/1-3",
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "HORAE_RUN_ID": "1",
+        "HORAE_JOB_ID": "5",
+        "HORAE_JOB_NAME": "nightly",
+        "HORAE_ATTEMPT": "2",
+        "HORAE_FENCE": "3",
+        "HORAE_SCHEDULED_FOR": "2027-01-15T08:00:00Z",
+        "HORAE_STEP": "s1",
+        "HORAE_DATA": '{"k": "v w"}',
+        "TRACEPARENT": "00-686f7261650000000000000000000001-0000000000000003-01",
+    }
+
+
+async def test_a_daemon_of_a_step_is_gone_before_the_next_step(shell: Rig) -> None:
+    """It also holds the output pipe open: that must not keep the attempt waiting."""
+    result, text = await shell.run(steps("setsid sleep 600 & echo $! > pid", "kill -0 $(cat pid) || echo gone"))
+    assert result.state is State.SUCCEEDED
+    assert text.endswith("gone\n")
+
+
+async def test_a_pipe_held_open_by_a_stranger_cannot_hold_the_attempt(shell: Rig, tmp_path: Path) -> None:
+    output = shell.start(steps("echo pid $$; while [ ! -e go ]; do sleep 0.02; done; echo end"))
+    await output.until("pid ")
+    await output.until("\n")
+    pid = int(output.text.split("pid ")[1].split()[0])
+    held = os.open(f"/proc/{pid}/fd/1", os.O_WRONLY)
+    try:
+        (tmp_path / "work" / "1-3" / "go").touch()
+        assert (await shell.ended()).state is State.SUCCEEDED
+        assert output.text.endswith("end\n")
+    finally:
+        os.close(held)
+
+
+async def test_a_relative_working_directory_lies_in_the_workspace(shell: Rig, tmp_path: Path) -> None:
+    spec = steps("pwd", "pwd", working_directory="app")
+    spec["steps"][1]["working_directory"] = "app/deep"
+    _, text = await shell.run(spec)
+    work = f"{tmp_path}/work/1-3"
+    assert [line for line in text.splitlines() if line.startswith("/")] == [f"{work}/app", f"{work}/app/deep"]
+
+
+async def test_an_absolute_working_directory_is_used_and_kept(shell: Rig, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    result, _ = await shell.run(steps("touch here", working_directory=str(tmp_path / "mine")))
+    assert result.state is State.SUCCEEDED
+    assert (tmp_path / "mine" / "here").exists()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ("../..", "leads out of the workspace"),
+        ("link/x", "leads out of the workspace"),
+        ("/no/such/place", "is not an existing directory"),
+        ("a\0b", "could not be made"),
+    ],
+)
+async def test_a_working_directory_elsewhere_fails_the_attempt(
+    shell: Rig, tmp_path: Path, wanted: str, words: str
+) -> None:
+    spec = steps("ln -s / link", "touch never")
+    spec["steps"][1]["working_directory"] = wanted
+    result, _ = await shell.run(spec)
+    assert (result.state, result.reason, result.exit_code) == (State.FAILED, Reason.ERROR, None)
+    assert words in result.message
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_fifty_megabytes_of_output_are_bounded_in_memory(shell: Rig) -> None:
+    tracemalloc.start()
+    try:
+        result, text = await shell.run(steps("head -c 50000000 /dev/zero | tr '\\0' x; echo end >&2"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert result.state is State.SUCCEEDED
+    assert len(text.encode()) == 1 << 20
+    assert peak < 8_000_000
+
+
+async def test_data_too_large_for_an_environment_is_an_error_of_the_attempt(shell: Rig) -> None:
+    result, _ = await shell.run(steps("true"), data=json.dumps("x" * 200_000))
+    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
+    assert "Argument list too long" in result.message
+
+
+async def test_a_spec_that_makes_no_sense_fails_its_own_attempt_only(shell: Rig) -> None:
+    broken, _ = await shell.run({"steps": [{"run": 5}]})
+    assert (broken.state, broken.reason) == (State.FAILED, Reason.ERROR)
+    assert (await shell.run(steps("true")))[0].state is State.SUCCEEDED
+
+
+async def test_attempts_run_side_by_side(shell: Rig) -> None:
+    outputs = [shell.start(steps(f"echo run $HORAE_RUN_ID; exit {n}"), run_id=n) for n in range(1, 31)]
+    await shell.ended(30)
+    assert sorted((r.run_id, r.exit_code) for r in shell.results) == [(n, n) for n in range(1, 31)]
+    assert all(f"run {n}\n" in output.text for n, output in enumerate(outputs, 1))
+
+
+async def test_opening_removes_workspaces_of_an_earlier_life_and_nothing_else(
+    keeper: KeeperProcess, tmp_path: Path, clock: FakeClock
+) -> None:
+    (tmp_path / "work" / "7-1" / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "7-1" / "deep" / "file").touch()
+    (tmp_path / "work" / "notes").mkdir()
+    executor = KINDS["shell"].make(keeper, tmp_path / "work", clock)
+    await executor.open()
+    assert [entry.name for entry in (tmp_path / "work").iterdir()] == ["notes"]
+    await executor.close()
+
+
+async def test_output_that_cannot_be_stored_is_said_and_does_not_hang(shell: Rig) -> None:
+    class Broken(MemoryOutput):
+        async def close(self) -> None:
+            raise OSError("disk full")
+
+    result, _ = await shell.run(steps("true"), output=Broken())
+    assert (result.state, result.message) == (State.SUCCEEDED, "its output could not be stored: disk full")

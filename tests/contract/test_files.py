@@ -1,0 +1,355 @@
+"""What every output store must do. Parametrised: an S3 store joins the list and must pass unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import obstore
+import pytest
+from obstore.store import LocalStore
+
+import horae.files as module
+from horae.errors import ConfigError, Invalid, NotFound, Unavailable
+from horae.files import ChunkedOutput, ObjectFiles, open_files
+
+DEADLINE = 30.0
+ROOMY = 100_000_000
+
+
+def local(place: Path) -> ObjectFiles:
+    return open_files(place)
+
+
+@pytest.fixture(params=[local])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFiles:
+    build: Callable[[Path], ObjectFiles] = request.param
+    return build(tmp_path / "output")
+
+
+def stored(place: Path) -> list[str]:
+    return sorted(str(each.relative_to(place)) for each in place.rglob("*") if each.is_file())
+
+
+async def grown(files: ObjectFiles, ref: str, size: int) -> bytes:
+    """Follow a log until it has this many bytes."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            change = files.changed(ref)
+            if await files.size(ref) >= size:
+                change.cancel()
+                return await files.read(ref, 0, ROOMY)
+            await change
+
+
+class Gate:
+    """Holds back every chunk until it is opened; counts them."""
+
+    def __init__(self, files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = asyncio.Event()
+        self.reached = asyncio.Event()
+        self._real = files.store_chunk
+        monkeypatch.setattr(files, "store_chunk", self._store)
+
+    async def _store(self, ref: str, number: int, data: bytes) -> None:
+        self.reached.set()
+        await self.opened.wait()
+        await self._real(ref, number, data)
+
+
+# ── writing and reading ──
+
+
+async def test_what_was_written_can_be_read(files: ObjectFiles) -> None:
+    output = files.open(12_345, 2, 3, ROOMY)
+    output.write(b"hello ")
+    output.write(b"world\n")
+    await output.close()
+    assert output.ref == files.ref(12_345, 2, 3) == "runs/12/12345/2-3"
+    assert await files.read(output.ref, 0, 100) == b"hello world\n"
+    assert await files.size(output.ref) == 12
+
+
+async def test_without_a_byte_there_is_no_object(files: ObjectFiles, tmp_path: Path) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"")
+    assert output.ref is None
+    await output.close()
+    assert output.ref is None
+    assert stored(tmp_path) == []
+
+
+async def test_an_unknown_log_is_empty(files: ObjectFiles) -> None:
+    assert await files.read("runs/0/7/1-1", 0, 100) == b""
+    assert await files.size("runs/0/7/1-1") == 0
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(0, 10), (5, 65_531), (65_530, 20), (199_990, 50), (200_000, 5), (3, 0)])
+async def test_any_part_can_be_read_across_chunks(files: ObjectFiles, offset: int, limit: int) -> None:
+    written = bytes(range(250)) * 800
+    output = files.open(1, 1, 1, ROOMY)
+    for at in range(0, len(written), 10_000):
+        output.write(written[at : at + 10_000])
+        await asyncio.sleep(0)
+    await output.close()
+    assert await files.read(files.ref(1, 1, 1), offset, limit) == written[offset : offset + limit]
+
+
+async def test_attempts_do_not_share_a_log(files: ObjectFiles) -> None:
+    for attempt, fence in ((1, 1), (2, 2), (2, 22)):
+        output = files.open(1, attempt, fence, ROOMY)
+        output.write(b"%d-%d" % (attempt, fence))
+        await output.close()
+    assert await files.read(files.ref(1, 2, 2), 0, 100) == b"2-2"
+    assert await files.read(files.ref(1, 2, 22), 0, 100) == b"2-22"
+
+
+async def test_two_readers_of_one_store_see_the_same(files: ObjectFiles, tmp_path: Path) -> None:
+    other = open_files(tmp_path / "output")
+    output = files.open(1, 1, 1, ROOMY)
+    for number in range(3):
+        output.write(b"%d" % number * module.CHUNK)
+        seen = await grown(other, files.ref(1, 1, 1), (number + 1) * module.CHUNK)
+        assert seen == await files.read(files.ref(1, 1, 1), 0, ROOMY)
+    await output.close()
+
+
+async def test_a_chunk_that_is_listed_too_soon_is_not_read(files: ObjectFiles) -> None:
+    ref = files.ref(1, 1, 1)
+    await files.store_chunk(ref, 0, b"first ")
+    await files.store_chunk(ref, 2, b"third")
+    assert await files.read(ref, 0, 100) == b"first "
+    await files.store_chunk(ref, 1, b"second ")
+    assert await files.read(ref, 0, 100) == b"first second third"
+
+
+async def test_a_chunk_is_never_overwritten(files: ObjectFiles) -> None:
+    ref = files.ref(1, 1, 1)
+    await files.store_chunk(ref, 0, b"first")
+    await files.store_chunk(ref, 0, b"again")
+    assert await files.read(ref, 0, 100) == b"first"
+
+
+# ── when chunks are written ──
+
+
+async def test_a_few_bytes_are_stored_soon_without_closing(files: ObjectFiles) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"a line\n")
+    assert await grown(files, files.ref(1, 1, 1), 7) == b"a line\n"
+    output.write(b"another\n")
+    assert await grown(files, files.ref(1, 1, 1), 15) == b"a line\nanother\n"
+    await output.close()
+
+
+async def test_a_full_chunk_does_not_wait(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER", 3600.0)
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"x" * module.CHUNK)
+    assert len(await grown(files, files.ref(1, 1, 1), module.CHUNK)) == module.CHUNK
+    await output.close()
+
+
+async def test_small_writes_share_a_chunk(files: ObjectFiles, tmp_path: Path) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    for _ in range(1_000):
+        output.write(b"line\n")
+    await output.close()
+    assert stored(tmp_path / "output") == ["runs/0/1/1-1/00000000"]
+
+
+async def test_what_is_written_while_a_chunk_is_stored_follows_it(
+    files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(files, monkeypatch)
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"1" * module.CHUNK)
+    await gate.reached.wait()
+    output.write(b"2")
+    gate.opened.set()
+    assert (await grown(files, files.ref(1, 1, 1), module.CHUNK + 1)).endswith(b"12")
+    await output.close()
+
+
+async def test_what_is_written_after_closing_is_ignored(files: ObjectFiles) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"in time")
+    await output.close()
+    output.write(b"too late")
+    await output.close()
+    assert await files.read(files.ref(1, 1, 1), 0, 100) == b"in time"
+
+
+# ── limits ──
+
+
+@pytest.mark.parametrize("pieces", [[b"0123456789abc"], [b"01234", b"56789", b"a", b"bc"]])
+async def test_past_the_limit_the_log_is_cut_and_says_so_once(files: ObjectFiles, pieces: list[bytes]) -> None:
+    output = files.open(1, 1, 1, limit=10)
+    for piece in pieces:
+        output.write(piece)
+    assert output.is_full
+    await output.close()
+    assert await files.read(files.ref(1, 1, 1), 0, 1000) == (b"0123456789\n[output truncated: the limit is 10 bytes]\n")
+
+
+async def test_a_log_of_just_the_limit_is_whole(files: ObjectFiles) -> None:
+    output = files.open(1, 1, 1, limit=10)
+    output.write(b"0123456789")
+    assert not output.is_full
+    await output.close()
+    assert await files.read(files.ref(1, 1, 1), 0, 1000) == b"0123456789"
+
+
+async def test_a_store_that_is_too_slow_leaves_a_marked_gap(
+    files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(files, monkeypatch)
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"a" * (module.MAX_WAITING - 10))
+    await gate.reached.wait()
+    output.write(b"b" * 15)
+    output.write(b"c" * 100)
+    gate.opened.set()
+    await grown(files, files.ref(1, 1, 1), module.MAX_WAITING)
+    output.write(b"d")
+    await output.close()
+    text = await files.read(files.ref(1, 1, 1), module.MAX_WAITING - 15, 1000)
+    assert text == b"aaaaabbbbbbbbbb\n[105 bytes lost: the output store was too slow]\nd"
+
+
+async def test_a_gap_at_the_end_is_marked_too(files: ObjectFiles) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"x" * (module.MAX_WAITING + 7))
+    await output.close()
+    assert (await files.read(files.ref(1, 1, 1), module.MAX_WAITING, 1000)).startswith(b"\n[7 bytes lost")
+
+
+# ── following ──
+
+
+async def test_followers_are_woken_by_the_writer(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FOLLOW", 3600.0)
+    output = files.open(1, 1, 1, ROOMY)
+    followers = [files.changed(files.ref(1, 1, 1)) for _ in range(2)]
+    stranger = files.changed(files.ref(2, 1, 1))
+    output.write(b"x")
+    async with asyncio.timeout(DEADLINE):
+        await asyncio.gather(*followers)
+        end = files.changed(files.ref(1, 1, 1))
+        await output.close()
+        await end
+    assert not stranger.done()
+    stranger.cancel()
+
+
+async def test_a_follower_looks_again_after_a_while(files: ObjectFiles) -> None:
+    async with asyncio.timeout(DEADLINE):
+        await files.changed(files.ref(1, 1, 1))
+
+
+async def test_followers_that_leave_are_forgotten(files: ObjectFiles) -> None:
+    for _ in range(3):
+        change = files.changed(files.ref(1, 1, 1))
+        change.cancel()
+        await asyncio.gather(change, return_exceptions=True)
+    assert not files._followers
+
+
+# ── refusals and faults ──
+
+
+@pytest.mark.parametrize(
+    "ref",
+    [
+        "",
+        "runs",
+        "../etc/passwd",
+        "runs/0/1/1-1/../../..",
+        "/runs/0/1/1-1",
+        "runs/0/1/1-1/",
+        "runs/0/1/1-1\n",
+        "runs/0/x/1-1",
+    ],
+)
+async def test_only_names_of_outputs_are_read(files: ObjectFiles, ref: str) -> None:
+    with pytest.raises(Invalid):
+        await files.read(ref, 0, 100)
+    with pytest.raises(Invalid):
+        await files.size(ref)
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(-1, 5), (0, -1)])
+async def test_a_negative_range_is_refused(files: ObjectFiles, offset: int, limit: int) -> None:
+    with pytest.raises(Invalid):
+        await files.read("runs/0/1/1-1", offset, limit)
+
+
+async def test_a_log_removed_while_it_is_read_is_not_found(files: ObjectFiles, tmp_path: Path) -> None:
+    await files.store_chunk(files.ref(1, 1, 1), 0, b"here")
+    await files.size(files.ref(1, 1, 1))
+    obstore.delete(LocalStore(prefix=tmp_path / "output"), "runs/0/1/1-1/00000000")
+    with pytest.raises(NotFound):
+        await files.read(files.ref(1, 1, 1), 0, 4)
+
+
+def obstruct(place: Path) -> Path:
+    """A file where a directory must be: no permission bit stops root, this does."""
+    place.mkdir(exist_ok=True)
+    (place / "runs").write_text("")
+    return place / "runs"
+
+
+async def test_a_store_out_of_order_is_unavailable(
+    files: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    obstruct(tmp_path / "output")
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"x")
+    with pytest.raises(Unavailable, match="runs/0/1/1-1") as caught:
+        await output.close()
+    assert "\n" not in caught.value.message
+
+
+async def test_a_store_that_comes_back_gets_everything(
+    files: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "RETRY", 0.01)
+    obstacle = obstruct(tmp_path / "output")
+    output = files.open(1, 1, 1, ROOMY)
+    with caplog.at_level(logging.WARNING):
+        closing = asyncio.ensure_future(close_with(output, b"kept"))
+        async with asyncio.timeout(DEADLINE):
+            while not caplog.records:
+                await asyncio.sleep(0)
+    obstacle.unlink()
+    await closing
+    assert await files.read(files.ref(1, 1, 1), 0, 100) == b"kept"
+
+
+async def close_with(output: ChunkedOutput, data: bytes) -> None:
+    output.write(data)
+    await output.close()
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/outputs", "http://example.com", "file://elsewhere/path"])
+def test_an_address_that_is_not_local_is_refused(place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_files(place)
+    assert caught.value.code == "E_URL"
+
+
+def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError) as caught:
+        open_files(tmp_path / "file" / "below")
+    assert caught.value.code == "E_FILE"
+
+
+async def test_a_file_address_is_a_path(tmp_path: Path) -> None:
+    there = open_files(f"file://{tmp_path}/with%20space")
+    await there.store_chunk(there.ref(1, 1, 1), 0, b"x")
+    assert stored(tmp_path / "with space") == ["runs/0/1/1-1/00000000"]

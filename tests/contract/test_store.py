@@ -1,0 +1,828 @@
+"""What every Store must do: the sentences of ports.Store, run on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
+from horae.errors import Invalid
+from horae.ports import NEVER, Birth, Fire, Idempotency, Order, Result, Store, Submission, Waiting
+from horae.testing import START, FakeClock, changed, make_job
+
+
+def birth(job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields: object) -> Birth:
+    return Birth(job_id=job_id, kind="python", priority=5, overlap=overlap, **fields)  # type: ignore[arg-type]
+
+
+def fire_of(job, trigger, at=None, *, next_at=None, overlap=Overlap.FORBID, version=1, **fields) -> Fire:
+    at = trigger.next_at if at is None else at
+    return Fire(
+        trigger_id=trigger.id, segment=job.segment, version=version, cur_at=at, next_at=next_at or at + 60 * SECOND,
+        last_at=at, birth=birth(job.id, overlap), due_at=at, **fields,
+    )  # fmt: skip
+
+
+async def submit(store: Store, *jobs):
+    receipts = await store.submit([Submission([job]) for job in jobs])
+    assert all(receipt.ids for receipt in receipts)
+
+
+async def due_job(store: Store, job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields):
+    """A job with one trigger that is due now."""
+    job = make_job(job_id, trigger_id=job_id * 10, next_at=START, policy=Policy(overlap=overlap), **fields)
+    await submit(store, job)
+    return job
+
+
+async def order(store: Store, *births: Birth) -> list[int]:
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(b) for b in births])]
+
+
+async def claim_one(store: Store, node: str = "n1"):
+    claimed = await store.claim(node, "python", [], 1)
+    assert len(claimed) == 1
+    return claimed[0]
+
+
+def ended(assignment, state: State = State.SUCCEEDED, **fields) -> Result:
+    return Result(assignment.run_id, assignment.fence, state, finished_at=START, **fields)
+
+
+async def runs_of(store: Store, **where):
+    return (await store.list_runs(RunFilter(**where), None, 100)).items
+
+
+# ── definitions ──
+
+
+async def test_a_submitted_job_reads_back_as_it_was(store: Store):
+    job = make_job(7, trigger_id=70, next_at=START, name="näme", key="k", data={"a": 1},
+                   policy=Policy(priority=9, retry=Retry(attempts=3), misfire=Misfire.SKIP))  # fmt: skip
+
+    await submit(store, job)
+
+    assert await store.get_job(7) == job
+    assert await store.find_key(1, "local", "k") == job
+    assert await store.get_trigger(70) == job.triggers[0]
+
+
+async def test_allocated_ids_are_never_given_twice(store: Store):
+    first = await store.allocate(3, 2)
+    second = await store.allocate(2, 1)
+
+    assert len({*first[0], *second[0]}) == 5
+    assert len({*first[1], *second[1]}) == 3
+
+
+async def test_an_idempotency_key_acts_once_and_gives_the_first_ids(store: Store):
+    key = Idempotency("local POST /v1/jobs", "abc", "d1")
+    first = await store.submit([Submission([make_job(1)], key)])
+    again = await store.submit([Submission([make_job(2)], key)])
+    other = await store.submit([Submission([make_job(3)], replace(key, digest="d2"))])
+
+    assert first[0].ids == again[0].ids == [1]
+    assert again[0].replayed
+    assert not first[0].replayed
+    assert other[0].mismatch
+    assert await store.get_job(2) is None
+    assert await store.get_job(3) is None
+
+
+async def test_two_submissions_in_one_call_with_one_idempotency_key_act_once(store: Store):
+    key = Idempotency("s", "abc", "d1")
+
+    receipts = await store.submit([Submission([make_job(1)], key), Submission([make_job(2)], key)])
+
+    assert [r.ids for r in receipts] == [[1], [1]]
+    assert await store.get_job(2) is None
+
+
+async def test_a_taken_key_refuses_the_whole_submission(store: Store):
+    await submit(store, make_job(1, key="nightly"))
+
+    receipts = await store.submit([Submission([make_job(2), make_job(3, key="nightly")]), Submission([make_job(4)])])
+
+    assert receipts[0].key_taken == "nightly"
+    assert await store.get_job(2) is None
+    assert receipts[1].ids == [4]
+
+
+async def test_a_deleted_jobs_key_is_free_again(store: Store):
+    await submit(store, make_job(1, key="k"))
+    await store.delete_job(1)
+
+    await submit(store, make_job(2, key="k"))
+
+    found = await store.find_key(1, "local", "k")
+    assert found is not None
+    assert found.id == 2
+
+
+async def test_concurrent_submits_of_one_key_make_one_job(store: Store):
+    receipts = await asyncio.gather(*(store.submit([Submission([make_job(i, key="k")])]) for i in range(1, 9)))
+
+    assert sum(bool(r[0].ids) for r in receipts) == 1
+    assert sum(r[0].key_taken == "k" for r in receipts) == 7
+
+
+async def test_a_thousand_jobs_are_submitted_in_one_call(store: Store):
+    jobs = [make_job(i, trigger_id=i, next_at=START + i) for i in range(1, 1201)]
+
+    await store.submit([Submission(jobs)])
+
+    page = await store.list_jobs(JobFilter(), None, 1000)
+    assert [job.id for job in page.items[:2]] == [1200, 1199]
+    assert page.items[0] == jobs[-1]
+    rest = await store.list_jobs(JobFilter(), page.cursor, 1000)
+    assert len(rest.items) == 200
+    assert rest.cursor is None
+
+
+async def test_a_save_with_an_old_version_changes_nothing(store: Store):
+    job = await due_job(store)
+
+    assert await store.save_job(changed(job, name="new"), 1)
+    assert not await store.save_job(changed(job, name="newer"), 1)
+    found = await store.get_job(1)
+    assert found is not None
+    assert (found.name, found.version) == ("new", 2)
+
+
+async def test_a_save_after_the_trigger_fired_is_refused(store: Store):
+    job = await due_job(store)
+    await store.fire([fire_of(job, job.triggers[0])])
+
+    assert not await store.save_job(changed(job, name="new"), 1)
+
+
+async def test_a_save_adds_changes_and_drops_triggers(store: Store):
+    job = await due_job(store)
+    fresh = make_job(1, trigger_id=11, next_at=START + 5).triggers[0]
+
+    assert await store.save_job(changed(job, triggers=(fresh,)), 1)
+
+    assert await store.get_trigger(10) is None
+    found = await store.get_trigger(11)
+    assert found is not None
+    assert (found.next_at, found.version) == (START + 5, 2)
+
+
+async def test_a_look_ahead_from_before_a_change_fires_nothing(store: Store):
+    job = await due_job(store)
+    stale = fire_of(job, job.triggers[0])
+    await store.save_job(changed(job, name="new"), 1)
+
+    fired = await store.fire([stale])
+
+    assert fired.advanced == set()
+    assert await runs_of(store) == []
+
+
+async def test_a_parked_trigger_is_not_due(store: Store):
+    job = await due_job(store)
+    await store.save_job(changed(job, triggers=(replace(job.triggers[0], next_at=None),)), 1)
+
+    assert await store.load_due(range(100), (0, 0), NEVER, 10) == []
+
+
+async def test_deleting_leaves_a_tombstone_and_ends_waiting_runs(store: Store):
+    job = await due_job(store)
+    await store.fire([fire_of(job, job.triggers[0])])
+
+    cancelled = await store.delete_job(1)
+
+    assert cancelled is not None
+    assert len(cancelled.ended) == 1
+    assert await store.delete_job(1) is None
+    assert (await store.list_jobs(JobFilter(), None, 10)).items == []
+    found = await store.get_job(1)
+    assert found is not None
+    assert found.deleted_at is not None
+    run = (await runs_of(store, job_id=1))[0]
+    assert (run.state, run.reason) == (State.CANCELLED, "deleted")
+    assert await store.load_due(range(100), (0, 0), NEVER, 10) == []
+
+
+async def test_deleting_asks_for_the_running_one(store: Store):
+    await due_job(store)
+    await order(store, birth())
+    assignment = await claim_one(store)
+
+    cancelled = await store.delete_job(1)
+
+    assert cancelled is not None
+    assert cancelled.asked == {assignment.run_id: "n1"}
+
+
+async def test_jobs_are_found_by_filters(store: Store):
+    await submit(store, make_job(1, name="Nightly 100%"), make_job(2, name="daily", key="d"), make_job(3, kind="shell"))
+
+    async def found(**where: object) -> list[int]:
+        return [job.id for job in (await store.list_jobs(JobFilter(**where), None, 10)).items]  # type: ignore[arg-type]
+
+    assert await found() == [3, 2, 1]
+    assert await found(name="NIGHT") == [1]
+    assert await found(name="0%") == [1]
+    assert await found(name="_") == []
+    assert await found(key="d") == [2]
+    assert await found(kind="shell") == [3]
+    assert await found(paused=True) == []
+    assert await found(owner="somebody") == []
+
+
+async def test_a_rubbish_cursor_is_refused(store: Store):
+    with pytest.raises(Invalid, match="cursor"):
+        await store.list_jobs(JobFilter(), "'; DROP TABLE jobs", 10)
+
+
+async def test_triggers_are_listed_by_id_and_by_job(store: Store):
+    await due_job(store, 1)
+    await due_job(store, 2)
+
+    assert [t.id for t in (await store.list_triggers(None, None, 10)).items] == [10, 20]
+    assert [t.id for t in (await store.list_triggers(2, None, 10)).items] == [20]
+    first = await store.list_triggers(None, None, 1)
+    assert [t.id for t in (await store.list_triggers(None, first.cursor, 1)).items] == [20]
+
+
+# ── firing ──
+
+
+async def test_due_rows_come_soonest_first_within_the_bounds_and_segments(store: Store):
+    jobs = [make_job(i, trigger_id=i, next_at=START + 10 - i, segment=i) for i in range(1, 6)]
+    await submit(store, *jobs)
+
+    rows = await store.load_due([1, 2, 3, 4], (START + 6, 0), START + 9, 10)
+
+    assert [row.trigger_id for row in rows] == [4, 3, 2]
+    assert (rows[0].next_at, rows[0].version, rows[0].segment, rows[0].reserved) == (START + 6, 1, 4, None)
+    rest = await store.load_due([1, 2, 3, 4], (START + 6, 4), START + 9, 1)
+    assert [row.trigger_id for row in rest] == [3]
+
+
+async def test_a_definition_carries_the_schedule_as_text(store: Store):
+    job = make_job(1, trigger_id=10, schedule={"cron": "* * * * *"}, data={"x": 1}, policy=Policy(priority=7))
+    await submit(store, job)
+
+    (definition,) = await store.load_definitions([10])
+
+    assert definition.schedule == '{"cron":"* * * * *"}'
+    assert definition.data == '{"x":1}'
+    assert definition.policy == '{"priority":7}'
+    assert (definition.job_id, definition.kind, definition.created_at) == (1, "python", START)
+
+
+async def test_firing_advances_and_makes_one_run(store: Store):
+    job = await due_job(store)
+
+    fired = await store.fire([fire_of(job, job.triggers[0])])
+
+    assert fired.advanced == {10}
+    assert (fired.queued, fired.skipped, fired.now) == (1, 0, START)
+    (run,) = await runs_of(store)
+    assert (run.state, run.due_at, run.trigger_id, run.job_id) == (State.QUEUED, START, 10, 1)
+    found = await store.get_trigger(10)
+    assert found is not None
+    assert (found.next_at, found.last_at) == (START + 60 * SECOND, START)
+
+
+async def test_the_same_moment_fires_once_however_many_schedulers_try(store: Store):
+    jobs = [await due_job(store, i) for i in range(1, 21)]
+    fires = [fire_of(job, job.triggers[0]) for job in jobs]
+
+    results = await asyncio.gather(*(store.fire(fires) for _ in range(8)))
+
+    assert sum(len(fired.advanced) for fired in results) == 20
+    assert len(await runs_of(store)) == 20
+
+
+async def test_nothing_fires_before_its_moment(store: Store, clock: FakeClock):
+    job = make_job(1, trigger_id=10, next_at=START + SECOND)
+    await submit(store, job)
+
+    assert (await store.fire([fire_of(job, job.triggers[0])])).advanced == set()
+    clock.advance(1)
+    assert (await store.fire([fire_of(job, job.triggers[0])])).advanced == {10}
+
+
+async def test_a_trigger_that_is_over_is_never_due_again(store: Store):
+    job = await due_job(store)
+    await store.fire([fire_of(job, job.triggers[0], next_at=NEVER)])
+
+    assert await store.load_due(range(100), (0, 0), NEVER, 10) == []
+    found = await store.get_trigger(10)
+    assert found is not None
+    assert found.next_at is None
+
+
+async def test_a_batch_of_a_thousand_fires_in_one_call(store: Store):
+    jobs = [make_job(i, trigger_id=i, next_at=START) for i in range(1, 1101)]
+    await store.submit([Submission(jobs)])
+
+    fired = await store.fire([fire_of(job, job.triggers[0]) for job in jobs])
+
+    assert len(fired.advanced) == fired.queued == 1100
+
+
+async def test_missed_moments_become_history_that_points_at_the_run(store: Store):
+    job = await due_job(store)
+    latest = START + 3
+    fire = replace(
+        fire_of(job, job.triggers[0], START),
+        due_at=latest, last_at=latest, passed=[(START + i, State.COALESCED, "misfire") for i in range(3)],
+    )  # fmt: skip
+
+    assert (await store.fire([fire])).advanced == {10}
+    runs = await runs_of(store)
+
+    born = next(run for run in runs if run.state is State.QUEUED)
+    passed = sorted((run for run in runs if run.state is State.COALESCED), key=lambda run: run.due_at)
+    assert born.due_at == latest
+    assert [run.due_at for run in passed] == [START, START + 1, START + 2]
+    assert {run.into_run_id for run in passed} == {born.id}
+
+
+async def test_a_reserved_run_stands_for_moments_of_an_earlier_call(store: Store, clock: FakeClock):
+    job = await due_job(store)
+    first = replace(
+        fire_of(job, job.triggers[0], next_at=START + 2), born=False, reserve=True, last_at=START + 1,
+        passed=[(START, State.COALESCED, "misfire"), (START + 1, State.COALESCED, "misfire")],
+    )  # fmt: skip
+    assert (await store.fire([first])).queued == 0
+    (due,) = await store.load_due(range(100), (0, 0), NEVER, 10)
+    clock.advance(1)
+
+    fired = await store.fire([replace(fire_of(job, job.triggers[0], START + 2), reserved=due.reserved)])
+
+    assert fired.queued == 1
+    runs = await runs_of(store)
+    born = next(run for run in runs if run.state is State.QUEUED)
+    assert born.id == due.reserved
+    assert {run.into_run_id for run in runs if run.state is State.COALESCED} == {born.id}
+    (due,) = await store.load_due(range(100), (0, 0), NEVER, 10)
+    assert due.reserved is None
+
+
+async def test_moments_skipped_by_policy_leave_records_without_a_run(store: Store):
+    job = await due_job(store)
+    fire = replace(fire_of(job, job.triggers[0]), born=False, passed=[(START, State.SKIPPED, "misfire")])
+
+    fired = await store.fire([fire])
+
+    assert fired.queued == 0
+    (run,) = await runs_of(store)
+    assert (run.state, run.reason, run.into_run_id) == (State.SKIPPED, "misfire", None)
+
+
+# ── overlap ──
+
+
+async def test_forbid_makes_the_second_run_history_at_birth(store: Store):
+    job = await due_job(store)
+    await order(store, birth())
+
+    fired = await store.fire([fire_of(job, job.triggers[0])])
+
+    assert (fired.queued, fired.skipped) == (0, 1)
+    run = next(run for run in await runs_of(store) if run.trigger_id == 10)
+    assert (run.state, run.reason) == (State.SKIPPED, "overlap")
+
+
+async def test_two_triggers_of_one_job_due_at_once_make_one_live_run(store: Store):
+    job = replace(
+        make_job(1),
+        triggers=(
+            make_job(1, trigger_id=10, next_at=START).triggers[0],
+            make_job(1, trigger_id=11, next_at=START).triggers[0],
+        ),
+    )
+    await submit(store, job)
+
+    fired = await store.fire([fire_of(job, trigger) for trigger in job.triggers])
+
+    assert len(fired.advanced) == 2
+    assert (fired.queued, fired.skipped) == (1, 1)
+
+
+async def test_allow_lets_runs_of_one_job_live_together(store: Store):
+    await due_job(store)
+    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
+
+    claimed = await store.claim("n1", "python", [], 10)
+
+    assert sorted(a.run_id for a in claimed) == sorted(ids)
+
+
+async def test_a_queued_successor_takes_the_gate_when_its_predecessor_ends(store: Store):
+    await due_job(store)
+    first, second, third = await order(store, *[birth(overlap=Overlap.QUEUE, overlap_limit=1)] * 3)
+    states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert states[second] == (State.BLOCKED, "overlap")
+    assert states[third] == (State.SKIPPED, "overlap")
+    assignment = await claim_one(store)
+    assert assignment.run_id == first
+    assert await store.claim("n1", "python", [], 10) == []
+
+    finished = await store.finish([ended(assignment)])
+
+    assert finished.promoted == 1
+    assert (await claim_one(store)).run_id == second
+
+
+async def test_replace_ends_what_waits_and_asks_what_runs_to_stop(store: Store):
+    await due_job(store)
+    (first,) = await order(store, birth(overlap=Overlap.REPLACE))
+    running = await claim_one(store)
+    await register(store, "n1")
+
+    (second,) = await order(store, birth(overlap=Overlap.REPLACE))
+    (third,) = await order(store, birth(overlap=Overlap.REPLACE))
+
+    states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert states[second] == (State.CANCELLED, "replaced")
+    assert states[third] == (State.BLOCKED, "overlap")
+    assert await store.beat("n1", 1) == [(first, running.fence)]
+    await store.finish([ended(running, State.CANCELLED)])
+    assert (await claim_one(store)).run_id == third
+
+
+async def test_replace_takes_the_place_of_a_run_that_has_not_started(store: Store):
+    await due_job(store)
+    first, second = await order(store, *[birth(overlap=Overlap.REPLACE)] * 2)
+
+    assert (await claim_one(store)).run_id == second
+    run = await store.get_run(first)
+    assert run is not None
+    assert (run.state, run.reason) == (State.CANCELLED, "replaced")
+
+
+# ── claim and finish ──
+
+
+async def test_higher_priority_goes_first_then_the_older_moment(store: Store, clock: FakeClock):
+    for i in (1, 2, 3):
+        await due_job(store, i)
+    (low,) = await order(store, replace_birth(birth(1), priority=1))
+    clock.advance(1)
+    (old,) = await order(store, replace_birth(birth(2), priority=9))
+    clock.advance(1)
+    (new,) = await order(store, replace_birth(birth(3), priority=9))
+
+    claimed = [(await claim_one(store)).run_id for _ in range(3)]
+
+    assert claimed == [old, new, low]
+
+
+def replace_birth(b: Birth, **fields: object) -> Birth:
+    for name, value in fields.items():
+        setattr(b, name, value)
+    return b
+
+
+async def test_a_claim_says_everything_the_agent_needs(store: Store):
+    await submit(store, make_job(1, name="hello", spec={"handler": "m:f"}, policy=Policy(timeout_seconds=5)))
+    await order(store, birth(data='{"a":1}'))
+
+    a = await claim_one(store)
+
+    assert (a.fence, a.attempt, a.job_id, a.trigger_id, a.due_at) == (1, 1, 1, None, START)
+    assert (a.kind, a.name, a.spec, a.data) == ("python", "hello", '{"handler":"m:f"}', '{"a":1}')
+    assert a.policy == '{"timeout_seconds":5}' or a.policy == '{"timeout_seconds":5.0}'
+
+
+async def test_many_claimers_never_share_a_run(store: Store):
+    await due_job(store)
+    await order(store, *[birth(overlap=Overlap.ALLOW)] * 200)
+
+    lists = await asyncio.gather(*(store.claim(f"n{i}", "python", [], 40) for i in range(8)))
+
+    ids = [a.run_id for claimed in lists for a in claimed]
+    assert len(ids) == len(set(ids)) == 200
+
+
+async def test_claims_match_kind_labels_and_pin(store: Store):
+    for i in range(1, 4):
+        await due_job(store, i)
+    await order(store, birth(1, needs=("gpu", "eu")), birth(2, pin="n2"), replace_birth(birth(3), kind="shell"))
+
+    assert await store.claim("n1", "python", ["gpu"], 10) == []
+    assert [a.job_id for a in await store.claim("n1", "python", ["eu", "gpu", "x"], 10)] == [1]
+    assert [a.job_id for a in await store.claim("n2", "python", [], 10)] == [2]
+    assert [a.job_id for a in await store.claim("n1", "shell", [], 10)] == [3]
+
+
+async def test_finishing_moves_the_run_to_history_with_its_result(store: Store):
+    await due_job(store)
+    await order(store, birth(data='{"a":1}'))
+    a = await claim_one(store)
+    result = ended(a, State.FAILED, reason="exit", exit_code=3, message="step 1", result='{"x":[1]}', output="o")
+
+    finished = await store.finish([result])
+
+    assert finished.accepted == {a.run_id}
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert (run.state, run.reason, run.exit_code, run.message) == (State.FAILED, "exit", 3, "step 1")
+    assert (run.result, run.output, run.data, run.node) == ({"x": [1]}, "o", {"a": 1}, "n1")
+    assert (run.started_at, run.finished_at, run.attempt, run.fence) == (START, START, 1, 1)
+    assert (await store.census()).live == {}
+
+
+async def test_a_stale_fence_is_refused_and_changes_nothing(store: Store):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    lost = Result(a.run_id, a.fence, State.FAILED, reason="lost", finished_at=START)
+    await store.finish([], [Waiting(lost, None, lost=True)])
+    again = await claim_one(store, "n2")
+    assert again.fence == a.fence + 1
+
+    assert (await store.finish([ended(a)])).accepted == set()
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert (run.state, run.node) == (State.RUNNING, "n2")
+    assert (await store.finish([ended(again)])).accepted == {a.run_id}
+
+
+async def test_a_terminal_run_never_changes(store: Store):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    await store.finish([ended(a)])
+
+    assert (await store.finish([ended(a, State.FAILED)])).accepted == set()
+    assert (await store.cancel([a.run_id], "requested")).ended == set()
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert run.state is State.SUCCEEDED
+
+
+async def test_a_failed_attempt_waits_for_its_retry_and_leaves_a_record(store: Store, clock: FakeClock):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    failed = ended(a, State.FAILED, reason="exit", exit_code=1, message="no")
+
+    finished = await store.finish([], [Waiting(failed, START + 5 * SECOND)])
+
+    assert finished.accepted == {a.run_id}
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert (run.state, run.reason, run.eligible_at, run.lost) == (
+        State.BLOCKED,
+        "retry",
+        START + 5 * SECOND,
+        0,
+    )
+    (attempt,) = await store.list_attempts(a.run_id)
+    assert (attempt.attempt, attempt.fence, attempt.node, attempt.exit_code) == (1, 1, "n1", 1)
+    swept = await store.sweep()
+    assert (swept.queued, swept.next_at) == (0, START + 5 * SECOND)
+    clock.advance(5)
+    assert (await store.sweep()).queued == 1
+    assert (await claim_one(store)).attempt == 2
+
+
+async def test_a_run_that_waits_for_its_retry_still_holds_the_gate(store: Store):
+    job = await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    await store.finish([], [Waiting(ended(a, State.FAILED), START + SECOND)])
+
+    assert (await store.fire([fire_of(job, job.triggers[0])])).skipped == 1
+
+
+async def test_a_mixed_batch_of_results_is_accepted_one_by_one(store: Store):
+    for i in range(1, 5):
+        await due_job(store, i)
+    await order(store, *[birth(i) for i in range(1, 5)])
+    a, b, c, d = sorted(await store.claim("n1", "python", [], 10), key=lambda a: a.run_id)
+
+    finished = await store.finish(
+        [ended(a), replace(ended(b), fence=99)],
+        [
+            Waiting(ended(c, State.FAILED), START + 1),
+            Waiting(replace(ended(d, State.FAILED), fence=99), START + 1),
+        ],
+    )
+
+    assert finished.accepted == {a.run_id, c.run_id}
+    states = {run.job_id: run.state for run in await runs_of(store)}
+    assert states == {1: State.SUCCEEDED, 2: State.RUNNING, 3: State.BLOCKED, 4: State.RUNNING}
+
+
+async def test_what_decides_about_a_failed_run_can_be_read(store: Store):
+    await submit(store, make_job(1, policy=Policy(retry=Retry(attempts=3))))
+    await order(store, birth())
+    a = await claim_one(store)
+
+    (held,) = await store.load_held([a.run_id])
+
+    assert (held.attempt, held.lost, held.cancel_requested) == (1, 0, False)
+    assert "attempts" in held.policy
+    assert await store.load_running("n1") == [(a.run_id, a.fence)]
+
+
+# ── cancel, deadlines ──
+
+
+async def test_cancelling_a_waiting_run_ends_it_and_frees_the_gate(store: Store):
+    job = await due_job(store)
+    (run_id,) = await order(store, birth())
+
+    assert (await store.cancel([run_id], "requested")).ended == {run_id}
+
+    assert (await store.fire([fire_of(job, job.triggers[0])])).queued == 1
+
+
+async def test_cancelling_a_running_run_asks_its_node(store: Store):
+    await due_job(store)
+    await register(store, "n1")
+    await order(store, birth())
+    a = await claim_one(store)
+
+    assert (await store.cancel([a.run_id], "requested")).asked == {a.run_id: "n1"}
+    assert await store.beat("n1", 1) == [(a.run_id, a.fence)]
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert run.cancel_requested
+
+
+async def test_cancelling_a_gate_holder_lets_its_successor_go(store: Store):
+    await due_job(store)
+    first, second = await order(store, *[birth(overlap=Overlap.QUEUE)] * 2)
+
+    assert (await store.cancel([first], "requested")).promoted == 1
+    assert (await claim_one(store)).run_id == second
+
+
+async def test_a_run_past_its_start_deadline_is_skipped_not_claimed(store: Store, clock: FakeClock):
+    await due_job(store)
+    (run_id,) = await order(store, birth(start_by=START + SECOND))
+    clock.advance(2)
+
+    assert await store.claim("n1", "python", [], 10) == []
+    assert (await store.sweep()).expired == 1
+    run = await store.get_run(run_id)
+    assert run is not None
+    assert (run.state, run.reason) == (State.SKIPPED, "start_deadline")
+
+
+async def test_a_running_run_does_not_expire(store: Store, clock: FakeClock):
+    await due_job(store)
+    await order(store, birth(start_by=START + SECOND))
+    await claim_one(store)
+    clock.advance(2)
+
+    assert (await store.sweep()).expired == 0
+
+
+async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
+    await due_job(store, 1)
+    await due_job(store, 2)
+    _, odd = await order(store, birth(1), replace_birth(birth(2), kind="cobol"))
+
+    assert await store.fail_unrunnable(["python", "shell"], "install it") == 1
+    run = await store.get_run(odd)
+    assert run is not None
+    assert (run.state, run.reason, run.message) == (State.FAILED, "no_agent", "install it")
+
+
+# ── lists ──
+
+
+async def test_runs_are_listed_newest_first_across_live_and_history(store: Store):
+    await due_job(store)
+    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 5)
+    claimed = await store.claim("n1", "python", [], 3)
+    await store.finish([ended(a) for a in claimed])
+
+    first = await store.list_runs(RunFilter(job_id=1), None, 2)
+    second = await store.list_runs(RunFilter(job_id=1), first.cursor, 2)
+    third = await store.list_runs(RunFilter(job_id=1), second.cursor, 2)
+
+    listed = [run.id for page in (first, second, third) for run in page.items]
+    assert listed == sorted(ids, reverse=True)
+    assert third.cursor is None
+    assert len(await runs_of(store, states=(State.SUCCEEDED,))) == 3
+    assert len(await runs_of(store, states=(State.QUEUED, State.SUCCEEDED))) == 5
+    assert await runs_of(store, due_from=START + 1) == []
+    assert await runs_of(store, due_until=START) == []
+
+
+async def test_the_census_counts(store: Store):
+    await due_job(store, 1)
+    await due_job(store, 2)
+    await order(store, birth(1))
+
+    census = await store.census()
+
+    assert (census.jobs, census.triggers, census.live) == (2, 2, {"queued": 1})
+    assert (census.oldest_due_at, census.oldest_queued_at) == (START, START)
+
+
+async def test_the_last_real_run_of_a_trigger_is_known(store: Store):
+    job = await due_job(store)
+    assert [(r.is_live, r.finished_at) for r in await store.load_last_runs([10])] == [(False, None)]
+    await store.fire([fire_of(job, job.triggers[0])])
+    assert [(r.is_live, r.finished_at) for r in await store.load_last_runs([10])] == [(True, None)]
+
+    await store.finish([ended(await claim_one(store))])
+
+    assert [(r.is_live, r.finished_at) for r in await store.load_last_runs([10])] == [(False, START)]
+
+
+async def test_old_history_is_purged_oldest_first(store: Store):
+    await due_job(store)
+    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
+    await store.finish([ended(a) for a in await store.claim("n1", "python", [], 3)])
+
+    assert await store.purge(START, 10) == 0
+    assert await store.purge(START + 1, 2) == 2
+    assert [run.id for run in await runs_of(store)] == [max(ids)]
+
+
+async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):
+    await due_job(store)
+    key = Idempotency("s", "k", "d")
+    first, twin = await store.enqueue([Order(birth(), key), Order(birth(), key)])
+    again = await store.enqueue([Order(birth(), key)])
+    other = await store.enqueue([Order(birth(), replace(key, digest="e"))])
+
+    assert first.ids == twin.ids == again[0].ids
+    assert not first.replayed
+    assert twin.replayed
+    assert again[0].replayed
+    assert other[0].mismatch
+    assert len(await runs_of(store)) == 1
+
+
+# ── nodes and leases ──
+
+
+async def register(store: Store, name: str) -> None:
+    node = Node(name, ("agent",), ("python",), (), 8, "0.1", "127.0.0.1:1", START, START, 0)
+    await store.register_node(node)
+
+
+async def test_a_node_beats_until_it_is_retired(store: Store):
+    assert await store.beat("n1", 0) is None
+    await register(store, "n1")
+    before = (await store.list_nodes())[0]
+
+    assert await store.beat("n1", 3) == []
+
+    after = (await store.list_nodes())[0]
+    assert after.beat > before.beat
+    assert (after.busy, after.state, after.kinds) == (3, "live", ("python",))
+    await store.retire_node("n1", "gone")
+    assert await store.beat("n1", 0) is None
+    await register(store, "n1")
+    assert await store.beat("n1", 0) == []
+
+
+async def test_one_of_many_candidates_takes_a_lease(store: Store):
+    taken = await asyncio.gather(*(store.take_lease("leader", f"n{i}", None) for i in range(8)))
+
+    winners = [lease for lease in taken if lease]
+    assert len(winners) == 1
+    assert winners[0].term == 1
+
+
+async def test_a_renewal_beats_a_candidate_that_saw_the_state_before_it(store: Store):
+    lease = await store.take_lease("leader", "a", None)
+    assert lease is not None
+    seen = await store.get_lease("leader")
+
+    renewed = await store.renew_lease(lease)
+
+    assert renewed is not None
+    assert await store.take_lease("leader", "b", seen) is None
+    stolen = await store.take_lease("leader", "b", renewed)
+    assert stolen is not None
+    assert stolen.term == 2
+    assert await store.renew_lease(renewed) is None
+
+
+async def test_a_resigned_lease_has_no_owner(store: Store):
+    lease = await store.take_lease("leader", "a", None)
+    assert lease is not None
+    await store.resign_lease(lease)
+
+    seen = await store.get_lease("leader")
+
+    assert seen is not None
+    assert seen.owner == ""
+
+
+async def test_only_the_leader_assigns_segments(store: Store):
+    lease = await store.take_lease("leader", "a", None)
+    assert lease is not None
+
+    assert await store.assign_segments({0: "a", 1: "b"}, lease)
+    assert not await store.assign_segments({0: "x"}, replace(lease, term=9))
+    assert await store.assign_segments({1: "a"}, lease)
+    assert await store.load_segments() == {0: ("a", 1), 1: ("a", 2)}

@@ -1,0 +1,90 @@
+"""The rules of the house, as tests: layers, purity, and a few that only the syntax tree can tell."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from importlinter import cli as import_linter
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "horae"
+FILES = sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
+
+# A command loads only what it needs: `horae runs` must not wait for what a server imports.
+LAZY = {"cli", "client", "config"}
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
+
+
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    for path in FILES:
+        yield path.relative_to(SOURCE), ast.parse(path.read_text())
+
+
+def test_the_layer_contracts_hold(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+
+    code = import_linter.lint_imports(config_filename=str(ROOT / ".importlinter"), no_cache=True)
+
+    assert code == import_linter.EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def test_nobody_inside_imports_the_package_root():
+    guilty = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.ImportFrom) and node.module == "horae" and path.name != "__init__.py")
+        and any(not (SOURCE / name.name).exists() and not (SOURCE / f"{name.name}.py").exists() for name in node.names)
+        or (isinstance(node, ast.Import) and any(name.name == "horae" for name in node.names))
+    ]
+
+    assert guilty == []
+
+
+def test_imports_stand_at_the_top_of_their_file():
+    guilty = [
+        f"{path}:{inner.lineno}"
+        for path, tree in trees()
+        if path.parts[0].removesuffix(".py") not in LAZY
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Import | ast.ImportFrom)
+    ]
+
+    assert guilty == []
+
+
+def test_the_core_never_asks_for_the_time():
+    guilty = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        if path.parts[0] == "core"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"now", "utcnow", "today"}
+    ]
+
+    assert guilty == []
+
+
+def test_no_module_is_a_drawer():
+    guilty = [str(path) for path in FILES if path.stem in FORBIDDEN_NAMES]
+
+    assert guilty == []
+
+
+def test_sql_lives_in_the_stores_only():
+    guilty = [
+        f"{path}:{node.lineno}"
+        for path, tree in trees()
+        if path.parts[0] != "stores"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.startswith(("SELECT ", "INSERT INTO", "UPDATE ", "DELETE FROM"))
+    ]
+
+    assert guilty == []

@@ -1,0 +1,1096 @@
+"""The command line and its client, against a small server that answers as told.
+
+Streams are tested with real processes and a real pseudo-terminal. Ids in comments are rows of the bad-input
+catalogue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.server
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import typer.main
+from horae.cli import EXIT_CODES, app, screen
+from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
+from horae.cli.remote import exit_code_of_run, read_since
+from horae.client import Client, server_url
+from horae.errors import CODES, Conflict, ConfigError, Error, Invalid, NotFound, Unavailable
+from typer.testing import CliRunner
+
+PATIENCE = 30.0
+
+JOB = {
+    "id": 7, "name": "backup", "key": None, "owner": "local", "org": 1, "kind": "shell", "segment": 3,
+    "spec": {"steps": [{"run": "true"}]}, "policy": {"overlap": "forbid"}, "paused": False, "annotations": {},
+    "version": 1, "created_at": "2027-01-15T08:00:00Z", "updated_at": "2027-01-15T08:00:00Z",
+    "triggers": [{
+        "id": 9, "job_id": 7, "schedule": {"cron": "0 2 * * *"}, "description": "at 02:00 every day", "data": None,
+        "enabled": True, "next_at": "2027-01-16T02:00:00Z", "last_at": None, "version": 1,
+        "created_at": "2027-01-15T08:00:00Z",
+    }],
+}  # fmt: skip
+TRIGGER: dict[str, Any] = JOB["triggers"][0]  # type: ignore[index]
+RUN = {
+    "id": 42, "job_id": 7, "trigger_id": 9, "due_at": "2027-01-15T08:00:00Z", "state": "succeeded", "reason": "",
+    "attempt": 1, "fence": 1, "priority": 5, "kind": "shell", "node": "n1", "created_at": "2027-01-15T08:00:00Z",
+    "started_at": "2027-01-15T08:00:00.003Z", "finished_at": "2027-01-15T08:01:15.003Z", "eligible_at": None,
+    "exit_code": 0, "message": "", "result": None, "data": None, "into_run_id": None, "cancel_requested": False,
+    "lost": 0, "output": True, "late_ms": 3,
+}  # fmt: skip
+NODE = {
+    "name": "n1", "state": "live", "roles": ["api", "agent"], "kinds": ["shell"], "labels": [], "slots": 8, "busy": 2,
+    "version": "0.1.0", "address": "http://127.0.0.1:8080", "started_at": "2027-01-15T08:00:00Z",
+    "heartbeat_at": "2027-01-15T08:00:00Z",
+}  # fmt: skip
+PREVIEW = {
+    "dialect": "cron", "description": "at 02:30 every day",
+    "moments": [{"at": "2027-03-28T01:00:00Z", "local": "2027-03-28T03:00:00+02:00", "note": "02:30 does not exist"}],
+}  # fmt: skip
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "cursor": None}
+
+
+# ── a server that answers as told ──────────────────────────────────────────────────────────────────
+
+
+@dataclasses.dataclass
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]] | None  # None: break the connection
+Route = Any  # a JSON body, an Answer, or a function from Request to Answer
+
+
+class Fake:
+    """Routes by (method, path); everything it was asked is in `requests`."""
+
+    def __init__(self) -> None:
+        self.routes: dict[tuple[str, str], Route] = {}
+        self.requests: list[Request] = []
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def get(self, path: str, route: Route) -> None:
+        self.routes["GET", path] = route
+
+    def post(self, path: str, route: Route) -> None:
+        self.routes["POST", path] = route
+
+    def asked(self, method: str, path: str) -> list[Request]:
+        return [one for one in self.requests if (one.method, one.path) == (method, path)]
+
+    def answer(self, request: Request) -> Answer:
+        self.requests.append(request)
+        route = self.routes.get((request.method, request.path))
+        if route is None:
+            return problem(404, "E_NOT_FOUND", f"no {request.path}")
+        if callable(route):
+            return route(request)  # type: ignore[no-any-return]
+        return route if isinstance(route, tuple) else (200, route)
+
+    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
+        fake = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                url = urlsplit(self.path)
+                query = {name: values[0] for name, values in parse_qs(url.query).items()}
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                answer = fake.answer(Request(self.command, url.path, query, headers, body))
+                if answer is None:
+                    self.connection.close()
+                    return
+                self.reply(*answer)
+
+            def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
+                content = body if isinstance(body, bytes) else json.dumps(body).encode()
+                self.send_response(status)
+                for name, value in (headers or {"Content-Type": "application/json"}).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    self.wfile.write(content)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        return Handler
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
+    body = {"type": "about:blank", "title": "t", "status": status, "code": code, "detail": detail, "errors": [], **more}
+    return status, body, {"Content-Type": "application/problem+json"}
+
+
+def events(*lines: tuple[str, Any, int | None]) -> Answer:
+    """Server-sent events, then the end of the connection."""
+    text = ": hello\n\n"
+    for name, data, offset in lines:
+        text += f"event: {name}\n" + (f"id: {offset}\n" if offset is not None else "")
+        text += f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return 200, text.encode(), {"Content-Type": "text/event-stream"}
+
+
+@pytest.fixture
+def api() -> Iterator[Fake]:
+    fake = Fake()
+    fake.get("/v1/jobs", page(JOB))
+    fake.get("/v1/jobs/7", JOB)
+    fake.get("/v1/triggers", page(TRIGGER))
+    fake.get("/v1/triggers/9", TRIGGER)
+    fake.get("/v1/runs", page(RUN))
+    fake.get("/v1/runs/42", {**RUN, "attempts": []})
+    fake.get("/v1/nodes", page(NODE))
+    fake.get("/healthz", {"status": "ok", "version": "0.1.0", "node": "n1"})
+    yield fake
+    fake.close()
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    time.tzset()
+
+
+def invoke(api: Fake | None, *args: str) -> Any:
+    return CliRunner().invoke(app, [*args, *(["--server", api.url] if api else [])])
+
+
+def start(*args: str, **options: Any) -> subprocess.Popen[bytes]:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen([sys.executable, "-m", "horae", *args], **streams)
+
+
+def finish(process: subprocess.Popen[bytes], text: bytes | None = None) -> tuple[int, str, str]:
+    out, err = process.communicate(text, timeout=PATIENCE)
+    return process.returncode, out.decode(), err.decode()
+
+
+def on_terminal(*args: str, columns: int = 100, **env: str) -> tuple[int, str]:
+    """The exit code and everything a terminal got to see."""
+    mine, theirs = pty.openpty()
+    variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **env}
+    process = start(*args, stdin=theirs, stdout=theirs, stderr=theirs, env=variables)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # a terminal whose other end is gone cannot be read
+        while select.select([mine], [], [], PATIENCE)[0]:
+            if not (piece := os.read(mine, 65536)):
+                break
+            seen += piece
+    os.close(mine)
+    return process.wait(PATIENCE), seen.decode()
+
+
+# ── the frame ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_arguments_help_is_shown_on_stdout() -> None:  # E01
+    result = invoke(None)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Usage: horae" in result.stdout
+
+
+def test_the_help_lists_every_command_and_exit_code() -> None:
+    shown = invoke(None, "--help").stdout
+    for word in ("up", "submit", "jobs", "triggers", "runs", "logs", "run", "cancel", "pause", "resume", "preview"):
+        assert f"\n  {word} " in shown
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code}  {meaning}" in shown
+
+
+def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if path:
+        yield path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from every_command(inner, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(every_command(typer.main.get_command(app))), ids=" ".join)
+def test_the_help_of_every_command_has_an_example_and_json(path: tuple[str, ...]) -> None:
+    result = invoke(None, *path, "--help")
+    assert result.exit_code == 0
+    assert "Example: horae " + " ".join(path) in " ".join(result.stdout.split())
+    assert "--json" in result.stdout
+
+
+def test_an_unknown_flag_is_answered_with_the_nearest() -> None:  # E03
+    result = invoke(None, "jobs", "--naem", "x")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "error[E_USAGE]: No such option: --naem (Possible options: --name)" in result.stderr
+
+
+def test_an_unknown_command_is_answered_with_the_nearest() -> None:
+    result = invoke(None, "sumbit")
+    assert result.exit_code == 2
+    assert "'submit'" in result.stderr
+
+
+def test_the_version_is_shown() -> None:
+    assert invoke(None, "--version").stdout.startswith("horae 0.")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("runs", "show", "abc"), "RUN must be a whole number from 1; got 'abc'"),
+        (("runs", "show", "0"), "RUN must be a whole number from 1; got '0'"),
+        (("runs", "--limit", "0"), "--limit must be a whole number from 1 to 100000; got '0'"),
+        (("runs", "show"), "argument 'RUN' is missing"),
+        (("triggers", "move", "3"), "option '--to' is missing"),
+        (("preview", "* * * * *", "--count", "1001"), "--count must be a whole number from 1 to 1000"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_usage_errors(args: tuple[str, ...], message: str) -> None:
+    result = invoke(None, *args)
+    assert result.exit_code == 2
+    assert f"error[E_USAGE]: {message}" in result.stderr
+
+
+@pytest.mark.parametrize("args", [("--json", "runs"), ("runs", "--json"), ("--json", "runs", "show", "42")])
+def test_shared_options_stand_before_or_after_the_command(api: Fake, args: tuple[str, ...]) -> None:
+    assert json.loads(invoke(api, *args).stdout)
+
+
+def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORAE_SERVER", api.url)
+    assert CliRunner().invoke(app, ["nodes"]).exit_code == 0
+
+
+def test_a_fault_of_ours_is_one_line_and_no_stack_trace(api: Fake) -> None:
+    api.get("/v1/nodes", {"unexpected": True})
+    result = invoke(api, "nodes")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error[E_INTERNAL]: KeyError")
+    assert "Traceback" not in result.stderr
+
+
+def test_starting_loads_neither_pydantic_nor_rich_nor_the_server() -> None:
+    code = (
+        "import sys; from horae.cli import app; sys.argv[1:] = ['runs', '--server', 'http://127.0.0.1:1']\n"
+        "try: app()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('pydantic', 'rich', 'pygments', 'yaml', 'fastapi') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# ── errors and exit codes ──────────────────────────────────────────────────────────────────────────
+
+
+def test_without_a_server_the_way_to_start_one_is_told() -> None:
+    result = CliRunner().invoke(app, ["runs", "--server", "http://127.0.0.1:1"])
+    assert result.exit_code == 6
+    assert "no Horae at http://127.0.0.1:1; start one with `horae up`" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [(400, "E_SYNTAX", 2), (401, "E_POLICY", 3), (403, "E_POLICY", 3), (404, "E_NOT_FOUND", 4), (409, "E_TERMINAL", 5),
+     (412, "E_VERSION_CONFLICT", 5), (413, "E_TOO_LARGE", 1), (415, "E_MEDIA_TYPE", 2), (422, "E_TYPE", 2),
+     (429, "E_LIMITED", 6), (500, "E_INTERNAL", 1), (503, "E_UNAVAILABLE", 6)],
+)  # fmt: skip
+def test_what_the_server_refuses_is_told_in_its_words(api: Fake, status: int, code: str, exit_code: int) -> None:
+    api.post("/v1/runs/42/cancel", problem(status, code, "it will not", hint="do this"))
+    result = invoke(api, "cancel", "42")
+    assert result.exit_code == exit_code
+    assert result.stderr == f"error[{code}]: it will not\nhint: do this\n"
+
+
+def test_every_problem_of_a_document_is_listed(api: Fake, tmp_path: Path) -> None:
+    wrong = [
+        {"path": "name", "code": "E_REQUIRED", "message": "is missing"},
+        {"path": "steps[0].run", "code": "E_TYPE", "message": "text expected", "hint": "quote it"},
+    ]
+    api.post("/v1/jobs", problem(422, "E_REQUIRED", "name: is missing (and 1 more)", errors=wrong))
+    (tmp_path / "j.yaml").write_text("a: 1")
+    result = invoke(api, "submit", "j.yaml")
+    assert result.exit_code == 2
+    assert "error[E_REQUIRED]: j.yaml: name: is missing (and 1 more)" in result.stderr
+    assert "  - steps[0].run: text expected (quote it)\n" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("E_DB_UNREACHABLE", 6), ("E_DB_READ_ONLY", 6), ("E_DB_VERSION", 1), ("E_SINGLE_NODE_LOCK", 5),
+     ("E_SCHEMA_OLDER", 1), ("E_SCHEMA_NEWER", 1), ("E_SCHEMA_DRIFT", 1), ("E_LISTEN", 1), ("E_CONFIG", 2)],
+)  # fmt: skip
+def test_a_refused_start_says_why_and_what_to_do(
+    code: str, exit_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # E31-E43
+    async def serve(config: Any, on_ready: Any) -> None:
+        raise ExceptionGroup("start", [ConfigError("not like this", code=code, hint="do that")])
+
+    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(serve=serve))
+    result = invoke(None, "up")
+    assert result.exit_code == exit_code
+    assert result.stderr == f"error[{code}]: not like this\nhint: do that\n"
+
+
+def module(**members: Any) -> types.ModuleType:
+    made = types.ModuleType("horae.bootstrap")
+    vars(made).update(members)
+    return made
+
+
+def test_every_error_has_a_documented_exit_code() -> None:
+    from horae.cli.session import exit_code_of
+
+    for kind in [Error, *Error.__subclasses__()]:
+        for code in CODES:
+            assert exit_code_of(kind("", code=code)) in set(EXIT_CODES) - {0}
+
+
+@pytest.mark.parametrize("reply", [(200, b"<html>hi</html>"), (200, [1]), (404, b"nothing here"), (200, b"\xff")])
+def test_another_server_is_not_taken_for_horae(api: Fake, reply: Answer) -> None:
+    api.get("/v1/nodes", reply)
+    api.get("/healthz", (404, b""))
+    result = invoke(api, "nodes")
+    assert result.exit_code == 6
+    assert "not as Horae does" in result.stderr
+
+
+@pytest.mark.parametrize("reply", [problem(404, "E_NOT_FOUND", "no such page"), (404, b""), (405, b""), (501, b"")])
+def test_a_server_without_the_call_is_named_with_its_version(api: Fake, reply: Answer) -> None:  # E19
+    api.get("/healthz", {"status": "ok", "version": "1.4.0"})
+    api.post("/v1/preview", reply)
+    result = invoke(api, "preview", "0 2 * * *")
+    assert result.exit_code == 6
+    assert "server 1.4.0 does not support POST /v1/preview" in result.stderr
+
+
+# ── addresses ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("localhost", "http://localhost"),
+        (" http://LocalHost:80/ ", "http://localhost:80"),
+        ("https://horae.example", "https://horae.example"),
+        ("https://horae.example:8443/", "https://horae.example:8443"),
+        ("[::1]:8080", "http://[::1]:8080"),
+        ("http://[::1]", "http://[::1]"),
+    ],
+)
+def test_a_server_can_be_written_in_several_ways(given: str, used: str) -> None:  # E17
+    assert server_url(given) == used
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "::1", "ftp://127.0.0.1", "http://", "http://127.0.0.1:0", "http://127.0.0.1:99999", "http://127.0.0.1/v1",
+     "http://127.0.0.1?x=1", "http://me:secret@127.0.0.1", "http://[::1", "http://a b", "file:///etc/passwd"],
+)  # fmt: skip
+def test_what_is_no_server_is_refused(given: str) -> None:  # E17
+    with pytest.raises(Invalid) as caught:
+        server_url(given)
+    assert caught.value.code == "E_URL"
+
+
+def test_plain_text_to_another_machine_needs_to_be_asked_for() -> None:  # E17
+    result = CliRunner().invoke(app, ["runs", "--server", "http://horae.example:8080"])
+    assert result.exit_code == 2
+    assert "error[E_URL]" in result.stderr
+    assert "--insecure" in result.stderr
+    assert server_url("http://horae.example:8080", insecure=True) == "http://horae.example:8080"
+
+
+# ── files ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_missing_file_or_a_directory_is_told_with_its_path(api: Fake, tmp_path: Path) -> None:  # E07
+    for name, reason in (("nowhere.yaml", "No such file or directory"), (str(tmp_path), "Is a directory")):
+        result = invoke(api, "submit", name)
+        assert result.exit_code == 1
+        assert result.stderr == f"error[E_FILE]: {name}: cannot be read: {reason}\n"
+    assert api.requests == []
+
+
+def test_a_file_without_permission_is_told(tmp_path: Path) -> None:  # E07
+    secret = tmp_path / "secret.yaml"
+    secret.write_text("name: x")
+    secret.chmod(0)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    try:
+        with pytest.raises(Error, match="Permission denied") as caught:
+            read_file(str(secret))
+    finally:
+        if os.getuid() == 0:
+            os.seteuid(0)
+    assert caught.value.code == "E_FILE"
+
+
+def test_a_pipe_that_nobody_writes_to_does_not_block(api: Fake) -> None:  # E07
+    os.mkfifo("p")
+    result = invoke(api, "submit", "p")
+    assert result.exit_code == 1
+    assert "p: cannot be read: it is a pipe, and nobody writes to it" in result.stderr
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    os.mkfifo("p")
+    reading = os.open("p", os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open("p", os.O_WRONLY)
+
+    def write() -> None:
+        os.write(writing, b"name: ")
+        os.write(writing, b"x")
+        os.close(writing)
+
+    writer = threading.Timer(0.05, write)
+    writer.start()
+    assert read_file("p") == b"name: x"
+    writer.join()
+    os.close(reading)
+
+
+def test_an_endless_file_is_cut_off(api: Fake) -> None:  # E07
+    result = invoke(api, "submit", "/dev/zero")
+    assert result.exit_code == 1
+    assert "error[E_TOO_LARGE]: /dev/zero: larger than 1048576 bytes" in result.stderr
+
+
+def test_endless_input_is_cut_off(api: Fake) -> None:  # E07
+    process = start("submit", "-", "--server", api.url, stdin=subprocess.PIPE)
+    code, _, err = finish(process, b"x" * (MAX_BYTES + 1))
+    assert (code, api.requests) == (1, [])
+    assert "error[E_TOO_LARGE]: -: larger than" in err
+
+
+def test_an_at_sign_is_just_a_character(api: Fake) -> None:  # E09
+    result = invoke(api, "submit", "@/etc/passwd")
+    assert result.stderr == "error[E_FILE]: @/etc/passwd: cannot be read: No such file or directory\n"
+    result = invoke(api, "run", "7", "--data", "@/etc/passwd")
+    assert result.exit_code == 2
+    assert "root:" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [("a.json", b"{", "json"), ("a.yaml", b"{}", "yaml"), ("a.yml", b"{}", "yaml"), ("-", b'{"name": "x"}', "json"),
+     ("-", b"name: x", "yaml"), ("-", b"{name: x}", "yaml"), ("-", b"\xff", "yaml"), ("job", b"[" * 100_000, "yaml")],
+)  # fmt: skip
+def test_the_language_of_a_file_is_known_by_its_name_or_content(name: str, content: bytes, expected: str) -> None:
+    assert media_type(name, content) == f"application/{expected}"
+
+
+# ── streams and terminals ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_closed_pipe_ends_the_command_quietly(api: Fake) -> None:  # E11
+    api.get("/v1/jobs", page(*([JOB] * 5000)))
+    process = start("jobs", "--limit", "5000", "--server", api.url)
+    assert process.stdout is not None
+    assert process.stdout.readline().split() == [b"ID", b"NAME", b"KIND", b"SCHEDULE", b"NEXT", b"STATE"]
+    process.stdout.close()
+    assert process.stderr is not None
+    with process.stderr:
+        assert process.stderr.read() == b""
+    assert process.wait(PATIENCE) in (0, 141)
+
+
+def test_a_terminal_gets_colour_and_symbols(api: Fake) -> None:
+    code, seen = on_terminal("runs", "--server", api.url)
+    assert code == 0
+    assert "✓ succeeded" in seen
+    assert "\x1b[32m" in seen
+
+
+@pytest.mark.parametrize("columns", [20, 100])
+def test_no_color_is_honoured_at_any_width(api: Fake, columns: int) -> None:  # E13
+    for command in (["runs"], ["jobs"], ["jobs", "show", "7"], ["--help"], ["runs", "--naem"]):
+        code, seen = on_terminal(*command, *(["--server", api.url] if command[0] != "--help" else []),
+                                 columns=columns, NO_COLOR="1")  # fmt: skip
+        assert code == (2 if "--naem" in command else 0), seen
+        assert "\x1b" not in seen
+
+
+def test_a_pipe_gets_plain_aligned_text(api: Fake) -> None:  # E13
+    api.get("/v1/runs", page(RUN, {**RUN, "id": 1041, "state": "failed", "reason": "exit", "exit_code": 3}))
+    result = invoke(api, "runs")
+    assert result.stdout.splitlines() == [
+        "  ID  JOB     STATE      DUE                  LATE   TOOK  REMARK",
+        "  42  backup  succeeded  2027-01-15 08:00:00   3ms  1m15s",
+        "1041  backup  failed     2027-01-15 08:00:00   3ms  1m15s  exit, exit code 3",
+    ]
+
+
+EVIL = "a\x1b]0;owned\x07\x1b[2J\u202eb\nc\x9bd"
+
+
+def test_control_characters_of_others_never_reach_a_terminal(api: Fake) -> None:
+    evil = {**JOB, "name": EVIL, "triggers": [{**TRIGGER, "description": EVIL}]}
+    api.get("/v1/jobs", page(evil))
+    api.get("/v1/jobs/7", evil)
+    api.get("/v1/runs", page({**RUN, "state": "failed", "message": EVIL}))
+    api.get("/v1/runs/42/log", (200, EVIL.encode(), {"Horae-Log-Offset": str(len(EVIL.encode()))}))
+    api.post("/v1/runs/42/cancel", problem(409, "E_TERMINAL", EVIL, hint=EVIL))
+    commands = (["jobs"], ["jobs", "show", "7"], ["runs"], ["logs", "42"], ["cancel", "42"], ["jobs", "--json"])
+    for command in commands:
+        _, seen = on_terminal(*command, "--server", api.url, NO_COLOR="1")
+        assert "owned" in seen, command
+        assert not set(seen) & set("\x1b\x07\u202e\x9b"), command
+
+
+def test_a_job_name_stays_on_one_line_in_a_pipe(api: Fake) -> None:
+    api.get("/v1/jobs", page({**JOB, "name": EVIL}))
+    assert len(invoke(api, "jobs").stdout.splitlines()) == 2
+
+
+def test_log_text_in_a_pipe_is_what_the_job_wrote(api: Fake) -> None:
+    text = "\x1b[31mred\x1b[0m\ttab\r\nend"
+    api.get("/v1/runs/42/log", log_of(text.encode()))
+    code, out, _ = finish(start("logs", "42", "--server", api.url))
+    assert (code, out) == (0, text)
+
+
+def log_of(content: bytes) -> Callable[[Request], Answer]:
+    """A log that is given in pieces of at most 7 bytes."""
+
+    def answer(request: Request) -> Answer:
+        offset = int(request.query["offset"])
+        piece = content[offset : offset + 7]
+        return 200, piece, {"Horae-Log-Offset": str(offset + len(piece)), "Horae-Run-State": "succeeded"}
+
+    return answer
+
+
+def test_text_that_the_terminal_cannot_show_is_no_crash(api: Fake) -> None:
+    api.get("/v1/jobs", page({**JOB, "name": "späße 日本"}))
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    code, out, err = finish(start("jobs", "--server", api.url, env=environment))
+    assert (code, err) == (0, "")
+    assert "sp\\xe4" in out
+
+
+def test_a_log_on_a_terminal_keeps_lines_and_loses_colours() -> None:
+    assert screen.clean_log("\x1b[1;31mred\x1b[0m\ta\r\nb\rc\x00\x1b[2J") == "red\ta\nb\nc\\x00\\x1b[2J"
+
+
+# ── words for numbers ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(None, ""), (0, "0ms"), (0.0034, "3ms"), (0.9996, "1.0s"), (1.25, "1.2s"), (59.96, "1m00s"), (75, "1m15s"),
+     (3600, "1h00m"), (7865, "2h11m"), (93_600, "1d2h"), (-0.002, "-2ms")],
+)  # fmt: skip
+def test_durations_are_in_human_units(seconds: float | None, words: str) -> None:
+    assert screen.duration(seconds) == words
+
+
+def test_moments_are_shown_in_local_time(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    assert screen.local_time("2027-07-15T08:00:00.5Z") == "2027-07-15 10:00:00"
+    assert json.loads(invoke(api, "runs", "--json").stdout)["items"][0]["due_at"] == "2027-01-15T08:00:00Z"
+
+
+@pytest.mark.parametrize("since", ["5x", "tomorrow", "", "-5m", "2027-01-01", "2027-01-01T00:00:00", "9" * 30 + "d"])
+def test_since_is_a_length_of_time_or_a_moment(since: str) -> None:  # E21
+    result = invoke(None, "runs", f"--since={since}", "--server", "http://127.0.0.1:1")
+    assert result.exit_code == 2
+    assert "--since must be how long ago" in result.stderr
+
+
+def test_since_counts_back_from_now() -> None:
+    first, second = read_since("2d"), read_since("1h30m")
+    seconds = screen.between(first, second)
+    assert seconds == pytest.approx(2 * 86_400 - 5400, abs=60)
+    assert read_since("2027-01-01T01:00:00+01:00") == "2027-01-01T00:00:00Z"
+
+
+# ── commands that ask a server ─────────────────────────────────────────────────────────────────────
+
+
+def test_submit_sends_each_file_as_it_is(api: Fake, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a  # ä\n")
+    (tmp_path / "b.json").write_text('{"name": "b"}')
+    api.post("/v1/jobs", (201, {"jobs": [JOB], "replayed": False}))
+    result = invoke(api, "submit", "a.yaml", "b.json")
+    assert result.exit_code == 0
+    sent = [(one.headers["content-type"], one.body.decode()) for one in api.asked("POST", "/v1/jobs")]
+    assert sent == [("application/yaml", "name: a  # ä\n"), ("application/json", '{"name": "b"}')]
+    assert result.stdout.splitlines()[1].startswith(" 7  backup  shell  at 02:00 every day  2027-01-16 02:00:00")
+
+
+def test_submit_reads_stdin(api: Fake) -> None:
+    api.post("/v1/jobs", (201, {"jobs": [JOB], "replayed": False}))
+    code, out, _ = finish(start("--json", "submit", "-", "--server", api.url, stdin=subprocess.PIPE), b'{"name": "x"}')
+    assert (code, json.loads(out)) == (0, {"jobs": [JOB]})
+    assert api.requests[0].headers["content-type"] == "application/json"
+
+
+def test_jobs_submitted_before_an_error_are_told(api: Fake, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a")
+    (tmp_path / "b.yaml").write_text("name: b")
+    answers = iter([(201, {"jobs": [JOB], "replayed": False}), problem(422, "E_TYPE", "no")])
+    api.post("/v1/jobs", lambda request: next(answers))
+    result = invoke(api, "submit", "a.yaml", "b.yaml")
+    assert result.exit_code == 2
+    assert "backup" in result.stdout
+    assert "error[E_TYPE]: b.yaml: no" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7", 7), ("nightly", 8), ("backup", 7), ("11", 9)], ids=["id", "key", "name", "number"]
+)
+def test_a_job_is_named_by_id_key_or_unique_name(api: Fake, text: str, expected: int) -> None:
+    api.get(
+        "/v1/jobs", find_among([JOB, {**JOB, "id": 8, "name": "x", "key": "nightly"}, {**JOB, "id": 9, "name": "11"}])
+    )
+    result = invoke(api, "jobs", "show", text, "--json")
+    assert json.loads(result.stdout)["id"] == expected
+
+
+def find_among(jobs: list[dict[str, Any]]) -> Callable[[Request], Answer]:
+    """As the server does it: `key` exactly, `name` in part."""
+
+    def answer(request: Request) -> Answer:
+        key, name = request.query.get("key"), request.query.get("name")
+        found = [job for job in jobs if key in (None, job["key"]) and (name or "") in job["name"]]
+        return 200, page(*found)
+
+    return answer
+
+
+def test_a_name_that_several_jobs_have_is_refused_with_their_ids(api: Fake) -> None:
+    api.get("/v1/jobs", find_among([JOB, {**JOB, "id": 8}, {**JOB, "id": 9, "name": "backup 2"}]))
+    result = invoke(api, "pause", "backup")
+    assert result.exit_code == 5
+    assert "2 jobs are called 'backup': say which by its id (7, 8)" in result.stderr
+    assert {one.method for one in api.requests} == {"GET"}
+
+
+def test_a_job_that_is_not_there_is_not_found(api: Fake) -> None:
+    api.get("/v1/jobs", find_among([JOB]))
+    for text in ("back", "99"):
+        result = invoke(api, "jobs", "show", text)
+        assert result.exit_code == 4
+        assert f"no job has the id, key or name '{text}'" in result.stderr
+
+
+def test_pause_resume_and_delete_act_on_the_job_named(api: Fake) -> None:
+    api.post("/v1/jobs/7/pause", {**JOB, "paused": True})
+    api.post("/v1/jobs/7/resume", JOB)
+    api.routes["DELETE", "/v1/jobs/7"] = (204, b"")
+    assert invoke(api, "pause", "backup").stdout == "paused job 7 backup; next 2027-01-16 02:00:00\n"
+    assert invoke(api, "resume", "7").stdout == "resumed job 7 backup; next 2027-01-16 02:00:00\n"
+    assert invoke(api, "jobs", "delete", "7").stdout == "deleted job 7 backup\n"
+
+
+def test_triggers_are_moved_enabled_and_disabled(api: Fake) -> None:
+    api.routes["PATCH", "/v1/triggers/9"] = TRIGGER
+    for args in (["move", "9", "--to", "2027-03-28T02:30:00Z"], ["enable", "9"], ["disable", "9"]):
+        assert invoke(api, "triggers", *args).exit_code == 0
+    sent = [json.loads(one.body) for one in api.asked("PATCH", "/v1/triggers/9")]
+    assert sent == [{"next_at": "2027-03-28T02:30:00Z"}, {"enabled": True}, {"enabled": False}]
+
+
+def test_triggers_are_listed_with_the_names_of_their_jobs(api: Fake) -> None:
+    result = invoke(api, "triggers", "--job", "backup")
+    assert result.stdout.splitlines()[1].split("  ")[:3] == [" 9", "backup", "at 02:00 every day"]
+    assert api.asked("GET", "/v1/triggers")[0].query["job_id"] == "7"
+
+
+def test_runs_are_filtered_by_the_server(api: Fake) -> None:
+    invoke(api, "runs", "--job", "backup", "--state", "failed,timed_out", "--since", "2027-01-01T00:00:00Z")
+    query = api.asked("GET", "/v1/runs")[0].query
+    assert query == {"job_id": "7", "state": "failed,timed_out", "due_from": "2027-01-01T00:00:00Z", "limit": "50"}
+
+
+def test_a_run_of_a_job_that_is_gone_is_still_listed(api: Fake) -> None:
+    api.get("/v1/runs", page({**RUN, "job_id": 5}))
+    assert "  5  " in invoke(api, "runs").stdout
+
+
+def test_one_run_is_shown_with_its_attempts(api: Fake) -> None:
+    attempt = {"attempt": 1, "fence": 1, "node": "n1", "state": "failed", "reason": "exit", "exit_code": 3,
+               "started_at": RUN["started_at"], "finished_at": RUN["finished_at"], "message": "", "output": True}  # fmt: skip
+    api.get("/v1/runs/42", {**RUN, "attempt": 2, "attempts": [attempt]})
+    shown = invoke(api, "runs", "show", "42").stdout
+    assert "job       7 backup\n" in shown
+    assert "took      1m15s\n" in shown
+    assert "exit, exit code 3" in shown
+
+
+def test_more_than_a_page_is_fetched_until_the_limit(api: Fake) -> None:
+    def answer(request: Request) -> Answer:
+        first = int(request.query.get("cursor", 0))
+        last = min(first + int(request.query["limit"]), 2500)
+        return 200, {"items": [RUN] * (last - first), "cursor": str(last) if last < 2500 else None}
+
+    api.get("/v1/runs", answer)
+    assert len(json.loads(invoke(api, "runs", "--limit", "100000", "--json").stdout)["items"]) == 2500
+    shown = json.loads(invoke(api, "runs", "--limit", "1200", "--json").stdout)
+    assert (len(shown["items"]), shown["cursor"]) == (1200, "1200")
+    assert "there are more" in invoke(api, "runs", "--limit", "10").stderr
+
+
+def test_the_next_moments_are_shown_with_marks_dialect_and_english(api: Fake) -> None:
+    api.post("/v1/preview", PREVIEW)
+    shown = invoke(api, "preview", "30 2 * * *", "--timezone", "Europe/Berlin", "--count", "3").stdout
+    assert shown.splitlines()[0] == "at 02:30 every day (read as cron)"
+    assert "2027-03-28T03:00:00+02:00  2027-03-28T01:00:00Z  02:30 does not exist" in shown
+    sent = json.loads(api.requests[0].body)
+    assert sent == {"schedule": "30 2 * * *", "timezone": "Europe/Berlin", "count": 3}
+
+
+def test_an_expression_may_begin_with_a_dash_or_star(api: Fake) -> None:
+    api.post("/v1/preview", problem(422, "E_CRON_SYNTAX", "no"))
+    assert invoke(api, "preview", "*/5 * * * *").exit_code == 2
+    assert len(api.requests) == 1
+
+
+def test_nodes_are_listed(api: Fake) -> None:
+    line = invoke(api, "nodes").stdout.splitlines()[1]
+    assert line.startswith("n1    live   api,agent   2/8")
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [("succeeded", 0, 0), ("failed", 3, 3), ("failed", 125, 125), ("failed", 126, 1), ("failed", -9, 1),
+     ("failed", None, 1), ("timed_out", None, 1), ("cancelled", None, 1), ("skipped", None, 1)],
+)  # fmt: skip
+def test_waiting_for_a_run_exits_as_the_job_did(api: Fake, state: str, code: int | None, expected: int) -> None:
+    ended = {**RUN, "state": state, "exit_code": code}
+    assert exit_code_of_run(ended) == expected
+    waiting = {**RUN, "state": "queued", "started_at": None, "finished_at": None, "exit_code": None}
+    answers = iter([waiting, {**waiting, "state": "running"}])
+    api.post("/v1/jobs/7/run", (201, waiting))
+    api.get("/v1/runs/42", lambda request: (200, next(answers, ended)))
+    result = invoke(api, "run", "7", "--data", '{"full": true}', "--wait")
+    assert result.exit_code == expected
+    assert result.stdout.startswith(f"run 42 {state}")
+    assert json.loads(api.asked("POST", "/v1/jobs/7/run")[0].body) == {"data": {"full": True}}
+
+
+def test_running_without_waiting_succeeds_at_once(api: Fake) -> None:
+    api.post("/v1/jobs/7/run", (201, {**RUN, "state": "skipped", "reason": "overlap", "started_at": None}))
+    result = invoke(api, "run", "7")
+    assert (result.exit_code, result.stdout) == (0, "run 42 skipped; overlap\n")
+
+
+@pytest.mark.parametrize("data", ["[1]", "x", "{", "1"])
+def test_data_is_a_json_object(api: Fake, data: str) -> None:
+    result = invoke(api, "run", "7", "--data", data)
+    assert (result.exit_code, api.requests) == (2, [])
+    assert "--data must be a JSON object" in result.stderr
+
+
+def test_cancel_says_what_became_of_the_run(api: Fake) -> None:
+    api.post("/v1/runs/42/cancel", (202, {**RUN, "state": "running", "cancel_requested": True}))
+    assert invoke(api, "cancel", "42").stdout == "run 42 is being cancelled\n"
+    api.post("/v1/runs/42/cancel", (202, {**RUN, "state": "cancelled", "started_at": None, "reason": "requested"}))
+    assert invoke(api, "cancel", "42").stdout == "run 42 cancelled; requested\n"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("jobs",), ("jobs", "show", "7"), ("jobs", "delete", "7"), ("triggers",), ("triggers", "show", "9"),
+     ("triggers", "enable", "9"), ("runs",), ("runs", "show", "42"), ("logs", "42"), ("logs", "42", "-f"),
+     ("run", "7"), ("run", "7", "--wait"), ("cancel", "42"), ("pause", "7"), ("resume", "7"),
+     ("preview", "@daily"), ("nodes",), ("check",)],
+    ids=" ".join,
+)  # fmt: skip
+def test_every_command_answers_in_json(api: Fake, args: tuple[str, ...]) -> None:
+    api.post("/v1/jobs/7/run", (201, RUN))
+    api.post("/v1/runs/42/cancel", (202, RUN))
+    api.post("/v1/jobs/7/pause", JOB)
+    api.post("/v1/jobs/7/resume", JOB)
+    api.post("/v1/preview", PREVIEW)
+    api.routes["DELETE", "/v1/jobs/7"] = (204, b"")
+    api.routes["PATCH", "/v1/triggers/9"] = TRIGGER
+    api.get("/v1/runs/42/log", log_of(b"hello"))
+    api.get("/v1/runs/42/log/follow", events(("log", {"offset": 0, "text": "hello"}, 5), ("end", RUN, None)))
+    result = invoke(None if args == ("check",) else api, *args, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    for line in result.stdout.splitlines():
+        assert isinstance(json.loads(line), dict)
+
+
+# ── logs ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_log_of_the_newest_run_is_shown(api: Fake) -> None:
+    api.get("/v1/runs/42/log", log_of(b"a line of text\n"))
+    for args in ((), ("--job", "backup"), ("backup",), ("42",)):
+        assert invoke(api, "logs", *args).stdout == "a line of text\n"
+    assert "skipped" not in api.asked("GET", "/v1/runs")[0].query["state"]
+
+
+def test_without_any_run_there_is_no_log(api: Fake) -> None:
+    api.get("/v1/runs", page())
+    result = invoke(api, "logs")
+    assert result.exit_code == 4
+    assert "nothing has run yet" in result.stderr
+
+
+def test_a_followed_log_goes_on_where_the_connection_broke(api: Fake) -> None:
+    def answer(request: Request) -> Answer:
+        if "last-event-id" not in request.headers:
+            return events(("state", {**RUN, "state": "running"}, None), ("log", {"offset": 0, "text": "één\u2028"}, 8))
+        assert request.headers["last-event-id"] == "8"
+        return events(
+            ("log", {"offset": 8, "text": " two\n"}, 13), ("end", {**RUN, "state": "failed", "reason": "exit"}, None)
+        )
+
+    api.get("/v1/runs/42/log/follow", answer)
+    result = invoke(api, "logs", "42", "-f")
+    assert (result.exit_code, result.stdout) == (0, "één\u2028 two\n")
+    assert result.stderr == "run 42 failed (exit)\n"
+
+
+def test_following_survives_a_server_that_is_gone_for_a_moment(api: Fake) -> None:
+    replies = iter([None, problem(503, "E_UNAVAILABLE", "later"), events(("log", {"offset": 0, "text": "x"}, 1)), None])
+    end = events(("end", RUN, None))
+    api.get("/v1/runs/42/log/follow", lambda request: next(replies, end))
+    assert invoke(api, "logs", "42", "-f").stdout == "x"
+    assert [one.headers.get("last-event-id") for one in api.asked("GET", "/v1/runs/42/log/follow")] == [
+        None, None, None, "1", "1"
+    ]  # fmt: skip
+
+
+def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
+    runs = [RUN]
+    api.get("/v1/runs", lambda request: (200, page(*reversed(runs))))
+    for run_id in (42, 43):
+        run = {**RUN, "id": run_id}
+        api.get(f"/v1/runs/{run_id}", {**run, "attempts": []})
+        api.get(
+            f"/v1/runs/{run_id}/log/follow",
+            events(("log", {"offset": 0, "text": f"run {run_id}\n"}, 7), ("end", run, None)),
+        )
+    process = start("logs", "-f", "--job", "7", "--server", api.url)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"run 42\n"
+    runs.append({**RUN, "id": 43})
+    assert process.stdout.readline() == b"run 43\n"
+    process.send_signal(signal.SIGINT)
+    code, out, err = finish(process)
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+
+
+# ── the client ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_broken_submit_is_repeated_with_the_same_key(api: Fake) -> None:
+    replies = iter([None, (201, {"jobs": [JOB], "replayed": True})])
+    api.post("/v1/jobs", lambda request: next(replies))
+    async with Client(api.url) as client:
+        made = await client.submit({"name": "x"})
+    first, second = api.asked("POST", "/v1/jobs")
+    assert made["replayed"] is True
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"] != ""
+    assert first.body == second.body == b'{"name": "x"}'
+
+
+async def test_two_submits_have_different_keys_unless_one_is_given(api: Fake) -> None:
+    api.post("/v1/jobs", (201, {"jobs": [], "replayed": False}))
+    async with Client(api.url) as client:
+        for key in ("", "", "mine"):
+            await client.submit(b"name: x", key=key)
+    keys = [one.headers["idempotency-key"] for one in api.requests]
+    assert (len(set(keys)), keys[2]) == (3, "mine")
+
+
+async def test_a_broken_call_that_could_act_twice_is_not_repeated(api: Fake) -> None:
+    api.post("/v1/runs/42/cancel", lambda request: None)
+    async with Client(api.url) as client:
+        with pytest.raises(Unavailable, match="broke"):
+            await client.cancel(42)
+    assert len(api.requests) == 1
+
+
+async def test_a_token_is_sent_with_every_call(api: Fake) -> None:
+    async with Client(api.url, "hush") as client:
+        await client.nodes()
+    assert api.requests[0].headers["authorization"] == "Bearer hush"
+
+
+async def test_errors_carry_their_problems(api: Fake) -> None:
+    wrong = {"path": "steps[0]", "code": "E_TYPE", "message": "text expected", "hint": "quote it"}
+    api.get("/v1/runs/1", problem(404, "E_NOT_FOUND", "no run 1"))
+    api.post("/v1/jobs/7/run", problem(409, "E_PAUSED", "it is paused", errors=[wrong]))
+    async with Client(api.url) as client:
+        with pytest.raises(NotFound, match="no run 1"):
+            await client.run(1)
+        with pytest.raises(Conflict) as caught:
+            await client.run_now(7)
+    assert caught.value.code == "E_PAUSED"
+    assert [one.as_dict() for one in caught.value.problems] == [wrong]
+
+
+async def test_a_job_is_replaced_only_at_its_version(api: Fake) -> None:
+    api.routes["PUT", "/v1/jobs/7"] = JOB
+    async with Client(api.url) as client:
+        await client.replace_job(7, {"name": "x"}, version=3)
+        await client.replace_job(7, {"name": "x"})
+    assert [one.headers.get("if-match") for one in api.requests] == ['"3"', None]
+
+
+async def test_triggers_are_added_replaced_and_deleted(api: Fake) -> None:
+    api.post("/v1/jobs/7/triggers", (201, TRIGGER))
+    api.routes["PUT", "/v1/triggers/9"] = TRIGGER
+    api.routes["DELETE", "/v1/triggers/9"] = (204, b"")
+    async with Client(api.url) as client:
+        assert await client.add_trigger(7, {"cron": "@daily"}) == TRIGGER
+        assert await client.replace_trigger(9, {"cron": "@daily"}) == TRIGGER
+        await client.delete_trigger(9)
+    assert [json.loads(one.body or b"null") for one in api.requests] == [{"cron": "@daily"}, {"cron": "@daily"}, None]
+
+
+async def test_giving_up_on_a_stream_that_never_ends_well(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.client.PATIENCE", 2)
+    api.get("/v1/runs/42/log/follow", events())
+    async with Client(api.url) as client:
+        with pytest.raises(Unavailable, match="keeps ending before the run has ended"):
+            async for _ in client.follow(42):
+                pass
+    assert len(api.requests) == 3
+
+
+# ── commands that need no server ───────────────────────────────────────────────────────────────────
+
+
+def test_job_files_are_checked_without_a_server(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("jobs: [{name: a, steps: [{run: 'true'}]}, {name: b, steps: [{run: 'true'}]}]")
+    (tmp_path / "bad.yaml").write_text("name: [1]\nstps: 1\n")
+    result = invoke(None, "check", "good.yaml")
+    assert (result.exit_code, result.stdout) == (0, "good.yaml: ok, 2 jobs\n")
+    result = invoke(None, "check", "good.yaml", "bad.yaml")
+    assert (result.exit_code, result.stdout) == (2, "good.yaml: ok, 2 jobs\n")
+    assert "bad.yaml: " in result.stderr
+    result = invoke(None, "check", "good.yaml", "bad.yaml", "nowhere.yaml", "--json")
+    files = json.loads(result.stdout)["files"]
+    assert [(one["file"], one["ok"], one["jobs"]) for one in files] == [
+        ("good.yaml", True, ["a", "b"]), ("bad.yaml", False, []), ("nowhere.yaml", False, [])
+    ]  # fmt: skip
+    assert files[2]["errors"][0]["code"] == "E_FILE"
+
+
+def test_check_shows_every_setting_with_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # E29
+    (tmp_path / "horae.toml").write_text('slots = 5\ndatabase = "postgresql://u:hush@h/n"\n')
+    (tmp_path / "horae.toml").chmod(0o604)
+    monkeypatch.setenv("HORAE_WORKERS", "3")
+    result = invoke(None, "check", "--port", "99")
+    lines = {
+        line.split()[0]: line.split(maxsplit=2)[1:] for line in result.stdout.splitlines() if len(line.split()) > 2
+    }
+    assert lines["port"] == ["99", "flag --port"]
+    assert lines["workers"] == ["3", "environment HORAE_WORKERS"]
+    assert lines["slots"] == ["5", "file horae.toml:1:1"]
+    assert lines["database"][0] == "postgresql://u:***@h/n"
+    assert "hush" not in result.output
+    assert result.stderr.startswith("warning: horae.toml holds a password")  # E27
+
+
+@pytest.mark.parametrize("command", ["up", "check", "migrate"])
+def test_settings_that_cannot_be_used_refuse_the_start(command: str, tmp_path: Path) -> None:
+    result = invoke(None, command, "--config", "nowhere.toml")  # E23
+    assert result.exit_code == 2
+    assert "error[E_CONFIG]: the settings file nowhere.toml cannot be read" in result.stderr
+    (tmp_path / "horae.toml").write_text("prot = 1\n")  # E25
+    result = invoke(None, command)
+    assert result.exit_code == 2
+    assert result.stderr == "error[E_CONFIG]: horae.toml:1:1: prot is no setting of Horae\nhint: did you mean port?\n"
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "70000", "-1"])
+def test_a_wrong_port_is_a_usage_error(port: str) -> None:  # E05
+    result = invoke(None, "up", "--port", port)
+    assert result.exit_code == 2
+    assert "port must be a whole number from 1 to 65535" in result.stderr
+
+
+def test_listening_beyond_loopback_is_refused() -> None:
+    result = invoke(None, "up", "--host", "0.0.0.0")
+    assert result.exit_code == 2
+    assert "error[E_LOGIN_REQUIRED]" in result.stderr
+
+
+def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    async def serve(config: Any, on_ready: Callable[[str], None]) -> None:
+        started.append(config)
+        on_ready(config.address)
+
+    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(serve=serve))
+    result = invoke(None, "up", "--port", "9123", "--data", "d", "--roles", "api,agent")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert started[0].roles == ("api", "agent")
+    assert "is up at http://127.0.0.1:9123" in result.stdout
+    assert str(tmp_path / "d") in result.stdout
+    assert "| horae --server http://127.0.0.1:9123 submit -" in result.stdout
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples/hello.yaml").write_text("")
+    assert "  horae submit examples/hello.yaml\n" in invoke(None, "up").stdout
+    assert json.loads(invoke(None, "up", "--json").stdout)["url"] == "http://127.0.0.1:8080"
+
+
+@dataclasses.dataclass
+class Report:
+    current: int
+    latest: int
+    applied: list[str]
+    database: str
+
+
+@pytest.mark.parametrize(("current", "args", "exit_code"), [(3, [], 0), (3, ["--check"], 0), (2, ["--check"], 1)])
+def test_migrate_reports_the_schema(
+    current: int, args: list[str], exit_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def migrate(config: Any, *, check: bool) -> Report:
+        assert check is bool(args)
+        return Report(current, 3, [] if check else ["0003_more"], "postgresql://u:hush@h/n")
+
+    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(migrate=migrate))
+    result = invoke(None, "migrate", *args)
+    assert result.exit_code == exit_code
+    assert f"postgresql://u:***@h/n: schema {current}" in result.stdout
+    assert ("applied 0003_more" in result.stdout) is (not args)
+    assert json.loads(invoke(None, "migrate", *args, "--json").stdout)["latest"] == 3

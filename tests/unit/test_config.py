@@ -1,0 +1,338 @@
+"""Settings: one table, four sources, one frozen value. Ids in comments are rows of the bad-input catalogue."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from horae.config import MAX_FILE, OTHER_VARIABLES, SETTINGS, Config, load, mask_database
+from horae.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts in an empty directory: horae.toml and jobs/ are looked for in the present one."""
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "horae.toml", mode: int = 0o600) -> Path:
+    path = Path(name)
+    path.write_text(text)
+    path.chmod(mode)
+    return path.absolute()
+
+
+def refused(flags: dict[str, str] | None = None, **sources: object) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(flags, **{"environ": {}, **sources})  # type: ignore[arg-type]
+    return caught.value
+
+
+# ── the table ──
+
+
+def test_the_config_has_one_field_for_each_row_of_the_table() -> None:
+    fields = [field.name for field in dataclasses.fields(Config)]
+    assert [*(setting.name for setting in SETTINGS), "sources", "warnings"] == fields
+
+
+def test_every_setting_is_explained_and_has_a_default_in_words() -> None:
+    for setting in SETTINGS:
+        assert setting.help.endswith("."), setting.name
+        assert setting.described_default(), setting.name
+        assert str(Path.cwd()) not in setting.described_default(), setting.name
+
+
+def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
+    found = load(environ={})
+    assert (found.host, found.port, found.grpc_port) == ("127.0.0.1", 8080, 8090)
+    assert found.data == tmp_path / ".horae"
+    assert found.files == tmp_path / ".horae" / "outputs"
+    assert found.sqlite_path == tmp_path / ".horae" / "horae.db"
+    assert found.roles == ("api", "coordinator", "scheduler", "agent")
+    assert found.slots == max(4, 4 * (os.cpu_count() or 1))
+    assert (found.handler_slots, found.workers, found.sandbox) == (1000, 2, "plain")
+    assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
+    assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, 0)
+    assert found.node.endswith("-8080")
+    assert found.jobs_directory is None
+    assert found.address == "http://127.0.0.1:8080"
+
+
+def test_defaults_follow_the_settings_they_depend_on(tmp_path: Path) -> None:
+    Path("jobs").mkdir()
+    found = load({"port": "9000", "data": "d", "heartbeat_interval": "2s"}, environ={})
+    assert (found.grpc_port, found.lease) == (9010, 6)
+    assert found.node.endswith("-9000")
+    assert found.files == tmp_path / "d" / "outputs"
+    assert found.jobs_directory == tmp_path / "jobs"
+
+
+def test_the_highest_port_still_leaves_one_for_grpc() -> None:
+    assert load({"port": "65535"}, environ={}).grpc_port == 65525
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        load(environ={}).port = 1  # type: ignore[misc]
+
+
+# ── sources ──
+
+
+def test_flags_win_over_environment_over_file_over_default_and_each_says_so() -> None:  # E29
+    path = write("port = 1001\nslots = 11\nworkers = 3\n")
+    found = load({"port": "1003"}, environ={"HORAE_PORT": "1002", "HORAE_SLOTS": "12"})
+    assert (found.port, found.slots, found.workers, found.history_days) == (1003, 12, 3, 0)
+    shown = {name: (value, source) for name, value, source in found.shown()}
+    assert shown["port"] == ("1003", "flag --port")
+    assert shown["slots"] == ("12", "environment HORAE_SLOTS")
+    assert shown["workers"] == ("3", f"file {path.name}:3:1")
+    assert shown["history_days"] == ("0", "default")
+
+
+def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
+    for name in ("d", "j", "o"):
+        (tmp_path / name).mkdir()
+    values = {
+        "host": "::1", "port": "1", "grpc_port": "2", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
+        "roles": "api,agent", "slots": "10000", "handler_slots": "5", "workers": "7", "jobs_directory": "j",
+        "sandbox": "plain", "scan_interval": "2m", "heartbeat_interval": "500ms", "lease": "1m30s",
+        "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
+        "history_days": "30", "files": "o",
+    }  # fmt: skip
+    assert set(values) == {setting.name for setting in SETTINGS}
+    by_flags = load(values, environ={})
+    by_environment = load(environ={f"HORAE_{name.upper()}": text for name, text in values.items()})
+    by_file = load(file=write("\n".join(f'{name} = "{text}"' for name, text in values.items()), "x.toml"), environ={})
+    plain = [{**dataclasses.asdict(found), "sources": None} for found in (by_flags, by_environment, by_file)]
+    assert plain[0] == plain[1] == plain[2]
+    assert (by_flags.lease, by_flags.output_limit, by_flags.roles) == (90, 3 * 2**20, ("api", "agent"))
+    assert by_flags.address == "http://[::1]:1"
+
+
+def test_a_file_may_use_the_types_of_toml() -> None:
+    write('port = 99\nroles = ["agent", "api"]\nlease = 12.5\nallowed_hosts = []\noutput_limit = 2048\n')
+    found = load(environ={})
+    assert (found.port, found.roles, found.lease) == (99, ("api", "agent"), 12.5)
+    assert (found.allowed_hosts, found.output_limit) == ((), 2048)
+
+
+def test_without_a_file_in_the_directory_none_is_missed() -> None:
+    assert load(environ={}).sources == {}
+
+
+def test_a_named_file_must_exist() -> None:  # E23
+    error = refused(file="nowhere.toml")
+    assert error.code == "E_CONFIG"
+    assert "nowhere.toml cannot be read: No such file" in error.message
+
+
+def test_what_is_no_file_is_not_read_as_settings(tmp_path: Path) -> None:
+    os.mkfifo("fifo.toml")
+    for path in (tmp_path, Path("fifo.toml"), Path("/dev/zero")):
+        assert "is not a file" in refused(file=path).message
+
+
+def test_a_huge_or_binary_settings_file_is_refused() -> None:
+    write("#" * (MAX_FILE + 1), "huge.toml")
+    Path("binary.toml").write_bytes(b"\xff\xfe")
+    assert "larger than 1MiB" in refused(file="huge.toml").message
+    assert "not UTF-8" in refused(file="binary.toml").message
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("port = = 1\n", "horae.toml:1:8: "),
+        ("slots = 4\nport 8080\n", "horae.toml:2:6: "),
+        ("port = 1\nport = 2\n", "horae.toml:2:9: "),
+    ],
+)
+def test_broken_toml_is_refused_with_line_and_column(text: str, where: str) -> None:  # E25
+    write(text)
+    error = refused()
+    assert error.code == "E_CONFIG"
+    assert error.message.startswith(where)
+
+
+def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name() -> None:  # E25
+    write("# mine\nslots = 4\n  prot = 8080\n")
+    error = refused()
+    assert error.message == "horae.toml:3:3: prot is no setting of Horae"
+    assert error.hint == "did you mean port?"
+
+
+def test_a_table_in_the_file_is_refused() -> None:
+    write("[server]\nport = 1\n")
+    assert refused().message == "horae.toml:1:2: server is a table; settings stand alone"
+
+
+def test_a_wrong_value_in_a_file_is_refused_with_its_place() -> None:
+    write("slots = 4\nport = true\n")
+    assert refused().message == "port must be a whole number from 1 to 65535; got True (file horae.toml:2:1)"
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    error = refused(environ={"HORAE_PROT": "1"})
+    assert (error.code, error.hint) == ("E_CONFIG", "did you mean HORAE_PORT?")
+    assert "HORAE_PROT" in error.message
+
+
+def test_no_setting_is_taken_for_a_variable_of_something_else() -> None:
+    assert not OTHER_VARIABLES & {setting.variable for setting in SETTINGS}
+
+
+def test_variables_that_are_no_settings_are_left_alone() -> None:
+    assert load(environ={"HORAE_SERVER": "http://x", "HORAE_REQUIRE_SERVERS": "1", "HOME": "/"}).sources == {}
+
+
+def test_inside_a_job_its_variables_are_not_taken_for_settings(tmp_path: Path) -> None:
+    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_DATA": '{"full": true}'}
+    assert load(environ=given).data == tmp_path / ".horae"
+    assert load(environ={"HORAE_DATA": "d"}).data == tmp_path / "d"
+    assert load(environ={**given, "HORAE_PORT": "99"}).port == 99
+
+
+def test_a_file_that_everyone_can_change_is_warned_about() -> None:  # E27
+    write("port = 1\n", mode=0o602)
+    assert "can be changed by every user" in load(environ={}).warnings[0]
+
+
+def test_a_password_that_everyone_can_read_is_warned_about() -> None:  # E27
+    write('database = "postgresql://u:hush@h/n"\n', mode=0o604)
+    assert "holds a password" in load(environ={}).warnings[0]
+    write('database = "postgresql://u@h/n"\n', mode=0o604)
+    assert load(environ={}).warnings == ()
+
+
+# ── values ──
+
+
+@pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "", "80.5", "８０"])
+def test_a_port_is_a_number_from_1_to_65535(port: str) -> None:  # E05
+    error = refused({"port": port})
+    assert error.message == f"port must be a whole number from 1 to 65535; got {port!r} (flag --port)"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.com", "10.0.0.1"])
+def test_listening_beyond_loopback_is_refused_with_the_reason_and_a_way(host: str) -> None:
+    error = refused({"host": host})
+    assert error.code == "E_LOGIN_REQUIRED"
+    assert "loopback" in error.message
+    assert "without a login" in error.hint
+    assert "ssh -L" in error.hint
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_every_loopback_address_can_be_listened_on(host: str) -> None:
+    assert load({"host": host}, environ={}).host == host.strip("[]")
+
+
+@pytest.mark.parametrize("host", ["", "999.1.1.1", "1.2.3", ":::", "a b", "http://127.0.0.1"])
+def test_what_is_no_address_cannot_be_listened_on(host: str) -> None:  # E49
+    assert refused({"host": host}).code == "E_LISTEN"
+
+
+@pytest.mark.parametrize("sandbox", ["docker", "none", ""])
+def test_an_unknown_sandbox_is_refused_with_those_there_are(sandbox: str) -> None:
+    error = refused({"sandbox": sandbox})
+    assert error.code == "E_CONFIG"
+    assert "one of: plain" in error.message
+
+
+@pytest.mark.parametrize(
+    "database",
+    ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://host", "postgresql://h:0/x",
+     "postgresql://h:99999/x", "postgresql://[h/x", "postgresql:x"],
+)  # fmt: skip
+def test_a_database_is_postgresql_or_a_sqlite_file(database: str) -> None:
+    error = refused({"database": database})
+    assert "postgresql://user@host/name or sqlite:///path/to/file" in error.message
+
+
+@pytest.mark.parametrize("database", ["sqlite:///x/a.db", "sqlite:////x/a.db", "sqlite:/x/a.db"])
+def test_every_way_to_write_a_sqlite_path_means_the_same(database: str) -> None:
+    found = load({"database": database}, environ={})
+    assert (found.database, found.sqlite_path) == ("sqlite:///x/a.db", Path("/x/a.db"))
+
+
+def test_a_data_directory_may_have_any_name(tmp_path: Path) -> None:
+    found = load({"data": "a #1?%20"}, environ={})
+    assert found.sqlite_path == tmp_path / "a #1?%20" / "horae.db"
+
+
+def test_a_server_database_has_no_sqlite_path() -> None:
+    assert load({"database": "postgres://h/x"}, environ={}).sqlite_path is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u:hush@h/n", "postgresql://u:hu#sh@h/n", "postgresql://u:hush@sh@h/n",
+     "postgresql://h/n?user=u&password=hush", "postgresql://h/n?PASSWORD=hush&x=1"],
+)  # fmt: skip
+def test_a_password_is_never_shown(url: str) -> None:
+    assert "sh" not in mask_database(url)
+    try:
+        shown = str(load({"database": url}, environ={}).shown())
+    except ConfigError as error:
+        shown = error.message
+    assert "hush" not in shown
+    assert "***" in shown
+
+
+@pytest.mark.parametrize("slots", ["0", "10001", "-4", "many"])
+def test_slots_are_1_to_10000(slots: str) -> None:  # E59
+    assert "from 1 to 10000" in refused({"slots": slots}).message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("lease", "5x"), ("lease", "-1"), ("lease", ""), ("scan_interval", "0"), ("heartbeat_interval", "2h"),
+     ("scan_interval", "nan"), ("scan_interval", "1e3")],
+)  # fmt: skip
+def test_a_duration_has_a_unit_and_a_range(name: str, text: str) -> None:
+    assert f"{name} must be a duration from" in refused({name: text}).message
+
+
+@pytest.mark.parametrize("text", ["1", "10 apples", "5TiB", "-1", "2e9"])
+def test_a_size_has_a_unit_and_a_range(text: str) -> None:
+    assert "output_limit must be a size from 1KiB to 1024GiB" in refused({"output_limit": text}).message
+
+
+def test_roles_are_known_named_once_and_not_none() -> None:
+    error = refused({"roles": "api,agnt"})
+    assert (error.hint, "api, coordinator, scheduler, agent" in error.message) == ("did you mean agent?", True)
+    assert "api stands twice" in refused({"roles": "api,agent,api"}).message
+    assert refused({"roles": ""}).code == "E_CONFIG"
+    write("roles = []\n")
+    assert "at least one of" in refused().message
+
+
+@pytest.mark.parametrize("node", ["", "-x", "a b", "a/b", "ä", "x" * 129, "a\nb"])
+def test_a_node_name_is_plain(node: str) -> None:
+    assert "node must be a name of 1 to 128 letters" in refused({"node": node}).message
+
+
+@pytest.mark.parametrize("hosts", ["http://x", "a:80", "a,a", "a,,b", "*"])
+def test_allowed_hosts_are_distinct_names(hosts: str) -> None:
+    assert "allowed_hosts must be a list of host names" in refused({"allowed_hosts": hosts}).message
+
+
+def test_directories_are_directories() -> None:
+    Path("file").write_text("")
+    assert "data must be a directory" in refused({"data": "file"}).message
+    assert "not an address" in refused({"files": "s3://bucket"}).message
+    assert "jobs_directory must be a directory that exists" in refused({"jobs_directory": "nowhere"}).message
+
+
+def test_a_lease_outlasts_two_heartbeats() -> None:
+    error = refused({"lease": "9s", "heartbeat_interval": "5s"})
+    assert error.message == "lease must be at least 2 heartbeat intervals of 5s; got 9s (flag --lease)"
+
+
+def test_two_listeners_need_two_ports() -> None:
+    assert "grpc_port must differ from port" in refused({"port": "80", "grpc_port": "80"}).message
