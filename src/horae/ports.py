@@ -424,6 +424,10 @@ class Link(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """As Store.load_previous."""
 
+    async def disown(self, held: Sequence[int]) -> None:
+        """Give back every run that is ours in the service's books but not among those we hold: a claim
+        whose answer was lost."""
+
     async def goodbye(self) -> None: ...
 
 

@@ -252,13 +252,15 @@ async def test_a_dead_keeper_loses_the_work_and_nothing_hangs(rig: Rig, kind: Ki
     output = rig.start(kind.hangs)
     await output.until("hanging")
     daemon = watch_daemon(output)
-    os.kill(keeper.pid, 9)
-    assert ((await rig.ended()).state, rig.results[0].reason) == (State.FAILED, Reason.LOST)
-    later, _ = await rig.run(kind.succeeds)
-    assert (later.state, later.reason) == (State.FAILED, Reason.LOST)
-    with suppress(ProcessLookupError):  # a daemon may survive its keeper: see executors/process.py
-        signal.pidfd_send_signal(daemon, signal.SIGKILL)
-    os.close(daemon)
+    try:
+        os.kill(keeper.pid, signal.SIGKILL)
+        assert ((await rig.ended()).state, rig.results[0].reason) == (State.FAILED, Reason.LOST)
+        later, _ = await rig.run(kind.succeeds)
+        assert (later.state, later.reason) == (State.FAILED, Reason.LOST)
+    finally:
+        with suppress(ProcessLookupError):  # a daemon may survive its keeper: see executors/process.py
+            signal.pidfd_send_signal(daemon, signal.SIGKILL)
+        os.close(daemon)
 
 
 # ── shell ──────────────────────────────────────────────────────────────────────────────────────────

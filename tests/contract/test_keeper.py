@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -229,10 +230,17 @@ async def test_a_child_leads_its_session_and_dumps_no_core(keeper: KeeperProcess
     assert await output_of(keeper, tmp_path / "out", *PYTHON, script) == "True (0, 0)\n"
 
 
-async def test_a_child_has_the_limit_of_open_files_of_the_agent(keeper: KeeperProcess, tmp_path: Path) -> None:
-    said = await output_of(keeper, tmp_path / "out", "/bin/sh", "-c", "ulimit -n")
-    mine = subprocess.run(["/bin/sh", "-c", "ulimit -n"], capture_output=True, text=True, check=True)
-    assert said == mine.stdout
+async def test_a_child_has_the_limit_of_open_files_of_the_agent(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] - 1, before[1]))
+    keeper = KeeperProcess(tmp_path / "keeper")
+    try:
+        await keeper.open()
+        said = await output_of(keeper, tmp_path / "out", "/bin/sh", "-c", "ulimit -n")
+        assert said == f"{before[1] - 1}\n"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        await keeper.close()
 
 
 async def test_an_order_larger_than_a_packet_arrives_whole(keeper: KeeperProcess, tmp_path: Path) -> None:
@@ -250,17 +258,17 @@ async def test_a_descriptor_closed_too_early_fails_its_own_spawn_only(keeper: Ke
 
 
 async def test_a_cancelled_spawn_leaves_no_process(keeper: KeeperProcess) -> None:
-    async with open_pipe() as (reader, write_end):
-        mine = os.dup(write_end)
-        task = asyncio.create_task(keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/", stdin=mine)))
-        await asyncio.sleep(0)  # the order is on its way
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        os.close(mine)
-        assert await run(keeper, "/bin/echo") == Exit(0)
-    async with asyncio.timeout(PATIENCE):
-        assert await reader.read() == b"", "the pipe ends when nobody holds it any longer"
+    read_end, write_end = os.pipe()
+    task = asyncio.create_task(keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/", stdout=write_end)))
+    await asyncio.sleep(0)  # the order is on its way
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    os.close(write_end)
+    assert await run(keeper, "/bin/true") == Exit(0)
+    ready, _, _ = await asyncio.to_thread(select.select, [read_end], [], [], PATIENCE)
+    assert ready, "the pipe ends when nobody holds it any longer"
+    os.close(read_end)
 
 
 async def test_two_hundred_processes_live_at_once_and_die_when_told(keeper: KeeperProcess) -> None:
@@ -424,15 +432,18 @@ async def agent(directory: Path, mode: str) -> AsyncIterator[tuple[subprocess.Po
 async def test_when_the_agent_is_killed_all_its_work_dies_before_the_next_keeper_opens(tmp_path: Path) -> None:
     async with agent(tmp_path, "plain") as (process, pids):
         with watching(*pids.values()) as watches:
-            os.kill(pids["keeper"], signal.SIGSTOP)  # the old keeper is slow
-            process.kill()
             keeper = KeeperProcess(tmp_path)
-            opening = asyncio.create_task(keeper.open())
-            await asyncio.wait([opening], timeout=0.5)
-            assert not opening.done(), "opened while the old keeper and its work were there"
-            os.kill(pids["keeper"], signal.SIGCONT)
+            os.kill(pids["keeper"], signal.SIGSTOP)  # the old keeper is slow
+            try:
+                process.kill()
+                opening = asyncio.create_task(keeper.open())
+                await asyncio.wait([opening], timeout=0.5)
+                opened_early = opening.done()
+            finally:
+                os.kill(pids["keeper"], signal.SIGCONT)
             async with asyncio.timeout(PATIENCE):
                 await opening
+            assert not opened_early, "opened while the old keeper and its work were there"
             assert all(watch.is_gone for watch in watches)
             assert await run(keeper, "/bin/true") == Exit(0)
             await keeper.close()
@@ -453,6 +464,14 @@ async def test_a_forked_copy_of_the_agent_does_not_keep_its_work_alive(tmp_path:
             for watch in watches:
                 await watch.until_gone()
             assert not copy.is_gone
+
+
+async def test_the_directory_may_be_given_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    keeper = KeeperProcess(Path("here"))
+    await keeper.open()
+    await keeper.close()
+    assert (tmp_path / "here" / "keeper.lock").exists()
 
 
 async def test_opening_can_be_given_up_while_an_older_keeper_lives(keeper: KeeperProcess, tmp_path: Path) -> None:

@@ -56,6 +56,22 @@ def speaks(context):
     sys.stdout.write("unfinished line")
 
 @handler
+async def previously(context):
+    return context.previous_result
+
+@handler
+def previously_plain(context):
+    return context.previous_result
+
+@handler(inline=True)
+async def previously_inline(context):
+    return context.previous_result
+
+@handler
+def says(context):
+    print(context.run_id)
+
+@handler
 async def chatters(context):
     for number in range(20):
         print(context.run_id, number)
@@ -124,6 +140,10 @@ async def sleeps_inline(context):
         await asyncio.sleep(3600)
     finally:
         context.log(f"tidied up {context.cancelled}")
+
+@handler(inline=True)
+async def cancelling_inline(context):
+    return asyncio.current_task().cancelling()
 
 @handler
 async def will_not(context):
@@ -386,6 +406,14 @@ async def test_the_data_of_the_job_stands_where_the_run_has_none(rig: Rig) -> No
     assert (await rig.result(given)).result == '{"from":"run"}'
 
 
+@pytest.mark.parametrize("handler", ["previously", "previously_plain", "previously_inline"])
+async def test_a_handler_gets_what_the_last_success_returned(rig: Rig, handler: str) -> None:
+    first, later = rig.work(handler), rig.work(handler)
+    later.previous = '{"rows":7}'
+    ids = rig.start(first, later)
+    assert [(await rig.result(run_id)).result for run_id in ids] == [None, '{"rows":7}']
+
+
 async def test_moments_lie_in_order(rig: Rig) -> None:
     before = RealClock().now()
     for handler in ("where", "where_plain", "horae.handlers:noop"):
@@ -408,6 +436,22 @@ async def test_everything_a_plain_handler_writes_is_its_output_in_order(rig: Rig
     result = await rig.run("speaks")
     assert await rig.log(result.run_id) == "print\nstderr\ndescriptor\nchild\nlog\nunfinished line"
     assert (await rig.run("where_plain")).output is None
+
+
+async def test_output_of_plain_handlers_in_a_row_does_not_mix(rig: Rig) -> None:
+    await rig.run("where_plain")
+    ids = rig.start(*(rig.work("says") for _ in range(300)))
+    for run_id in ids:
+        await rig.result(run_id)
+        assert await rig.log(run_id) == f"{run_id}\n"
+
+
+async def test_the_end_of_a_plain_handler_takes_along_what_lies_in_the_pipe(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", lambda *_: None)  # nobody looks meanwhile
+    result = await rig.run("says")
+    assert (await rig.log(result.run_id)).endswith(f"{result.run_id}\n")
 
 
 async def test_output_of_concurrent_runs_does_not_mix(rig: Rig) -> None:
@@ -577,6 +621,15 @@ async def test_an_async_handler_is_cancelled_and_may_tidy_up(
     assert bystander not in rig.results
 
 
+async def test_a_stopped_inline_run_leaves_no_trace_in_the_next(rig: Rig) -> None:
+    await rig.run("cancelling_inline")
+    run_id = rig.begin("sleeps_inline")
+    await rig.until_begun(run_id)
+    rig.executor.stop(run_id, Reason.REQUESTED)
+    assert (await rig.run("cancelling_inline")).result == "0"
+    assert (await rig.result(run_id)).state is State.CANCELLED
+
+
 async def test_a_plain_handler_that_looks_can_end_by_itself(rig: Rig) -> None:
     run_id = rig.begin("polite")
     await rig.until_begun(run_id)
@@ -620,6 +673,8 @@ async def test_a_run_stopped_before_it_began_ends_without_running(rig: Rig) -> N
         rig.executor.stop(run_id, Reason.REQUESTED)
         result = await rig.result(run_id)
         assert (result.state, result.result) == (State.CANCELLED, None)
+    await rig.run("where")
+    assert len(rig.keeper.commands) == 1  # nobody had to be killed
 
 
 async def test_a_plain_handler_stopped_while_it_waits_for_a_process_ends_at_once(rig: Rig) -> None:

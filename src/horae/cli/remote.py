@@ -368,7 +368,7 @@ def _seconds_late(run: Json) -> float | None:
 def _remark(run: Json) -> str:
     """Why, with what exit code, in which attempt: only what is not plain success."""
     parts = [run["reason"]] if run["reason"] else []
-    if run["exit_code"]:
+    if run["exit_code"] and not run["message"]:  # the message says it better
         parts.append(f"exit code {run['exit_code']}")
     if run["attempt"] > 1:
         parts.append(f"attempt {run['attempt']}")

@@ -140,8 +140,7 @@ def _parse(expression: str, dialect: str | None, seed: int) -> Cron:
     known, tokens = _split(expression, dialect)
     layout = _LAYOUTS["unix5" if known == "macro" else known]
     fields = {
-        kind.name: _Reader(kind, text, column, seed).read()
-        for kind, (column, text) in zip(layout, tokens, strict=True)
+        kind.name: _Reader(kind, text, column, seed).read() for kind, (column, text) in zip(layout, tokens, strict=True)
     }
     if known.startswith("quartz"):
         _check_question(fields, tokens)
@@ -159,9 +158,7 @@ def _split(expression: str, dialect: str | None) -> tuple[str, list[tuple[int, s
     upper = expression.rstrip().upper()
     tokens = [(match.start() + 1, match[0]) for match in re.finditer(r"[^ \t]+", upper)]
     if not tokens:
-        raise Invalid(
-            "the cron expression is empty", code="E_CRON_EMPTY", hint="write minute hour day month weekday"
-        )
+        raise Invalid("the cron expression is empty", code="E_CRON_EMPTY", hint="write minute hour day month weekday")
     if tokens[0][1].startswith("@"):
         return "macro", _macro(expression.strip(), dialect)
     known = dialect or _detect(tokens)
@@ -317,9 +314,7 @@ class _Reader:
             return _syntax(self.column, f"a value is missing in the {name} field")
         if self.kind.names and text.isalpha():
             close = nearest(text, tuple(self.kind.names))
-            return _syntax(
-                self.column, f"unknown {name} {quoted(text)}", f"did you mean {close}?" if close else ""
-            )
+            return _syntax(self.column, f"unknown {name} {quoted(text)}", f"did you mean {close}?" if close else "")
         return _syntax(self.column, f"{quoted(text)} is not a {name}")
 
     def _step(self, text: str) -> int:
@@ -331,9 +326,7 @@ class _Reader:
             raise Invalid("step must be ≥ 1", code="E_CRON_STEP", hint=f"at column {self.column}")
         if step > size:
             shown = text if len(text) < 9 else "…"
-            raise Invalid(
-                f"step {shown} is larger than the {self.kind.name} field ({size})", code="E_CRON_STEP"
-            )
+            raise Invalid(f"step {shown} is larger than the {self.kind.name} field ({size})", code="E_CRON_STEP")
         return step
 
     def _hashed(self, low: str | None, high: str | None, step: int | None) -> None:
@@ -410,9 +403,7 @@ class Cron:
             "year": _plain_field("*", range(FIRST_YEAR, LAST_YEAR + 1), star=True),
             **fields,
         }
-        within = [
-            60 * minute + second for minute in self["minute"].values for second in self["second"].values
-        ]
+        within = [60 * minute + second for minute in self["minute"].values for second in self["second"].values]
         self.times = TimesOfDay(self["hour"].values, within)
         self._years = _ALL_YEARS
         if not self["year"].star:

@@ -228,9 +228,7 @@ class _Reading:
         if values.get("delay"):
             self.add("jitter", "E_FIELD_CONFLICT", "jitter means nothing beside mode delay")
         elif jitter >= limit:
-            self.add(
-                "jitter", "E_RANGE", f"jitter must be shorter than the interval {format_duration(limit)}"
-            )
+            self.add("jitter", "E_RANGE", f"jitter must be shorter than the interval {format_duration(limit)}")
         return jitter
 
     def _dst(self) -> tuple[str, str]:
@@ -297,9 +295,7 @@ class _Reading:
     def _period(self) -> dict[str, Any]:
         value = self.doc["period"]
         if not isinstance(value, dict):
-            self.add(
-                "period", "E_TYPE", wrong_type("an object such as {unit: day, at: 02:30}", value).message
-            )
+            self.add("period", "E_TYPE", wrong_type("an object such as {unit: day, at: 02:30}", value).message)
             return {}
         return _PeriodReading(self, {key: item for key, item in value.items() if item is not None}).read()
 

@@ -124,9 +124,7 @@ def read_clock(text: Any) -> tuple[int, int | None]:
         raise wrong_type("a moment such as 2027-03-28T02:30:00Z", text)
     match = _MOMENT.fullmatch(text)
     if match is None:
-        raise Invalid(
-            f"{quoted(text)} is not a moment", code="E_TIME_SYNTAX", hint="write 2027-03-28T02:30:00Z"
-        )
+        raise Invalid(f"{quoted(text)} is not a moment", code="E_TIME_SYNTAX", hint="write 2027-03-28T02:30:00Z")
     year, month, day, hour, minute = (int(part) for part in match.groups()[:5])
     if not FIRST_YEAR - 1 <= year <= LAST_YEAR + 1:
         raise _out_of_range(text)
@@ -209,11 +207,7 @@ def read_duration(value: Any) -> int:
 def _duration_text(text: str) -> int:
     total = _iso_duration(text) if text[:1] in ("P", "p") else _go_duration(text)
     if total is None:
-        hint = (
-            f"write {text}s for seconds"
-            if re.fullmatch("[0-9]{1,9}", text)
-            else "write 1h30m, 90s or PT1H30M"
-        )
+        hint = f"write {text}s for seconds" if re.fullmatch("[0-9]{1,9}", text) else "write 1h30m, 90s or PT1H30M"
         raise Invalid(f"{quoted(text)} is not an interval", code="E_INTERVAL_SYNTAX", hint=hint)
     return int(total)
 
@@ -233,9 +227,7 @@ def _iso_duration(text: str) -> Fraction | None:
     if match is None or not any(match.groups()):
         return None
     counts = (Fraction((part or "0").replace(",", ".")) for part in match.groups())
-    return sum(
-        (n * unit for n, unit in zip(counts, (WEEK, DAY, HOUR, MINUTE, SECOND), strict=True)), Fraction(0)
-    )
+    return sum((n * unit for n, unit in zip(counts, (WEEK, DAY, HOUR, MINUTE, SECOND), strict=True)), Fraction(0))
 
 
 def format_duration(duration: int) -> str:

@@ -16,7 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from functools import lru_cache
 from math import gcd
 
@@ -128,6 +128,7 @@ def _month_index(day: int) -> int:
 # ------------------------------------------------------------------------------ rules: reading
 
 FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")
+_UNIT_SECONDS = {"DAILY": DAY_SECONDS, "HOURLY": 3600, "MINUTELY": 60, "SECONDLY": 1}
 MAX_LENGTH = 1_000
 MAX_COUNT = 10_000
 MAX_TIMES = 1_440  # times of day one rule may name
@@ -176,7 +177,7 @@ def parse_rule(text: str) -> Rule:
     """Read 'FREQ=WEEKLY;BYDAY=MO,FR'; raises Invalid."""
     if len(text) > MAX_LENGTH:
         raise Invalid(f"a rule has at most {MAX_LENGTH} characters", code="E_LEN")
-    bare = text.strip().upper().removeprefix("RRULE:")
+    bare = text.strip().upper().removeprefix("RRULE:").rstrip(";")
     parts = _parts(bare)
     if parts.get("FREQ") not in FREQUENCIES:
         raise _bad(f"FREQ must be one of {', '.join(FREQUENCIES)}", "begin with FREQ=DAILY")
@@ -208,7 +209,7 @@ def parse_rule(text: str) -> Rule:
 
 def _parts(text: str) -> dict[str, str]:
     parts: dict[str, str] = {}
-    for part in text.rstrip(";").split(";"):
+    for part in text.split(";"):
         key, equals, value = part.partition("=")
         if not equals or not value:
             raise _bad(f"{quoted(part)} is not NAME=VALUE", "write FREQ=WEEKLY;BYDAY=MO,FR")
@@ -278,10 +279,24 @@ def _check_rule(rule: Rule) -> None:
         raise _bad("BYMONTHDAY does not go with FREQ=WEEKLY")
     if rule.positions and short:
         raise _bad("BYSETPOS is read for FREQ=YEARLY, MONTHLY and WEEKLY only")
+    _check_interval(rule)
     if len(rule.hours or "1") * len(rule.minutes or "1") * len(rule.seconds or "1") > MAX_TIMES:
         raise Invalid(f"the rule names more than {MAX_TIMES} times of day", code="E_LIMIT")
     if not any(_year_mask(rule, index) for index in _SAMPLE) and (rule.weekdays or _has_days(rule)):
         raise never(rule)
+
+
+def _check_interval(rule: Rule) -> None:
+    """Refuse steps that meet their BY parts only by chance, days or centuries apart: no search is bounded then."""
+    unit = _UNIT_SECONDS.get(rule.freq, DAY_SECONDS)
+    limits = ((rule.seconds, 1), (rule.minutes, 60), (rule.hours, 3600))
+    longest = next((span for given, span in limits if given and unit <= span), DAY_SECONDS)
+    step = rule.interval * unit
+    if unit < DAY_SECONDS and longest < DAY_SECONDS and step > longest and DAY_SECONDS % step:
+        raise _bad(
+            f"INTERVAL={rule.interval} meets the BYHOUR, BYMINUTE or BYSECOND given only by chance",
+            "take an interval that divides the day, or leave them out",
+        )
 
 
 def never(rule: Rule) -> Invalid:
@@ -309,7 +324,7 @@ def _year_mask(rule: Rule, index: int) -> int:
     if rule.month_days:
         mask &= _bits(day - first for day in _by_month_day(rule, year))
     if rule.weeks:
-        mask &= _bits(day - first for day in range(first, JANUARY_FIRST[index + 1]) if _in_weeks(rule, day))
+        mask &= _bits(day - first for day in _by_week(rule, year))
     if rule.weekdays:
         mask &= _bits(day - first for day in _by_weekday(rule, year))
     return mask
@@ -335,17 +350,21 @@ def _by_month_day(rule: Rule, year: int) -> Iterator[int]:
                 yield span[day - 1] if day > 0 else span[day]
 
 
-def _in_weeks(rule: Rule, day: int) -> bool:
-    """A week belongs to the year that has its fourth day; -1 is the last week of that year."""
-    fourth = civil(day - (weekday(day) - rule.week_start) % 7 + 3)
-    number = (fourth.timetuple().tm_yday - 1) // 7 + 1
-    last = _weeks_in(fourth)
-    return number in rule.weeks or number - last - 1 in rule.weeks
+def _by_week(rule: Rule, year: int) -> Iterator[int]:
+    """The days in weeks of these numbers; the first and last days of a year may be in a neighbour's week."""
+    for week_year in (year - 1, year, year + 1):
+        first, following = _week_one(week_year, rule.week_start), _week_one(week_year + 1, rule.week_start)
+        weeks = range(first, following, 7)
+        for number in rule.weeks:
+            if abs(number) <= len(weeks):
+                start = weeks[number - 1] if number > 0 else weeks[number]
+                yield from (day for day in range(start, start + 7) if civil(day).year == year)
 
 
-def _weeks_in(fourth: date) -> int:
-    last = fourth + timedelta(days=(date(fourth.year, 12, 31) - fourth).days // 7 * 7)
-    return (last.timetuple().tm_yday - 1) // 7 + 1
+def _week_one(year: int, week_start: int) -> int:
+    """The first day of the week that has 4 January, the first with most of its days in the year."""
+    fourth = day_number(year, 1, 4)
+    return fourth - (weekday(fourth) - week_start) % 7
 
 
 def _by_weekday(rule: Rule, year: int) -> Iterator[int]:
@@ -360,9 +379,6 @@ def _by_weekday(rule: Rule, year: int) -> Iterator[int]:
                 yield from days
             elif abs(nth) <= len(days):
                 yield days[nth - 1] if nth > 0 else days[nth]
-
-
-_UNIT_SECONDS = {"DAILY": DAY_SECONDS, "HOURLY": 3600, "MINUTELY": 60, "SECONDLY": 1}
 
 
 class Recurrence:
@@ -385,6 +401,8 @@ class Recurrence:
 
     def after(self, wall: int) -> int | None:
         second = max(wall // SECOND + 1, self._anchor)
+        if self._last is not None and second > self._last:
+            return None
         found = self._short(second) if self._is_short() else self._long(second)
         if found is None or (self._last is not None and found > self._last):
             return None

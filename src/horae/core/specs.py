@@ -329,11 +329,13 @@ def _read_python(fields: Fields) -> Json:
         spec["data"] = data
     if env := _read_env(fields):
         spec["env"] = env
+    if fields.flag("previous_result"):
+        spec["previous_result"] = True
     return spec
 
 
 KINDS: dict[str, Kind] = {
-    "python": Kind("handler", frozenset({"handler", "data", "env"}), _read_python),
+    "python": Kind("handler", frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind("steps", frozenset({"steps", "env", "working_directory"}), _read_shell),
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}

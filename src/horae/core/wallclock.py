@@ -174,9 +174,7 @@ class Zone:
         edges = [start, *changes, end]
         offsets = [self._ask(edge) for edge in edges[:-1]]
         around = [offsets[0], *offsets, offsets[-1]]
-        pieces = tuple(
-            Piece(edges[i], edges[i + 1], offsets[i], around[i], around[i + 2]) for i in range(len(offsets))
-        )
+        pieces = tuple(Piece(edges[i], edges[i + 1], offsets[i], around[i], around[i + 2]) for i in range(len(offsets)))
         self._chunks[chunk] = pieces
         return pieces
 

@@ -70,9 +70,7 @@ def describe_cron(cron: Cron) -> str:
 
 def describe_spread(cron: Cron) -> str:
     """An expression with H before any trigger has it."""
-    fields = [
-        f"{name} {field.text}" for name, field in cron.fields.items() if not field.star or field.text != "*"
-    ]
+    fields = [f"{name} {field.text}" for name, field in cron.fields.items() if not field.star or field.text != "*"]
     return f"spread by H, a constant of each trigger: {', '.join(fields)}"
 
 
@@ -132,15 +130,10 @@ def _day_words(cron: Cron) -> str:
     words = []
     if days.values:
         words.append(_counted("day", sorted(days.values)))
-    words += [
-        "the last day" if not back else f"the {ordinal(back)} day before the last"
-        for back in sorted(days.last)
-    ]
+    words += ["the last day" if not back else f"the {ordinal(back)} day before the last" for back in sorted(days.last)]
     words += [f"the working day nearest to day {day}" for day in sorted(days.near)]
     words += [
-        "the last working day"
-        if not back
-        else f"the working day nearest to the {ordinal(back)} day before the last"
+        "the last working day" if not back else f"the working day nearest to the {ordinal(back)} day before the last"
         for back in sorted(days.near_last)
     ]
     return f"on {join(words)} of the month"
@@ -219,9 +212,7 @@ def _period_days(spec: PeriodSpec) -> str:
         words += " on " + _weekday_set({(day + 1) % 7 for day in spec.days})
     if spec.month_days:
         numbered = [day for day in spec.month_days if day > 0]
-        named = ([_counted("day", numbered)] if numbered else []) + (
-            ["the last day"] if -1 in spec.month_days else []
-        )
+        named = ([_counted("day", numbered)] if numbered else []) + (["the last day"] if -1 in spec.month_days else [])
         words += " on " + join(named)
     if spec.months:
         words += " of " + join(MONTH_NAMES[month - 1] for month in spec.months)

@@ -20,6 +20,7 @@ What must stay true:
 - A pid is never trusted: a process is signalled through a pidfd after its parent was checked.
 - When the agent is gone, or closed its end, everything is killed before this program ends and lets go
   of its lock. When the agent has not renewed in time, everything is killed and nothing more is started.
+- A root that does not wait for its orphans collects them as zombies until it ends; only it could reap them.
 - Nothing here waits for a child: starting one returns at the fork, and children report their own
   failure to exec through a pipe.
 """

@@ -82,18 +82,18 @@ class KeeperProcess:
 
     def __init__(self, directory: Path) -> None:
         self.closed = asyncio.Event()  # the keeper is gone, wanted or not
-        self._directory = directory
+        self._directory = directory.resolve()  # the keeper works in another directory
         self._program: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
         self._pidfd = -1
-        self._ready = asyncio.Event()
+        self._answered = asyncio.Event()  # it said that it is ready, or ended without
         self._outbox: deque[_Parcel] = deque()
         self._children: dict[int, Spawned] = {}
         self._last = 0
 
     @property
     def is_alive(self) -> bool:
-        return self._ready.is_set() and not self.closed.is_set()
+        return self._answered.is_set() and not self.closed.is_set()
 
     @property
     def pid(self) -> int:
@@ -107,28 +107,19 @@ class KeeperProcess:
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             self._launch()
-            await self._wait_ready()
+            await self._answered.wait()
+            if self.closed.is_set():
+                raise Unavailable(f"the keeper could not start: {self._directory / 'keeper.log'} says why")
         except BaseException:
             await self.close()
             raise
 
     def _launch(self) -> None:
-        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._link.setblocking(False)
+        link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         number = str(theirs.fileno())
         with theirs, (self._directory / "keeper.log").open("ab") as log:
             self._program = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    "-E",
-                    "-X",
-                    "utf8",
-                    program.__file__,
-                    number,
-                    str(self._directory),
-                ],
+                [sys.executable, "-I", "-S", "-E", "-X", "utf8", program.__file__, number, str(self._directory)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -138,19 +129,11 @@ class KeeperProcess:
                 pass_fds=[theirs.fileno()],
             )
         self._pidfd = os.pidfd_open(self._program.pid)
+        self._link = link
+        link.setblocking(False)
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._link, self._receive)
+        loop.add_reader(link, self._receive)
         loop.add_reader(self._pidfd, self._bury)
-
-    async def _wait_ready(self) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (self._ready, self.closed)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-        if self.closed.is_set():
-            raise Unavailable(f"the keeper could not start; its last words are in {self._directory / 'keeper.log'}")
 
     async def close(self) -> None:
         """Kill everything and end. Should something not die, it is left to the keeper, which keeps its
@@ -179,6 +162,7 @@ class KeeperProcess:
         self._program.poll()
         self._outbox.clear()
         self.closed.set()
+        self._answered.set()
         for number in list(self._children):
             self._children.pop(number).ended(DIED)
 
@@ -229,7 +213,8 @@ class KeeperProcess:
             self._flush()
 
     def _flush(self) -> None:
-        assert self._link is not None
+        if self._link is None or self.closed.is_set():
+            return
         loop = asyncio.get_running_loop()
         while self._outbox:
             try:
@@ -272,7 +257,7 @@ class KeeperProcess:
         elif report[0] == "exit" and report[1] in self._children:
             self._children.pop(report[1]).ended(Exit(report[2], report[3]))
         elif report[0] == program.READY:
-            self._ready.set()
+            self._answered.set()
 
 
 def _encode(order: dict[str, Any]) -> bytes:

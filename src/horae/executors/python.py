@@ -40,6 +40,7 @@ from horae.executors.worker import (
     frame,
     raised,
     read_data,
+    read_previous,
     refused,
     returned,
 )
@@ -241,6 +242,7 @@ class PythonExecutor:
             given.due_at,
             read_data(live.data()),
             {**live.route.env},
+            read_previous(live.work.previous),
         )
         return returned(live.run_id, await function(context))
 
@@ -418,6 +420,7 @@ class _Worker(asyncio.Protocol):
                 live.route.name,
                 live.data(),
                 live.route.env,
+                live.work.previous,
             )
         )
 

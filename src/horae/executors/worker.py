@@ -64,6 +64,7 @@ class Call(msgspec.Struct, array_like=True, gc=False):
     handler: str
     data: str | None  # JSON text, read by whoever runs the handler
     env: dict[str, str]
+    previous: str | None  # JSON text
 
 
 class Orders(msgspec.Struct, array_like=True):
@@ -118,6 +119,10 @@ class Frames:
 
 def read_data(text: str | None) -> Json:
     return {} if text is None else _decode_data(text)
+
+
+def read_previous(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
 
 
 def returned(run_id: int, value: object) -> End:
@@ -222,6 +227,7 @@ def _context(call: Call, channel: Channel) -> Context:
         call.due_at,
         read_data(call.data),
         call.env,
+        read_previous(call.previous),
     )
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from horae.core import specs
 from horae.core.model import Node, Reason, State
-from horae.errors import Unavailable
+from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Work
 
 MAX_CLAIM = 1000  # runs claimed in one statement
@@ -57,8 +57,7 @@ class Agent:
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
-        self._reported = asyncio.Event()
-        self._reported.set()
+        self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
         self.results_ready = asyncio.Event()
         self.slot_freed = asyncio.Event()
         self.draining = False
@@ -87,14 +86,17 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or len(self._results) > MAX_UNREPORTED or not self._keeper.is_alive:
+        if self.draining or len(self._results) > MAX_UNREPORTED:
             return 0
+        if self._in_doubt:
+            await self._link.disown([*self._held, *(result.run_id for result in self._results)])
+            self._in_doubt = False
         count = 0
         for kind in tuple(self._hungry):
             limit = min(self._free[kind], MAX_CLAIM)
             if limit <= 0:
                 continue
-            claimed = await self._link.claim(kind, limit)
+            claimed = await self._claim_kind(kind, limit)
             if len(claimed) < limit:
                 self._hungry.discard(kind)
             if claimed:
@@ -103,6 +105,13 @@ class Agent:
                 self._start(self._executors[kind], claimed, previous)
                 count += len(claimed)
         return count
+
+    async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
+        try:
+            return await self._link.claim(kind, limit)
+        except Unavailable:
+            self._in_doubt = True
+            raise
 
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
@@ -135,6 +144,7 @@ class Agent:
     async def report(self) -> int:
         """Send what is finished, once; kept and repeated when the service cannot be reached."""
         self.results_ready.clear()
+        self.check_keeper()
         batch, self._results = self._results[:MAX_CLAIM], self._results[MAX_CLAIM:]
         if not batch:
             return 0
@@ -149,8 +159,15 @@ class Agent:
         return len(batch)
 
     # ── lease ──
+    def check_keeper(self) -> None:
+        """Without its keeper an agent can neither start nor kill anything, and what ran is dead: it ends.
+        The next start takes the runs back."""
+        if not self._keeper.is_alive:
+            raise Error("the keeper process of this agent died; its work died with it, and so must the agent")
+
     async def beat(self) -> None:
         """Say that we live, renew the keeper's leash, kill what shall be cancelled."""
+        self.check_keeper()
         sent = self._clock.elapsed()
         orders = await self._link.beat(self.busy)
         if orders is None:

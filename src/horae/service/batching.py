@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from horae.errors import Unavailable
+
 In = TypeVar("In")
 Out = TypeVar("Out")
 
@@ -34,13 +36,20 @@ class Coalescer(Generic[In, Out]):
         while self._waiting:
             batch = self._waiting[: self._limit]
             del self._waiting[: self._limit]
-            try:
-                answers = await self._flush([item for item, _ in batch])
-            except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), answer in zip(batch, answers, strict=True):
+            await self._settle(batch)
+
+    async def _settle(self, batch: list[tuple[In, asyncio.Future[Out]]]) -> None:
+        try:
+            answers = await self._flush([item for item, _ in batch])
+        except Exception as error:
+            if len(batch) > 1 and not isinstance(error, Unavailable):
+                for one in batch:  # an item that cannot be written takes nobody with it
+                    await self._settle([one])
+                return
+            for _, future in batch:
                 if not future.done():
-                    future.set_result(answer)
+                    future.set_exception(error)
+            return
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if not future.done():
+                future.set_result(answer)

@@ -6,7 +6,7 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from horae.core import lifecycle, specs
@@ -75,9 +75,9 @@ class Execution:
         for result in final:
             metrics.finished[result.state.word] += 1
 
-    async def reap(self, node: str) -> int:
-        """Take back everything a dead node held: queued again, or ended when it was lost too often."""
-        running = dict(await self._store.load_running(node))
+    async def reap(self, node: str, keep: Collection[int] = ()) -> int:
+        """Take back what a node no longer runs: queued again, or ended when it was lost too often."""
+        running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
         held = await self._store.load_held(list(running)) if running else []
         final, waiting = [], []
         now = self._clock.now()
@@ -125,6 +125,9 @@ class LocalLink:
 
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         return await self._store.load_previous(job_ids)
+
+    async def disown(self, held: Sequence[int]) -> None:
+        await self._execution.reap(self._me.name, keep=set(held))
 
     async def goodbye(self) -> None:
         await self._store.retire_node(self._me.name, "gone")

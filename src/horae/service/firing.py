@@ -15,34 +15,17 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
-from horae.core import lifecycle, specs
-from horae.core.model import SECOND, Misfire, Moment, Overlap, Policy, State
-from horae.core.schedule import Schedule, compile_text
-from horae.ports import NEVER, Birth, Clock, Definition, Due, Fire, Fired, Queue, Store
-from horae.service.jobs import LOOK_AHEAD, birth_of
+from horae.core.model import SECOND, Moment, Overlap
+from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
+from horae.service.jobs import LOOK_AHEAD
+from horae.service.ledger import Entry, Known, account, entry_of, know
 from horae.service.metrics import Metrics
 
 BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 PAGE = 10_000  # due rows read at once
-CATCH_UP = 2000  # missed moments of one trigger looked at in one go; more than any limit of `run_all` and a half
 CACHE = 200_000  # definitions kept; the oldest go first
-DELAY_POLL = SECOND  # how often a fixed-delay trigger looks whether its run has ended
-
-Entry = tuple[Moment, int, int, int, int | None]  # next_at, trigger_id, version, segment, reserved
-
-
-class Known(NamedTuple):
-    """A trigger as the scheduler remembers it."""
-
-    version: int
-    schedule: Schedule
-    policy: Policy
-    birth: Birth  # shared by all its runs, unless the policy sets a start deadline
-    is_plain: bool  # one moment, one run: nothing to decide when it fires
 
 
 class Firing:
@@ -84,7 +67,10 @@ class Firing:
     async def refill(self, *, sweep: bool = False) -> None:
         """Read due rows up to the look-ahead; with `sweep`, from the beginning of time."""
         until = self.now() + LOOK_AHEAD
-        if not self.segments or (not sweep and until < self._loaded_until + REFILL):
+        if not self.segments:
+            self._loaded_until = until  # nothing to look for until some are given
+            return
+        if not sweep and until < self._loaded_until + REFILL:
             return
         start = 0 if sweep else self._loaded_until
         after, segments = (start - 1, NEVER), sorted(self.segments)
@@ -104,11 +90,11 @@ class Firing:
         unknown = [row.trigger_id for row in fresh if not self._is_known(row.trigger_id, row.version)]
         for start in range(0, len(unknown), BATCH):
             for definition in await self._store.load_definitions(unknown[start : start + BATCH]):
-                self._known[definition.trigger_id] = _know(definition)
+                self._known[definition.trigger_id] = know(definition)
         while len(self._known) > CACHE:
             del self._known[next(iter(self._known))]
         for row in fresh:
-            self._push((row.next_at, row.trigger_id, row.version, row.segment, row.reserved))
+            self._push(entry_of(row))
 
     def _is_known(self, trigger_id: int, version: int) -> bool:
         known = self._known.get(trigger_id)
@@ -131,6 +117,9 @@ class Firing:
             if flight is not None:
                 await flight
         except BaseException:
+            if flight is not None:
+                flight.cancel()
+                await asyncio.gather(flight, return_exceptions=True)
             self._loaded_until = 0  # what was taken off the heap is found again by the next refill
             self._ahead.clear()
             self._heap.clear()
@@ -153,27 +142,19 @@ class Firing:
     async def _prepare(self, entries: list[Entry]) -> list[Fire]:
         now = self.now()
         fires = []
+        delayed = []
         for entry in entries:
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
-                continue  # evicted or changed: a sweep brings it back
-            if known.schedule.delay is not None:
-                fires.append(await self._after_delay(entry, known, known.schedule.delay, now))
+                self._loaded_until = 0  # evicted or changed: a sweep brings it back
+            elif known.schedule.delay is not None:
+                delayed.append((entry, known))
             else:
-                fires.append(_fire(entry, known, now))
-        if len(fires) < len(entries):
-            self._loaded_until = 0
+                fires.append(account(entry, known, now))
+        if delayed:
+            last = {run.trigger_id: run for run in await self._store.load_last_runs([e[1] for e, _ in delayed])}
+            fires += [account(entry, known, now, last.get(entry[1])) for entry, known in delayed]
         return fires
-
-    async def _after_delay(self, entry: Entry, known: Known, delay: int, now: Moment) -> Fire:
-        """A fixed-delay trigger counts from the end of its last run: fire, or move to the right moment."""
-        (last,) = await self._store.load_last_runs([entry[1]])
-        fire = _one(entry, known, next_at=entry[0] + delay)
-        if last.is_live:
-            return replace(fire, born=False, last_at=None, next_at=now + min(delay, DELAY_POLL))
-        if last.finished_at is not None and last.finished_at + delay > now:
-            return replace(fire, born=False, last_at=None, next_at=last.finished_at + delay)
-        return replace(fire, next_at=now + min(delay, DELAY_POLL))
 
     async def _commit(self, fires: list[Fire]) -> None:
         if not fires:
@@ -182,7 +163,8 @@ class Firing:
         self._offset = max(self._offset, fired.now - self._clock.now())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued
-        self._metrics.passed += fired.skipped + sum(len(fire.passed) for fire in fires)
+        passed = sum(len(fire.passed) for fire in fires if fire.passed and fire.trigger_id in fired.advanced)
+        self._metrics.passed += fired.skipped + passed
         if fired.queued:
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
@@ -197,55 +179,8 @@ class Firing:
             if not all_held and fire.trigger_id not in advanced:
                 if fired.now < fire.cur_at:  # the store's clock was behind: soon
                     self._offset = fired.now - self._clock.now()
-                    self._push((fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
+                    self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
             elif fire.reserve:
                 self._loaded_until = 0  # the reserved run id is in the store: read it from there
             elif fire.next_at < until:
-                self._push((fire.next_at, fire.trigger_id, fire.version, fire.segment, None))
-
-
-def _know(definition: Definition) -> Known:
-    policy = specs.policy_from_text(definition.policy)
-    schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
-    birth = birth_of(definition.job_id, definition.kind, policy, 0, data=definition.data)
-    is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
-    return Known(definition.version, schedule, policy, birth, is_plain)
-
-
-def _one(entry: Entry, known: Known, next_at: Moment) -> Fire:
-    at, trigger_id, version, segment, reserved = entry
-    birth = known.birth
-    if known.policy.start_deadline_seconds is not None:
-        birth = replace(birth, start_by=at + round(known.policy.start_deadline_seconds * SECOND))
-    return Fire(trigger_id, segment, version, at, next_at, at, birth, at, reserved=reserved)
-
-
-def _fire(entry: Entry, known: Known, now: Moment) -> Fire:
-    """What one due trigger asks of the store: one run, and an account of all moments it missed."""
-    next_at = known.schedule.next_after(entry[0])
-    if known.is_plain and (next_at is None or next_at > now):
-        return _one(entry, known, NEVER if next_at is None else next_at)
-    moments = [entry[0], *known.schedule.moments(entry[0], now, CATCH_UP)]
-    if len(moments) > CATCH_UP:
-        return _first_part(entry, known, moments, now)
-    count, state = lifecycle.missed(known.policy, moments, now)
-    passed = [(moment, state, "misfire") for moment in moments[:count]]
-    if count == len(moments):
-        fire = _one(entry, known, NEVER if (after := known.schedule.next_after(moments[-1])) is None else after)
-        return replace(fire, born=False, last_at=moments[-1], passed=passed)
-    runs_at = moments[count]
-    after = known.schedule.next_after(runs_at)
-    fire = _one((runs_at, *entry[1:]), known, NEVER if after is None else after)
-    return replace(fire, cur_at=entry[0], passed=passed)
-
-
-def _first_part(entry: Entry, known: Known, moments: list[Moment], now: Moment) -> Fire:
-    """More moments were missed than one statement takes: account for the older half of those seen.
-
-    So many follow that none of these can be among the last that run; the rest is looked at right after.
-    """
-    half = CATCH_UP // 2
-    _, state = lifecycle.missed(known.policy, moments, now)
-    passed = [(moment, state, "misfire") for moment in moments[:half]]
-    fire = _one(entry, known, moments[half])
-    return replace(fire, born=False, last_at=moments[half - 1], passed=passed, reserve=state is State.COALESCED)
+                self._push(Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, None))

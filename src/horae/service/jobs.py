@@ -2,7 +2,8 @@
 
 Every change of a job or its triggers is one compare-and-set on the job's version; the next moments are
 worked out here, from the store's clock, before the write. A trigger that fired meanwhile makes the write
-fail, and it is worked out anew.
+fail, and it is worked out anew. A change takes effect at the moment it was worked out (`updated_at`): what
+was due by then and would lose its moment is fired first, so that no change drops a due moment silently.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from horae.core.model import (
     Json,
     Moment,
     Page,
-    Policy,
     Reason,
     Run,
     RunFilter,
@@ -32,10 +32,12 @@ from horae.core.schedule import compile_schedule
 from horae.core.segments import segment_of
 from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
-from horae.ports import Birth, Idempotency, Order, Queue, Receipt, Store, Submission
+from horae.ports import Due, Idempotency, Order, Queue, Receipt, Store, Submission
 from horae.service.batching import Coalescer
+from horae.service.ledger import account, birth_of, entry_of, know
 
 LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
+TELL_WITHIN = 2 * LOOK_AHEAD  # twice that: the write takes time, and the scheduler's now is later than ours
 TRIES = 8  # of a change that races with firing
 
 UNSET = object()  # a field that was not sent, where null is a value
@@ -80,11 +82,14 @@ class Jobs:
                 "this Idempotency-Key was used with a different request; use a new key for a new request",
                 code="E_IDEMPOTENCY_MISMATCH",
             )
-        if receipt.replayed:
-            return Submitted([await self.get(job_id) for job_id in receipt.ids], replayed=True)
-        if receipt.key_taken:
-            return Submitted([await self._upsert(*item) for item in _one_by_one(drafts, owner, org, idempotency)])
-        return Submitted(jobs)
+        if receipt.ids:
+            return Submitted([await self.get(i) for i in receipt.ids] if receipt.replayed else jobs, receipt.replayed)
+        # Some of the keys exist: each draft for itself.
+        items = _one_by_one(drafts, owner, org, idempotency)
+        found = [await self._upsert(*item, is_repeat=receipt.replayed) for item in items]
+        if idempotency is not None:
+            await self._store.submit([Submission([], idempotency)])
+        return Submitted(found, receipt.replayed)
 
     async def _submit_batch(self, requests: list[Request]) -> list[tuple[Receipt, list[Job]]]:
         drafts = [draft for request in requests for draft in request.drafts]
@@ -101,12 +106,15 @@ class Jobs:
         self._tell([job for jobs in made for job in jobs], now)
         return list(zip(receipts, made, strict=True))
 
-    async def _upsert(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Job:
+    async def _upsert(
+        self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None, *, is_repeat: bool
+    ) -> Job:
         """Replace the job with this key, or make it; whoever is first, the other replaces."""
         for _ in range(TRIES):
             found = await self._store.find_key(org, owner, draft.key) if draft.key else None
             if found is not None:
-                return found if _says_the_same(found, draft) else await self.replace(found.id, draft)
+                is_done = is_repeat or _says_the_same(found, draft)
+                return found if is_done else await self.replace(found.id, draft)
             receipt, jobs = await self._submits.add(Request([draft], owner, org, idempotency))
             if receipt.ids:
                 return jobs[0] if not receipt.replayed else await self.get(receipt.ids[0])
@@ -114,7 +122,7 @@ class Jobs:
 
     def _tell(self, jobs: Sequence[Job], now: Moment) -> None:
         moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
-        if moments and min(moments) < now + LOOK_AHEAD:
+        if moments and min(moments) < now + TELL_WITHIN:
             self._queue.announce("due")
 
     # ── read ──
@@ -129,10 +137,10 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
-        fresh = iter((await self._store.allocate(0, len(draft.triggers)))[1])
+        fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
 
         def change(job: Job, now: Moment) -> Job:
-            triggers = _merge_triggers(job, draft.triggers, fresh, now)
+            triggers = _merge_triggers(job, draft.triggers, iter(fresh), now)
             return replace(
                 job, name=draft.name, key=draft.key, kind=draft.kind, spec=draft.spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
@@ -146,6 +154,7 @@ class Jobs:
         return await self._change(job_id, lambda job, _: replace(job, paused=paused))
 
     async def delete(self, job_id: int) -> None:
+        await self._change(job_id, _parked)
         cancelled = await self._store.delete_job(job_id)
         if cancelled is None:
             raise NotFound(f"there is no job {job_id}")
@@ -156,7 +165,8 @@ class Jobs:
         self, job_id: int, change: Callable[[Job, Moment], Job], expected_version: int | None = None
     ) -> Job:
         """Read, work out the next version, write it if nothing moved in between; again if it did."""
-        for _ in range(TRIES):
+        tries = TRIES
+        while tries:
             before = await self.get(job_id)
             if before.deleted_at is not None:
                 raise NotFound(f"job {job_id} was deleted")
@@ -169,10 +179,32 @@ class Jobs:
             after = _reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
             if after.key != before.key and after.key is not None:
                 await self._refuse_taken(after)
+            if robbed := _robbed(before, after, now):
+                tries -= not await self._fire_first(before, robbed, now)
+                continue
             if await self._store.save_job(after, before.version):
                 self._tell([after], now)
                 return after
+            tries -= 1
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def _fire_first(self, job: Job, triggers: Sequence[Trigger], now: Moment) -> bool:
+        """Give moments that are due their records; False when somebody was faster."""
+        ids = [t.id for t in triggers]
+        known = {found.trigger_id: know(found) for found in await self._store.load_definitions(ids)}
+        last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
+        rows = [row for t in triggers for row in await self._due_row(job, t)]
+        fires = [account(entry_of(row), known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
+        fired = await self._store.fire(fires) if fires else None
+        if fired is not None and fired.queued:
+            self._queue.announce("runs")
+        return fired is not None and bool(fired.advanced)
+
+    async def _due_row(self, job: Job, trigger: Trigger) -> Sequence[Due]:
+        """The due row of one trigger, unless it has moved."""
+        at = trigger.next_at or 0
+        rows = await self._store.load_due([job.segment], (at, trigger.id - 1), at + 1, 1)
+        return [row for row in rows if (row.trigger_id, row.version) == (trigger.id, job.version)]
 
     async def _refuse_taken(self, job: Job) -> None:
         other = await self._store.find_key(job.org, job.owner, job.key or "")
@@ -202,14 +234,7 @@ class Jobs:
         return _trigger_of(await self._change(job_id, change), trigger_id)
 
     async def replace_trigger(self, trigger_id: int, draft: TriggerDraft) -> Trigger:
-        def change(trigger: Trigger, now: Moment) -> Trigger:
-            same = trigger.schedule == draft.schedule
-            return replace(
-                trigger, schedule=draft.schedule, data=draft.data, enabled=draft.enabled,
-                created_at=trigger.created_at if same else now,
-            )  # fmt: skip
-
-        return await self._change_trigger(trigger_id, change)
+        return await self._change_trigger(trigger_id, lambda _, trigger, now: _redrafted(trigger, draft, now))
 
     async def patch_trigger(
         self,
@@ -221,11 +246,11 @@ class Jobs:
     ) -> Trigger:
         """Change some fields. `next_at` moves the next moment once; then the schedule goes on from there."""
 
-        def change(trigger: Trigger, now: Moment) -> Trigger:
+        def change(job: Job, trigger: Trigger, now: Moment) -> Trigger:
             changed = trigger if data is UNSET else replace(trigger, data=data)  # type: ignore[arg-type]
             if enabled is not None:
                 changed = replace(changed, enabled=enabled)
-            return changed if next_at is None else replace(changed, next_at=_movable(changed, next_at))
+            return changed if next_at is None else replace(changed, next_at=_movable(job, changed, next_at))
 
         return await self._change_trigger(trigger_id, change)
 
@@ -237,11 +262,11 @@ class Jobs:
 
         await self._change(trigger.job_id, change)
 
-    async def _change_trigger(self, trigger_id: int, change: Callable[[Trigger, Moment], Trigger]) -> Trigger:
+    async def _change_trigger(self, trigger_id: int, change: Callable[[Job, Trigger, Moment], Trigger]) -> Trigger:
         job_id = (await self.get_trigger(trigger_id)).job_id
 
         def change_job(job: Job, now: Moment) -> Job:
-            triggers = tuple(change(t, now) if t.id == trigger_id else t for t in job.triggers)
+            triggers = tuple(change(job, t, now) if t.id == trigger_id else t for t in job.triggers)
             return replace(job, triggers=triggers)
 
         return _trigger_of(await self._change(job_id, change_job), trigger_id)
@@ -296,18 +321,6 @@ class Jobs:
         raise Conflict(f"run {run_id} keeps changing its state; try again")
 
 
-def birth_of(
-    job_id: int, kind: str, policy: Policy, due_at: Moment, *, data: str | None = None, pin: str | None = None
-) -> Birth:
-    """A run to be, as the job's policy wants it."""
-    deadline = policy.start_deadline_seconds
-    return Birth(
-        job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
-        start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data, needs=policy.labels,
-        pin=pin,
-    )  # fmt: skip
-
-
 def _text(data: Json | None) -> str | None:
     return None if data is None else msgspec.json.encode(data).decode()
 
@@ -331,11 +344,25 @@ def _job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], reque
 
 
 def _trigger_from_draft(draft: TriggerDraft, trigger_id: int, job_id: int, now: Moment) -> Trigger:
-    first = compile_schedule(draft.schedule, seed=trigger_id, created_at=now).first() if draft.enabled else None
+    schedule = draft.schedule_from(now, trigger_id)
+    first = compile_schedule(schedule, seed=trigger_id, created_at=now).first() if draft.enabled else None
     return Trigger(
-        id=trigger_id, job_id=job_id, schedule=draft.schedule, data=draft.data, enabled=draft.enabled, version=1,
+        id=trigger_id, job_id=job_id, schedule=schedule, data=draft.data, enabled=draft.enabled, version=1,
         next_at=first, last_at=None, created_at=now,
     )  # fmt: skip
+
+
+def _is_of(trigger: Trigger, draft: TriggerDraft) -> bool:
+    """Whether a trigger has the schedule that a draft asks for."""
+    return trigger.schedule == draft.schedule_from(trigger.created_at, trigger.id)
+
+
+def _redrafted(trigger: Trigger, draft: TriggerDraft, now: Moment) -> Trigger:
+    """The trigger as a draft wants it; with a new schedule it begins anew."""
+    same = replace(trigger, data=draft.data, enabled=draft.enabled)
+    if _is_of(trigger, draft):
+        return same
+    return replace(same, schedule=draft.schedule_from(now, trigger.id), created_at=now)
 
 
 def _merge_triggers(job: Job, drafts: Sequence[TriggerDraft], fresh: Iterator[int], now: Moment) -> tuple[Trigger, ...]:
@@ -344,16 +371,23 @@ def _merge_triggers(job: Job, drafts: Sequence[TriggerDraft], fresh: Iterator[in
     merged = []
     for draft in drafts:
         old = next((t for t in left if t.id == draft.id), None) if draft.id is not None else None
-        old = old or next((t for t in left if t.schedule == draft.schedule), None)
+        old = old or next((t for t in left if _is_of(t, draft)), None)
         if old is None:
             merged.append(_trigger_from_draft(draft, next(fresh), job.id, now))
-            continue
-        left.remove(old)
-        created_at = old.created_at if old.schedule == draft.schedule else now
-        merged.append(
-            replace(old, schedule=draft.schedule, data=draft.data, enabled=draft.enabled, created_at=created_at)
-        )
+        else:
+            left.remove(old)
+            merged.append(_redrafted(old, draft, now))
     return tuple(merged)
+
+
+def _parked(job: Job, _: Moment) -> Job:
+    return replace(job, triggers=tuple(replace(t, next_at=None) for t in job.triggers))
+
+
+def _robbed(before: Job, after: Job, now: Moment) -> list[Trigger]:
+    """The triggers that a change takes a moment from which is due already."""
+    kept = {t.id: t.next_at for t in after.triggers}
+    return [t for t in before.triggers if t.next_at is not None and t.next_at <= now and kept.get(t.id) != t.next_at]
 
 
 def _reschedule(before: Job, after: Job, now: Moment) -> Job:
@@ -387,7 +421,7 @@ def _next_moment(old: Trigger | None, new: Trigger, was_paused: bool, is_paused:
     return found
 
 
-def _movable(trigger: Trigger, next_at: Moment) -> Moment:
+def _movable(job: Job, trigger: Trigger, next_at: Moment) -> Moment:
     if trigger.last_at is not None and next_at <= trigger.last_at:
         raise Invalid(
             "next_at must lie after the last moment that fired; a moment never fires twice",
@@ -396,6 +430,8 @@ def _movable(trigger: Trigger, next_at: Moment) -> Moment:
         )
     if not trigger.enabled:
         raise Conflict(f"trigger {trigger.id} is not enabled; enable it first", code="E_PAUSED")
+    if job.paused:
+        raise Conflict(f"job {job.id} is paused; resume it first", code="E_PAUSED")
     return next_at
 
 
@@ -408,10 +444,11 @@ def _trigger_of(job: Job, trigger_id: int) -> Trigger:
 
 def _says_the_same(job: Job, draft: Draft) -> bool:
     """Whether a draft asks for nothing that the job is not already."""
-    triggers = [(t.schedule, t.data, t.enabled) for t in job.triggers]
+    triggers = [(t.data, t.enabled) for t in job.triggers]
     return (
         (job.name, job.kind, job.spec, job.policy, job.paused, job.annotations)
         == (draft.name, draft.kind, draft.spec, draft.policy, draft.paused, draft.annotations)
-        and triggers == [(t.schedule, t.data, t.enabled) for t in draft.triggers]
+        and triggers == [(t.data, t.enabled) for t in draft.triggers]
+        and all(map(_is_of, job.triggers, draft.triggers))
         and draft.segment in (None, job.segment)
     )

@@ -261,7 +261,10 @@ class PostgresStore(SqlStore):
             fired = dict(await connection.fetch(self.queries["lock_due"], before))
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
                 return False  # it fired meanwhile: the next moment must be worked out anew
-            await connection.execute(self.queries["save_job"], *sql.job_values(job))
+            try:
+                await connection.execute(self.queries["save_job"], *sql.job_values(job))
+            except asyncpg.UniqueViolationError as error:
+                raise sql.key_taken(job) from error
             kept = {t.id for t in job.triggers}
             await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
             await connection.execute(self.queries["save_due"], *_due_arrays([job]))

@@ -37,7 +37,7 @@ from horae.core.model import (
     State,
     Trigger,
 )
-from horae.errors import Invalid
+from horae.errors import Conflict, Invalid
 from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Receipt, Submission
 
 Row = Sequence[Any]
@@ -217,6 +217,11 @@ def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:
     keys = [(job.org, job.owner, job.key) for job in submission.jobs if job.key is not None]
     clash = next((key for key in keys if key in taken or keys.count(key) > 1), None)
     return Receipt([], key_taken=clash[2]) if clash else None
+
+
+def key_taken(job: Job) -> Conflict:
+    """Another job got the key while this one was being saved."""
+    return Conflict(f"another job of {job.owner} has the key '{job.key}' already", code="E_KEY_TAKEN")
 
 
 def remember(submission: Submission, known: Known, taken: Taken) -> None:

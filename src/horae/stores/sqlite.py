@@ -106,6 +106,9 @@ class Writer(threading.Thread):
         try:
             result = write(self._connection)
         except BaseException as error:
+            if isinstance(error, sqlite3.OperationalError):  # a full disk, a broken file: it may pass
+                cause, error = error, Unavailable(f"the database could not be written: {error}")
+                error.__cause__ = cause
             if alone:
                 self._connection.execute("ROLLBACK")
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -273,7 +276,10 @@ class SqliteStore(SqlStore):
             fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
                 return False  # it fired meanwhile: the next moment must be worked out anew
-            self._run(connection, "save_job", *sql.job_values(job))
+            try:
+                self._run(connection, "save_job", *sql.job_values(job))
+            except sqlite3.IntegrityError as error:
+                raise sql.key_taken(job) from error
             kept = {t.id for t in job.triggers}
             self._run(connection, "drop_due", encode([id for id in before if id not in kept]))
             for t in job.triggers:

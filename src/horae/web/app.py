@@ -21,6 +21,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import structlog
@@ -28,7 +29,7 @@ from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from horae.errors import CODES, Error
+from horae.errors import CODES, Error, Malformed
 from horae.service import Services
 from horae.web import dashboard, http, native, openapi
 
@@ -96,7 +97,7 @@ class Gate:
         listed = frozenset(name.lower() for name in allowed_hosts)
         self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
         checked = loopback_only or bool(listed)
-        self._is_ours: Callable[[bytes], bool] = lru_cache(256)(
+        self._is_ours: Callable[[str], bool] = lru_cache(256)(
             lambda host: not checked or self._is_listed(host) or _is_loopback(_host_name(host))
         )
 
@@ -119,7 +120,7 @@ class Gate:
 
     async def _answer(self, request: http.Request) -> http.Answer:
         scope = request.scope
-        self._check(scope["headers"])
+        self._check(request)
         found = self._routes.find(scope["method"], scope["path"])
         if found is None:
             return _Passed(self._fallback)
@@ -127,19 +128,14 @@ class Gate:
         request.args = operation.read_query(scope["query_string"])
         return await operation.endpoint(request)
 
-    def _check(self, headers: list[tuple[bytes, bytes]]) -> None:
-        size, hosts, origin = 0, [], None
-        for name, value in headers:
-            size += len(name) + len(value)
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"origin":
-                origin = value
+    def _check(self, request: http.Request) -> None:
+        headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+        size = sum([len(name) + len(value) for name, value in headers])
         if size > HEADER_BYTES or len(headers) > HEADER_COUNT:
             raise http.BadHeaders(
                 f"at most {HEADER_COUNT} headers of {HEADER_BYTES} bytes expected, got {len(headers)} of {size}"
             )
-        host = hosts[0] if len(hosts) == 1 else b""
+        host, origin = request.header(b"host") or "", request.header(b"origin")
         if not self._is_ours(host):
             raise http.BadHost(
                 "this server does not answer to the name in the Host header",
@@ -148,10 +144,10 @@ class Gate:
         if origin is not None:
             self._check_origin(origin, host)
 
-    def _check_origin(self, origin: bytes, host: bytes) -> None:
-        scheme, _, place = origin.partition(b"://")
+    def _check_origin(self, origin: str, host: str) -> None:
+        scheme, _, place = origin.partition("://")
         same = place.lower() == host.lower() or self._is_listed(place)
-        if scheme not in (b"http", b"https") or not place or not same:
+        if scheme not in ("http", "https") or not place or not same:
             raise http.BadOrigin(
                 "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
             )
@@ -182,10 +178,10 @@ def _failure(error: Exception, request: http.Request) -> http.Reply:
     return http.problem(Error(CODES["E_INTERNAL"]), request.id)
 
 
-def _host_name(host: bytes) -> str:
+def _host_name(host: str) -> str:
     """The name of `name:port`, lower case; empty when it is not one."""
     try:
-        return (urlsplit(f"//{host.decode('ascii')}").hostname or "").removesuffix(".")
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return ""
 
@@ -200,8 +196,10 @@ def _is_loopback(name: str) -> bool:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol with bounded headers: it would otherwise collect them without end."""
+    """uvicorn's HTTP protocol, with two things mended: it collects headers without end, and it tells what
+    is wrong with broken HTTP as plain text."""
 
+    _in_headers = False
     _unfinished = 0  # bytes of the present request's headers, beyond the first packet
 
     def on_message_begin(self) -> None:
@@ -216,16 +214,17 @@ class Protocol(HttpToolsProtocol):
         if self._in_headers:
             self._unfinished += len(data)
             if self._unfinished > HEADER_BYTES:
-                self._refuse()
+                self._refuse(http.BadHeaders(f"at most {HEADER_BYTES} bytes of headers expected"))
                 return
         super().data_received(data)
 
-    _in_headers = False
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(Malformed("this is not a request that HTTP/1.1 allows", code="E_HEADER"))
 
-    def _refuse(self) -> None:
-        answer = http.problem(http.BadHeaders(f"at most {HEADER_BYTES} bytes of headers expected"), "-")
-        lines = [b"HTTP/1.1 431 Request Header Fields Too Large", b"connection: close"]
-        lines += [b"%b: %b" % pair for pair in answer.headers]
+    def _refuse(self, error: Error) -> None:
+        answer = http.problem(error, "-")  # it never became a request, so it has no id
+        lines = [b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode())]
+        lines += [b"%b: %b" % pair for pair in (*answer.headers, (b"connection", b"close"))]
         self.transport.write(b"\r\n".join([*lines, b"", answer.body]))
         self.transport.close()
 

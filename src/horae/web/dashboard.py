@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from horae.core import moments
 from horae.errors import CODES, NotFound
@@ -118,7 +119,7 @@ def _environment(version: str) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     pages.globals["version"] = version
-    pages.filters.update(span=span, took=took, away=away, pretty=_pretty, kind=_schema_words)
+    pages.filters.update(span=span, took=took, away=away, clock=clock, ticks=ticks, kind=_schema_words)
     return pages
 
 
@@ -147,13 +148,30 @@ def took(run: render.Run, now: str) -> str:
 
 
 def away(moment: str | None, now: str) -> str:
-    """How far a moment is: in 5 s, 3 min ago."""
+    """How far a moment is, in its largest unit: in 5 s, 3 min ago."""
     if moment is None:
         return "–"
-    ms = (moments.parse_moment(moment) - moments.parse_moment(now)) / 1000
-    if abs(ms) < 1000:
+    seconds = (moments.parse_moment(moment) - moments.parse_moment(now)) / 1_000_000
+    far = abs(seconds)
+    if far < 1:
         return "now"
-    return f"in {span(ms)}" if ms > 0 else f"{span(-ms)} ago"
+    unit, word = next((unit, word) for unit, word in _UNITS if far >= unit)
+    return f"in {far // unit:.0f} {word}" if seconds > 0 else f"{far // unit:.0f} {word} ago"
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def clock(moment: str | None) -> str:
+    """A moment to read: 2027-03-28 02:30:00.123 UTC."""
+    if moment is None:
+        return "–"
+    return re.sub(r"(\.\d{3})\d*", r"\1", moment).replace("T", " ").replace("Z", " UTC")
+
+
+def ticks(text: str) -> Markup:
+    """Escaped text, with `this` set as code."""
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped just before
 
 
 # ── documentation ──────────────────────────────────────────────────────────────────────────────────
@@ -177,10 +195,6 @@ def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
         example = operation["requestBody"]["content"]["application/json"]["example"]
         parts += ["-H 'Content-Type: application/json'", f"-d '{json.dumps(example)}'"]
     return " ".join(parts)
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _schema_words(schema: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from starlette import requests
+from starlette.types import Receive, Scope, Send
 
 from horae.core import model, moments
 from horae.errors import CODES, Denied, Error, Invalid, Limited, Malformed, NotFound, Problem, Stale, TooLarge
@@ -255,6 +256,10 @@ class Request(requests.Request):
 
     args: dict[str, Any]
 
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        super().__init__(scope, receive, send)
+        self.by_name: dict[bytes, bytes] = dict(scope["headers"])
+
     @property
     def id(self) -> str:
         identity: str = self.scope["horae.request_id"]
@@ -273,10 +278,13 @@ class Request(requests.Request):
 
     def header(self, name: bytes) -> str | None:
         """A header that may stand once."""
-        values = [value for key, value in self.scope["headers"] if key == name]
-        if len(values) > 1:
-            raise Malformed(f"the header {name.decode()} stands {len(values)} times", code="E_HEADER")
-        return values[0].decode("latin-1") if values else None
+        value = self.by_name.get(name)
+        if value is None:
+            return None
+        raw = self.scope["headers"]
+        if len(raw) != len(self.by_name) and sum(key == name for key, _ in raw) > 1:
+            raise Malformed(f"the header {name.decode()} stands more than once", code="E_HEADER")
+        return value.decode("latin-1")
 
     def path_id(self, name: str) -> int:
         """A positive 63-bit number of the path; anything else names nothing that exists."""

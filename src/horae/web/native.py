@@ -63,7 +63,12 @@ _LOG = (
     http.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1),
     http.number("offset", "The first byte.", 0, http.LARGEST_ID, 0),
     http.number("limit", "How many bytes at most.", 1, LOG_BYTES_MOST, LOG_BYTES),
-    http.Param("Range", "One byte range, instead of offset and limit.", {"type": "string"}, place="header"),
+    http.Param(
+        "Range",
+        "One byte range, instead of offset and limit.",
+        {"type": "string", "examples": ["bytes=0-1023"]},
+        place="header",
+    ),
 )
 _FOLLOW = (
     http.Param(
@@ -348,7 +353,7 @@ class Native:
             census=render.census(seen.census),
             nodes=[render.node(node) for node in seen.nodes],
             live=[render.run(run) for run in live],
-            recent=[render.run(run) for run in seen.recent],
+            recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
             due=[render.trigger(trigger) for trigger in soonest],
             names={str(job.id): job.name for job in jobs.values()},
         )
@@ -420,13 +425,12 @@ def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
 
 def _read_patch(document: Any) -> dict[str, Any]:
     fields = _fields(document, "enabled", "next_at", "data")
-    changes: dict[str, Any] = {"enabled": fields.flag("enabled"), "next_at": _moment(fields, "next_at")}
-    if "data" in fields.values:
-        changes["data"] = None if fields.values["data"] is None else fields.json("data", specs.MAX_DATA)
+    data = None if fields.values.get("data") is None else fields.json("data", specs.MAX_DATA)
+    changes = {"enabled": fields.flag("enabled"), "next_at": _moment(fields, "next_at"), "data": data}
     fields.problems.settle()
     if not fields.values:
         raise Invalid("nothing to change", code="E_REQUIRED", hint="give any of enabled, next_at, data")
-    return changes
+    return {name: changes[name] for name in fields.values}
 
 
 def _read_preview(document: Any) -> tuple[Any, model.Moment | None, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from datetime import UTC, date, datetime, timedelta
 
-import oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from horae.core import cron
 from horae.core.moments import parse_moment, zone, zone_names
 from horae.core.wallclock import Zoned, offsets_of
 from horae.errors import Invalid
+from tests.unit.core import oracle
 
 DIALECTS = ("unix5", "seconds6", "quartz6", "quartz7", "ci4")
 SECOND = 1_000_000
@@ -35,12 +35,14 @@ def between(zoned: Zoned, start: int, end: int) -> list[int]:
 
 
 def parsed(text: str, dialect: str) -> bool:
+    """Whether it can ever match; nothing the generator writes is wrong in another way."""
+    code = ""
     try:
         cron.parse(text, dialect)
     except Invalid as error:
-        assert error.code == "E_CRON_NEVER", (text, error)
-        return False
-    return True
+        code = error.code
+    assert code in ("", "E_CRON_NEVER"), (text, dialect)
+    return not code
 
 
 # ------------------------------------------------------------------------------------- the oracle
@@ -60,7 +62,7 @@ def test_every_minute_around_a_clock_change_agrees_with_the_oracle(where: str, c
     rng = random.Random(f"minutes {where} {change}")
     start = datetime.fromisoformat(change).replace(tzinfo=UTC) - timedelta(hours=36)
     compared = 0
-    for _ in range(110):
+    for _ in range(90):
         text = oracle.random_expression(rng, "unix5")
         gap, fold = rng.choice(["run_after", "skip"]), rng.choice(["first", "second", "both"])
         if parsed(text, "unix5"):
@@ -79,7 +81,7 @@ def test_every_second_around_a_clock_change_agrees_with_the_oracle(dialect: str)
             fold = rng.choice(["first", "second", "both"])
             if parsed(text, dialect):
                 compared += agree(text, dialect, where, start, 10800, 1, "run_after", fold)
-    assert compared > 1000
+    assert compared > 800
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -88,7 +90,7 @@ def test_every_day_of_four_years_agrees_with_the_oracle(dialect: str) -> None:
     first, count = date(2023, 1, 1), 1461
     start = (first - date(1970, 1, 1)).days * 86400
     compared = 0
-    for _ in range(120):
+    for _ in range(50):
         text = oracle.random_expression(rng, dialect, dates=0.9)
         clock = ["30", "2"] if dialect == "unix5" else ["0", "30", "2"]
         text = " ".join([*clock, *text.split()[len(clock) :]])
@@ -98,7 +100,7 @@ def test_every_day_of_four_years_agrees_with_the_oracle(dialect: str) -> None:
         expected = oracle.on_days(oracle.Expression(text, dialect), first, count)
         assert between(series(text, dialect), start, start + count * 86400) == expected, (text, dialect)
         compared += len(expected)
-    assert compared > 1000
+    assert compared > 800
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -318,7 +320,7 @@ def test_an_expression_with_h_says_so_until_the_seed_is_known() -> None:
 def test_different_expressions_never_have_the_same_description() -> None:
     rng = random.Random("words")
     seen: dict[str, tuple[object, ...]] = {}
-    for _ in range(3000):
+    for _ in range(1200):
         dialect = rng.choice(DIALECTS)
         text = oracle.random_expression(rng, dialect, dates=0.5)
         if not parsed(text, dialect):
@@ -328,4 +330,4 @@ def test_different_expressions_never_have_the_same_description() -> None:
         meaning = (compiled.times.hours, compiled.times.within, tuple(years))
         words = cron.describe(text, dialect)
         assert seen.setdefault(words, meaning) == meaning, (text, words)
-    assert len(seen) > 1500
+    assert len(seen) > 700

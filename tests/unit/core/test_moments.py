@@ -84,7 +84,9 @@ def test_a_bad_duration_is_refused_with_its_code(written: object, code: str) -> 
     assert refused(parse_duration, written).code == code
 
 
-@pytest.mark.parametrize("name", ["Mars/Phobos", "../../etc/passwd", "/etc/localtime", "localtime", "", "UTC\x00", "a" * 9999])
+@pytest.mark.parametrize(
+    "name", ["Mars/Phobos", "../../etc/passwd", "/etc/localtime", "localtime", "", "UTC\x00", "a" * 9999]
+)
 def test_an_unknown_zone_is_refused_before_any_file_is_opened(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moments.zone_names()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from dateutil.rrule import rrulestr
@@ -87,29 +88,42 @@ def random_start(rng: random.Random, text: str) -> datetime:
     return start
 
 
+def refusal(text: str) -> str:
+    try:
+        parse_rule(text)
+    except Invalid as error:
+        return "by chance" if "by chance" in error.message else error.code
+    return ""
+
+
 def test_rules_agree_with_dateutil() -> None:
     rng = random.Random("rules")
     compared = 0
-    for _ in range(1500):
+    for _ in range(1000):
         text = random_rule(rng)
         start = random_start(rng, text)
-        try:
-            ours = stamps(text, start, 12)
-        except Invalid as error:
-            assert error.code == "E_CRON_NEVER", (text, error)
+        if refusal(text) in ("E_CRON_NEVER", "by chance"):
             continue
+        ours = stamps(text, start, 12)
         if not affordable(text, ours, start):
             continue
         until = text.replace("UNTIL=20281231", "UNTIL=20281231T235959")  # dateutil takes midnight, we the day
         theirs = [stamp for stamp, _ in zip(iter(rrulestr(until, dtstart=start)), ours, strict=False)]
         assert ours == theirs, (text, start)
+        pattern = Recurrence(parse_rule(text), wall(start))
+        for a, b in pairwise(ours):  # from anywhere between two, the later one is next
+            assert pattern.after(rng.randint(wall(a), wall(b) - 1)) == wall(b), (text, start, a)
         compared += len(ours)
-    assert compared > 5000
+    assert compared > 4000
 
 
 @pytest.mark.parametrize(
     "text",
-    ["FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30", "FREQ=SECONDLY;BYMONTH=4;BYMONTHDAY=31", "FREQ=YEARLY;BYYEARDAY=60;BYMONTH=7"],
+    [
+        "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
+        "FREQ=SECONDLY;BYMONTH=4;BYMONTHDAY=31",
+        "FREQ=YEARLY;BYYEARDAY=60;BYMONTH=7",
+    ],
 )
 def test_a_rule_that_cannot_match_is_refused(text: str) -> None:
     with pytest.raises(Invalid) as caught:
@@ -137,6 +151,7 @@ def test_a_rule_out_of_step_with_its_start_ends_its_search(text: str) -> None:
      ("FREQ=DAILY;BYEASTER=1", "E_RRULE_SYNTAX"), ("FREQ=DAILY;INTERVAL=１", "E_RRULE_SYNTAX"),
      ("FREQ=DAILY;UNTIL=20270230", "E_TIME_SYNTAX"), ("FREQ=DAILY\nEXDATE=1", "E_RRULE_SYNTAX"),
      ("FREQ=DAILY;" + "BYHOUR=1," * 200, "E_LEN"), ("FREQ=DAILY;BYSETPOS=1", "E_RRULE_SYNTAX"),
+     ("FREQ=SECONDLY;INTERVAL=86399;BYHOUR=0", "E_RRULE_SYNTAX"), ("FREQ=HOURLY;INTERVAL=7;BYHOUR=9", "E_RRULE_SYNTAX"),
      ("FREQ=DAILY;BYMINUTE={0};BYSECOND={0}".format(",".join(map(str, range(60)))), "E_LIMIT")],
 )  # fmt: skip
 def test_a_bad_rule_is_refused_with_its_code(text: str, code: str) -> None:
@@ -192,7 +207,7 @@ def random_spec(rng: random.Random) -> PeriodSpec:
 def test_periods_agree_with_counting_days() -> None:
     rng = random.Random("periods")
     compared = 0
-    for _ in range(300):
+    for _ in range(150):
         spec = random_spec(rng)
         anchor = date(2027, 1, 1) + timedelta(days=rng.randint(0, 800))
         time = 3 * 3600 * SECOND
@@ -207,7 +222,7 @@ def test_periods_agree_with_counting_days() -> None:
             got.append(at)
         assert got == expected, (spec, anchor)
         compared += len(got)
-    assert compared > 3000
+    assert compared > 1500
 
 
 def test_a_period_with_no_day_in_any_month_ends() -> None:
@@ -218,4 +233,7 @@ def test_a_period_with_no_day_in_any_month_ends() -> None:
 
 def test_periods_end_with_the_calendar() -> None:
     for unit in ("day", "week", "month", "year"):
-        assert PeriodSpec(unit, every=10_000).anchored(wall(datetime(2200, 1, 1))).after(wall(datetime(2201, 6, 1))) is None
+        assert (
+            PeriodSpec(unit, every=10_000).anchored(wall(datetime(2200, 1, 1))).after(wall(datetime(2201, 6, 1)))
+            is None
+        )

@@ -21,11 +21,16 @@ function span(ms) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+
 function away(moment, now) {
   if (moment === null) return "–";
-  const ms = Date.parse(moment) - now;
-  if (Math.abs(ms) < 1000) return "now";
-  return ms > 0 ? `in ${span(ms)}` : `${span(-ms)} ago`;
+  const seconds = (Date.parse(moment) - now) / 1000;
+  const far = Math.abs(seconds);
+  if (far < 1) return "now";
+  const [unit, word] = UNITS.find(([least]) => far >= least);
+  const text = `${Math.floor(far / unit)} ${word}`;
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
 function took(run, now) {
@@ -43,7 +48,7 @@ function runRow(run, seen, now) {
   return make(
     "tr", {},
     make("td", {}, make("a", { href: `/runs/${run.id}`, textContent: nameOf(seen, run.job_id) }), " ", dim(`#${run.id}`)),
-    make("td", {}, state, ...(run.reason ? [" ", dim(words(run.reason))] : [])),
+    make("td", {}, state, ...(run.reason ? [" ", make("span", { className: "why", textContent: words(run.reason) })] : [])),
     make("td", { title: run.due_at, textContent: away(run.due_at, now) }),
     make("td", { className: "num", textContent: span(run.late_ms) }),
     make("td", { className: "num", textContent: took(run, now) }),

@@ -35,6 +35,10 @@ function show(run) {
     const value = run[place.dataset.field];
     place.textContent = value === null || value === "" ? "–" : value;
   }
+  for (const place of document.querySelectorAll("[data-clock]")) {
+    const moment = run[place.dataset.clock];
+    place.textContent = moment === null ? "–" : moment.replace(/(\.\d{3})\d*/, "$1").replace("T", " ").replace("Z", " UTC");
+  }
   const late = run.late_ms;
   document.querySelector("[data-span]").textContent =
     late === null ? "–" : Math.abs(late) < 1000 ? `${late} ms` : `${(late / 1000).toFixed(1)} s`;

@@ -1,0 +1,1 @@
+"""Measurements of Horae, one command per figure: `python -m bench list`."""

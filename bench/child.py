@@ -1,0 +1,104 @@
+"""A Horae process under the bench's control: wired by bootstrap.App as `horae up` does, without HTTP.
+
+It comes up, says so, and then does what it is told on standard input, one word a line:
+
+    go     run the roles: schedule, claim, execute
+    stat   answer with counts, CPU time and the moment, as one JSON line
+    stop   drain and end
+
+Statements are counted by asyncpg's own query log, because the server of the wheel has no pg_stat_statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from typing import Any
+
+import structlog
+import uvloop
+
+from horae import config as configuration
+from horae.bootstrap import App, SystemClock, open_store
+from horae.stores import postgres
+
+statements = 0
+
+
+def count_statements() -> None:
+    connect = postgres.connect
+
+    def count(_: Any) -> None:
+        global statements
+        statements += 1
+
+    async def counted(url: str) -> postgres.Connection:
+        connection = await connect(url)
+        connection.add_query_logger(count)
+        return connection
+
+    postgres.connect = counted
+
+
+def stat(app: App) -> dict[str, Any]:
+    metrics = app.metrics
+    times = os.times()
+    return {
+        "at": app.clock.now(),
+        "cpu": time.process_time(),
+        "system": times.system,
+        "fired": metrics.fired,
+        "passed": metrics.passed,
+        "claimed": metrics.claimed,
+        "finished": sum(metrics.finished.values()),
+        "fenced": metrics.fenced,
+        "batches": dict(metrics.batches),
+        "statements": statements,
+        "tasks": len(asyncio.all_tasks()),
+    }
+
+
+def say(**words: Any) -> None:
+    print(json.dumps(words), flush=True)
+
+
+async def orders() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    return reader
+
+
+async def main(flags: dict[str, str]) -> None:
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    count_statements()
+    config = configuration.load(flags, environ={})
+    clock = SystemClock()
+    store = await open_store(config, clock)
+    app = App(config, store, clock)
+    await app.start()
+    reader = await orders()
+    say(ready=True)
+    async with asyncio.TaskGroup() as group:
+        tasks: dict[str, asyncio.Task[None]] = {}
+        while word := (await reader.readline()).decode().strip():
+            if word == "go":
+                tasks = app.run_roles(group)
+            elif word == "stat":
+                say(**stat(app))
+            elif word == "stop":
+                break
+        await app.stop(tasks)
+    await store.close()
+    say(stopped=True)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(json.loads(sys.argv[1])))

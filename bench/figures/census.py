@@ -1,0 +1,92 @@
+"""What one scheduled run costs: commits, statements, log bytes on the server; CPU in the Horae process.
+
+Counts hardly depend on how busy the machine is, so these are the figures to compare between changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.figure import Aim, Bench, Line, Void, figure
+from bench.figures.rates import lead
+from bench.load import at, drafts, register, sleep_until
+from bench.node import Node, node, now
+from bench.places import Place
+from horae.core.model import SECOND
+
+PERIOD = 10  # seconds between two moments of a trigger
+
+BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 60.0}
+COUNTERS = """SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn,
+  (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())"""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    stat: dict[str, Any]
+    wal_bytes: int
+    commits: int
+
+
+@figure(
+    "census",
+    "commits, statements, WAL bytes and CPU per scheduled run, in a steady state of recurring triggers",
+    stores=("postgres",), rate=[5000], seconds=[10], lead=None, quick={"rate": [2000], "seconds": [5]},
+)  # fmt: skip
+async def census(bench: Bench) -> AsyncIterator[Line]:
+    for rate in bench["rate"]:
+        for seconds in bench["seconds"]:
+            detail = {"rate": rate, "registered": rate * PERIOD, "seconds": seconds}
+            try:
+                costs, seen = await _costs(bench, rate, seconds)
+            except Void as why:
+                yield Line("census", bench.store, "per run", detail=detail, void=str(why))
+                continue
+            for name, budget in BUDGET.items():
+                aim = Aim("at most", budget)
+                yield Line(f"census.{name}", bench.store, "per run", costs[name], aim=aim, detail={**detail, **seen})
+
+
+async def _costs(bench: Bench, rate: int, seconds: int) -> tuple[dict[str, float], dict[str, Any]]:
+    async with bench.places.fresh(bench.store) as place:
+        size = rate * PERIOD
+        began = now() + lead(bench, size) * SECOND
+        schedule = {"every": f"{PERIOD}s", "start_at": at(began), "jitter": f"{PERIOD * 1000 - 1}ms"}
+        await register(place, drafts(size, schedule=schedule))
+        async with node(place) as one:
+            await one.go()
+            await sleep_until(began + PERIOD * SECOND)  # the first round has filled every cache
+            before = await _count(place, one)
+            await asyncio.sleep(seconds)
+            after = await _count(place, one)
+            await _judge(place, before, after)
+            return _per_run(before, after)
+
+
+async def _count(place: Place, one: Node) -> Count:
+    wal, commits = (await place.rows(COUNTERS))[0]
+    return Count(await one.stat(), int(wal), commits)
+
+
+def _per_run(before: Count, after: Count) -> tuple[dict[str, float], dict[str, Any]]:
+    a, b = before.stat, after.stat
+    runs, seconds = b["finished"] - a["finished"], (b["at"] - a["at"]) / SECOND
+    costs = {
+        "commits": (after.commits - before.commits) / runs,
+        "statements": (b["statements"] - a["statements"]) / runs,
+        "wal_bytes": (after.wal_bytes - before.wal_bytes) / runs,
+        "python_us": (b["cpu"] - a["cpu"]) / runs * 1e6,
+    }
+    batches = {name: b["batches"][name] - a["batches"].get(name, 0) for name in b["batches"]}
+    return costs, {"runs": runs, "runs_per_s": round(runs / seconds), "batches": batches}
+
+
+async def _judge(place: Place, before: Count, after: Count) -> None:
+    late = after.stat["fired"] - after.stat["finished"]
+    behind = before.stat["fired"] - before.stat["finished"]
+    bad = (await place.rows("SELECT count(*) FROM history WHERE state <> 10"))[0][0]
+    if bad or late > behind + 2000:
+        raise Void(f"not a steady state: {bad} runs did not succeed, {late} in flight after {behind}")

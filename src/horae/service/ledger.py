@@ -1,0 +1,126 @@
+"""What becomes of due moments: one run, and an account of every moment that passed meanwhile.
+
+Decisions only: from a due row, its definition and the store's now to the `Fire` to ask of the store. The
+scheduler asks here at the moment; whoever takes a trigger's moment away (a pause, a delete, a new schedule)
+asks here first, for what is already due. So no moment is ever dropped without a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from horae.core import lifecycle, specs
+from horae.core.model import SECOND, Misfire, Moment, Policy, Reason, State
+from horae.core.schedule import Schedule, compile_text
+from horae.ports import NEVER, Birth, Definition, Due, Fire, LastRun
+
+CATCH_UP = 2000  # missed moments of one trigger looked at in one go; more than any limit of `run_all` and a half
+DELAY_POLL = SECOND  # how often a fixed-delay trigger looks whether its run has ended
+
+
+class Entry(NamedTuple):
+    """A due row, in the order in which a heap wants it."""
+
+    at: Moment
+    trigger_id: int
+    version: int
+    segment: int
+    reserved: int | None
+
+
+class Known(NamedTuple):
+    """A trigger as the scheduler remembers it."""
+
+    version: int
+    schedule: Schedule
+    policy: Policy
+    birth: Birth  # shared by all its runs, unless the policy sets a start deadline
+    is_plain: bool  # one moment, one run: nothing to decide when it fires
+
+
+def birth_of(
+    job_id: int, kind: str, policy: Policy, due_at: Moment, *, data: str | None = None, pin: str | None = None
+) -> Birth:
+    """A run to be, as the job's policy wants it."""
+    deadline = policy.start_deadline_seconds
+    return Birth(
+        job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
+        start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data, needs=policy.labels,
+        pin=pin,
+    )  # fmt: skip
+
+
+def know(definition: Definition) -> Known:
+    policy = specs.policy_from_text(definition.policy)
+    schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
+    birth = birth_of(definition.job_id, definition.kind, policy, 0, data=definition.data)
+    is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
+    return Known(definition.version, schedule, policy, birth, is_plain)
+
+
+def entry_of(row: Due) -> Entry:
+    return Entry(row.next_at, row.trigger_id, row.version, row.segment, row.reserved)
+
+
+def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None) -> Fire:
+    """What one due trigger asks of the store: one run, and an account of all moments it missed.
+
+    `last` is the trigger's last run: needed where the schedule counts from its end.
+    """
+    if known.schedule.delay is not None:
+        return _account_delay(entry, known, last, known.schedule.delay, now)
+    next_at = known.schedule.next_after(entry[0])
+    if known.is_plain and (next_at is None or next_at > now):
+        return _one(entry, known, NEVER if next_at is None else next_at)
+    moments = [entry[0], *known.schedule.moments(entry[0], now, CATCH_UP)]
+    count, state = lifecycle.missed(known.policy, moments, now)
+    if len(moments) > CATCH_UP:
+        count = min(count, CATCH_UP // 2)  # so many follow that none of these can be among the last that run
+        if count == CATCH_UP // 2:
+            return _passed_over(entry, known, moments[:count], state, moments[count])
+    if count == len(moments):
+        return _passed_over(entry, known, moments, state, known.schedule.next_after(moments[-1]))
+    runs_at = moments[count]
+    after = known.schedule.next_after(runs_at)
+    fire = _one(entry._replace(at=runs_at), known, NEVER if after is None else after)
+    return replace(fire, cur_at=entry[0], passed=_passed(moments[:count], state))
+
+
+def _account_delay(entry: Entry, known: Known, last: LastRun | None, delay: int, now: Moment) -> Fire:
+    """A fixed-delay trigger counts from the end of its last run: fire, or move to the right moment."""
+    schedule, due_at = known.schedule, entry[0]
+    after = schedule.next_after(now)  # no run that ends from now on can have a successor before this
+    if last is not None and last.is_live:
+        poll = now + min(delay, DELAY_POLL)
+        return _moved(entry, known, NEVER if after is None else poll)
+    if last is not None and last.finished_at is not None:
+        counted = schedule.next_after(last.finished_at)
+        due_at = NEVER if counted is None else max(due_at, counted)
+    if due_at > now:
+        return _moved(entry, known, due_at)
+    fire = _one(entry._replace(at=due_at), known, NEVER if after is None else after)
+    return replace(fire, cur_at=entry[0])
+
+
+def _one(entry: Entry, known: Known, next_at: Moment) -> Fire:
+    at, trigger_id, version, segment, reserved = entry
+    birth = known.birth
+    if known.policy.start_deadline_seconds is not None:
+        birth = replace(birth, start_by=at + round(known.policy.start_deadline_seconds * SECOND))
+    return Fire(trigger_id, segment, version, at, next_at, at, birth, at, reserved=reserved)
+
+
+def _moved(entry: Entry, known: Known, next_at: Moment) -> Fire:
+    return replace(_one(entry, known, next_at), born=False, last_at=None)
+
+
+def _passed(moments: list[Moment], state: State) -> list[tuple[Moment, State, str]]:
+    return [(moment, state, Reason.MISFIRE) for moment in moments]
+
+
+def _passed_over(entry: Entry, known: Known, moments: list[Moment], state: State, next_at: Moment | None) -> Fire:
+    """No run yet; a run id that earlier moments point at, or these do, is kept for the one that will come."""
+    fire = _one(entry, known, NEVER if next_at is None else next_at)
+    reserve = state is State.COALESCED or entry[4] is not None
+    return replace(fire, born=False, last_at=moments[-1], passed=_passed(moments, state), reserve=reserve)

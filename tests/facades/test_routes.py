@@ -1,0 +1,106 @@
+"""The table of operations: one answer per method and path, each of them documented."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from horae.errors import CODES
+from horae.web import app as web
+from horae.web import dashboard, http, native, openapi
+from tests.facades.fake_services import Services
+
+
+@pytest.fixture
+def operations() -> list[http.Operation]:
+    services: Any = Services()
+    own = native.Native(services, http.Streams())
+    return [*own.operations(), *dashboard.Dashboard(services, own, openapi.Api("1"), "1").operations()]
+
+
+@pytest.fixture
+def document() -> dict[str, Any]:
+    services: Any = Services()
+    return web.create_app(services, version="1").api.openapi()
+
+
+def shape(path: str) -> str:
+    return re.sub(r"{\w+}", "{}", path)
+
+
+def test_no_method_and_path_stands_twice(operations: list[http.Operation]) -> None:
+    seen = [(operation.method, shape(operation.path)) for operation in operations]
+    assert sorted(set(seen)) == sorted(seen)
+
+
+def test_a_repeated_operation_is_refused(operations: list[http.Operation]) -> None:
+    with pytest.raises(ValueError, match="declared twice"):
+        web.Routes([*operations, operations[0]])
+
+
+def test_every_operation_is_in_the_document_and_nothing_else_is(
+    operations: list[http.Operation], document: dict[str, Any]
+) -> None:
+    declared = {(operation.path, operation.method.lower()) for operation in operations}
+    assert {(path, method) for path, methods in document["paths"].items() for method in methods} == declared
+
+
+def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(references(document)) <= known
+
+
+def references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if "$ref" in value else []
+        return own + [found for each in value.values() for found in references(each)]
+    return [found for each in value for found in references(each)] if isinstance(value, list) else []
+
+
+def test_every_operation_documents_its_path_parameters_and_failures(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            named = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+            assert named == set(re.findall(r"{(\w+)}", path))
+            failures = [answer for status, answer in operation["responses"].items() if status[0] in "4d"]
+            assert failures
+            assert all("application/problem+json" in answer["content"] for answer in failures)
+
+
+def test_examples_of_requests_fit_their_schemas(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            for media in operation.get("requestBody", {}).get("content", {}).values():
+                schema = {**media["schema"], "components": document["components"]}
+                assert jsonschema_rs.validator_for(schema).is_valid(media["example"]), path
+
+
+def test_every_error_code_is_explained_once_and_ends_in_a_full_stop() -> None:
+    assert all(meaning.endswith(".") for meaning in CODES.values())
+
+
+def _open_gate() -> web.Gate:
+    services: Any = Services()
+    return web.create_app(services, version="1", loopback_only=False)
+
+
+fuzzed = schemathesis.openapi.from_asgi("/openapi.json", _open_gate()).exclude(path_regex="/log/follow")
+
+
+@pytest.mark.slow
+@fuzzed.parametrize()
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+def test_the_document_is_true(case: schemathesis.Case) -> None:
+    """Whatever is sent, valid or not: a documented status, media type and body, and never a 500."""
+    case.call_and_validate(excluded_checks=[positive_data_acceptance])
