@@ -1,7 +1,23 @@
 """Horae: a distributed job scheduler."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from horae.handlers import Cancel, Context, Retry, handler
+
+if TYPE_CHECKING:
+    from horae.client import Client
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Context", "Retry", "__version__", "handler"]
+__all__ = ["Cancel", "Client", "Context", "Retry", "__version__", "handler"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the client when it is asked for: a handler's process and the command line do without."""
+    if name == "Client":
+        from horae.client import Client
+
+        return Client
+    raise AttributeError(f"module 'horae' has no attribute {name!r}")

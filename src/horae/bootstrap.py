@@ -6,6 +6,7 @@ listen ─► store (lock, migrate, open) ─► services ─► agent joins ─
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -241,6 +242,8 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         await app.start()
         gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
         server = _http_server(gate)
+        gc.collect()
+        gc.freeze()  # what a start leaves in memory stays: no collection need ever look at it again
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))

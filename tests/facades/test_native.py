@@ -743,9 +743,12 @@ async def test_following_what_is_not_there_is_a_plain_problem(api: httpx.AsyncCl
     assert gate.streams.taken == 0
 
 
-async def test_an_odd_last_event_id_is_refused(api: httpx.AsyncClient, services: Services, gate: web.Gate) -> None:
+@pytest.mark.parametrize("last", ["-1", "", "x", "1" * 19])
+async def test_an_odd_last_event_id_is_refused(
+    api: httpx.AsyncClient, services: Services, gate: web.Gate, last: str
+) -> None:
     run = services.jobs.add_run(1)
-    answer = await api.get(f"/v1/runs/{run.id}/log/follow", headers={"last-event-id": "-1"})
+    answer = await api.get(f"/v1/runs/{run.id}/log/follow", headers={"last-event-id": last})
     problem_of(answer, 422, "E_TYPE")
     assert gate.streams.taken == 0
 

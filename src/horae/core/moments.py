@@ -46,6 +46,7 @@ _UNITS = {
     "w": WEEK, "d": DAY, "h": HOUR, "m": MINUTE, "s": SECOND, "ms": MILLISECOND, "us": 1, "µs": 1,
 }  # fmt: skip
 _PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|us|µs|w|d|h|m|s)")
+_LONGEST_TEXT = 100  # no duration needs more; searching a megabyte of digits would take a second
 _ISO = re.compile(
     r"P(?:([0-9]{1,9})W)?(?:([0-9]{1,9})D)?"
     r"(?:T(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:[.,][0-9]{1,9})?)S)?)?"
@@ -83,7 +84,7 @@ _AMBIGUOUS = {
 
 def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
     """The known word a writer most likely meant, or nothing."""
-    close = difflib.get_close_matches(word.lower(), [name.lower() for name in known], 1, 0.6)
+    close = difflib.get_close_matches(word[:64].lower(), [name.lower() for name in known], 1, 0.6)
     return next((name for name in known if close and name.lower() == close[0]), "")
 
 
@@ -213,6 +214,8 @@ def _duration_text(text: str) -> int:
 
 
 def _go_duration(text: str) -> Fraction | None:
+    if len(text) > _LONGEST_TEXT:
+        return None
     total, last, end = Fraction(0), LONGEST, 0
     for part in _PART.finditer(text):
         unit = _UNITS[part[2]]

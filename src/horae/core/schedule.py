@@ -62,7 +62,7 @@ def from_text(text: str) -> Json:
         return canonical({"at": bare})
     if re.match(r"(RRULE:|FREQ=)", bare, re.IGNORECASE):
         return canonical({"rrule": bare})
-    if re.match(r"[Pp][0-9T]|[0-9.]+[a-zµ]+\S*$", bare):
+    if re.match(r"[Pp][0-9T]|[0-9.]+[a-zµ]", bare) and not re.search(r"\s", bare):
         return canonical({"every": bare})
     return canonical({"cron": text})
 
@@ -162,9 +162,10 @@ class Schedule:
         self._offset = _stable(seed) % plan.jitter if plan.jitter else 0
         self._end = HORIZON if plan.end is None else plan.end
         # The start that makes one moment due at creation when it is past. Cron and rrule have none.
-        self._start = {"at": plan.at, "every": plan.start, "period": plan.start}.get(plan.kind)
+        self._start = plan.at if plan.kind == "at" else plan.start if plan.kind in ("every", "period") else None
         self._least = -1 if plan.start is None else plan.start - 1
-        anchor = _first_of(plan.start, plan.anchor, created_at)
+        given = plan.anchor if plan.start is None else plan.start
+        anchor = created_at if given is None else given
         if plan.kind in ("every", "period") and plan.start is None:
             self._least = anchor
         self._series, own = _bind(plan, seed, anchor)
@@ -203,10 +204,6 @@ class Schedule:
         if self._start is not None and self._start + self._offset < self.created_at == moment:
             return "due now: the start lies in the past"
         return self._series.note(moment - self._offset) if isinstance(self._series, Zoned) else ""
-
-
-def _first_of(*moments: Moment | None) -> Moment:
-    return next(moment for moment in moments if moment is not None)
 
 
 def _stable(seed: int) -> int:

@@ -213,6 +213,7 @@ def offsets_of(info: ZoneInfo) -> Zone:
 # ----------------------------------------------------------------------------------------- search
 
 _FAR = 3 * DAY  # more than two offsets can differ by
+_UNKNOWN: Moment = -1
 _REMEMBERED = 64  # answers per pattern; a herd needs one, a look-ahead a few
 
 
@@ -232,8 +233,9 @@ class Zoned:
     def after(self, moment: Moment) -> Moment | None:
         """The first moment strictly after this one; None when there is none before the horizon."""
         memo = self._memo
-        if moment in memo:
-            return memo[moment]
+        found = memo.get(moment, _UNKNOWN)  # one look-up, so that threads may share a pattern
+        if found != _UNKNOWN:
+            return found
         found = self._search(moment)
         assert found is None or found > moment, "a schedule moves forward"
         if len(memo) >= _REMEMBERED:

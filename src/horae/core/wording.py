@@ -177,7 +177,7 @@ def describe_plan(plan: Plan, cron_words: str) -> str:
 
 def _plan_words(plan: Plan) -> str:
     if plan.kind == "at":
-        return f"once at {format_moment(plan.at)}"
+        return f"once at {format_moment(plan.at)}" if plan.at else "once, right away"
     if plan.rule is not None:
         return f"by the rule {plan.rule.text}"
     return _plan_every(plan) if plan.kind == "every" else _plan_period(plan)

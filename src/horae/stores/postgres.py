@@ -50,7 +50,10 @@ LOST = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
+    asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled by a timeout or by somebody
+    asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,  # it has become a standby
     TimeoutError,
 )
 RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
@@ -162,16 +165,35 @@ class PostgresStore(SqlStore):
         async with self._beat.use() as connection:
             return await connection.fetch(statement, *args)
 
-    async def _retried(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run a transaction again when it lost a race against another one."""
+    async def _repeated(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run a statement again when it lost a race against another one: it has left no trace."""
         for chance in range(RETRIES, -1, -1):
             try:
-                async with lane.use() as connection, connection.transaction():
+                async with lane.use() as connection:
                     return await work(connection)
-            except RACES:
+            except RACES as error:
                 if not chance:
-                    raise
+                    raise Unavailable(f"the database refused it {RETRIES + 1} times: {error}") from error
         raise AssertionError("the last chance returns or raises")
+
+    async def _retried(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """As _repeated, for several statements in one transaction."""
+
+        async def transact(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._repeated(lane, transact)
+
+    async def _row(self, lane: Lane, name: str, *args: Any) -> Row:
+        """The one row that a query answers with."""
+
+        async def fetch(connection: Connection) -> Row:
+            row: Row | None = await connection.fetchrow(self.queries[name], *args)
+            assert row is not None
+            return row
+
+        return await self._repeated(lane, fetch)
 
     async def now(self) -> Moment:
         frozen = self._clock()
@@ -300,9 +322,7 @@ class PostgresStore(SqlStore):
     async def fire(self, fires: Sequence[Fire]) -> Fired:
         arrays = _fire_arrays(fires)
         if not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
-            async with self._fire.use() as connection:
-                row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays)
-            assert row is not None
+            row = await self._row(self._fire, "fire", self._clock(), *arrays)
             return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4])
 
         async def transact(connection: Connection) -> Fired:
@@ -362,9 +382,7 @@ class PostgresStore(SqlStore):
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
         if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
             return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
-        async with self._submit.use() as connection:
-            row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *_order_arrays(orders))
-        assert row is not None
+        row = await self._row(self._submit, "enqueue", self._clock(), *_order_arrays(orders))
         return [Receipt([run_id]) for run_id in row[0]]
 
     async def _enqueue_checked(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
@@ -391,8 +409,7 @@ class PostgresStore(SqlStore):
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting:
-            async with self._finish.use() as connection:
-                return await self._end_attempts(connection, results)
+            return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
 
         async def transact(connection: Connection) -> Finished:
             ended = await self._end_attempts(connection, results) if results else Finished(set(), 0)

@@ -88,7 +88,8 @@ DELETE FROM due WHERE trigger_id = ANY($1::bigint[]);
 UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
 
 -- live_of_job --
-SELECT id FROM live WHERE job_id = $1;
+-- Locked, so that none is claimed or ended before the next statement sees to it.
+SELECT id FROM live WHERE job_id = $1 ORDER BY id FOR UPDATE;
 
 -- fire --
 -- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate

@@ -293,7 +293,8 @@ class Native:
         """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
         run_id = request.path_id("run_id")
         run = await self._jobs.get_run(run_id)
-        last = request.header(b"last-event-id") or "0"
+        last = request.header(b"last-event-id")
+        last = "0" if last is None else last
         if not (last.isascii() and last.isdigit() and len(last) <= 18):
             raise Invalid("a byte offset expected", code="E_TYPE", path="Last-Event-ID", hint="start without it")
         self._streams.take()

@@ -104,6 +104,8 @@ def _ref(name: str) -> Json:
 def _content(gives: str | None) -> Json:
     if not gives:
         return {}
+    if gives == "text/event-stream":
+        return {"content": {gives: {"itemSchema": _EVENT}}}
     media, schema = (gives, {"type": "string"}) if "/" in gives else ("application/json", _ref(gives))
     return {"content": {media: {"schema": schema}}}
 
@@ -188,6 +190,15 @@ def _translated(request: Request, failure: Exception) -> Error:
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
 _ID: Json = {"type": "integer", "format": "int64", "minimum": 1, "maximum": http.LARGEST_ID}
+_EVENT: Json = {  # one server-sent event
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["log", "state", "end"]},
+        "id": {"type": "string", "description": "The byte offset to go on from, for Last-Event-ID."},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from horae.ports import Store
 from horae.service.execution import Execution
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
@@ -23,9 +22,9 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def probe(store: Store) -> Probe:
-    """Each store in turn, watched."""
-    return Probe(store)
+def probe(request: pytest.FixtureRequest) -> Probe:
+    """A store, watched: SQLite, and for tests marked BOTH also PostgreSQL."""
+    return Probe(request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_store"))
 
 
 @pytest.fixture

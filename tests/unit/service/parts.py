@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from horae.core import specs
 from horae.core.model import SECOND, Job, Json, Moment, Node, Run, RunFilter, Trigger
 from horae.core.specs import Draft
@@ -16,6 +18,9 @@ from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.testing import FakeClock
+
+# Every store is checked by tests/contract; here, where what is tested leans on how the store does it.
+BOTH = pytest.mark.parametrize("probe", ["sqlite", "postgres"], indirect=True)
 
 ALL_SEGMENTS = range(100)
 ROUNDS = 2000  # of a scheduler within one moment, after which it is going in circles

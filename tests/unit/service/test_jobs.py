@@ -1,4 +1,4 @@
-"""What people do with jobs, on both stores."""
+"""What people do with jobs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from horae.testing import START, FakeClock
 
 from .parts import (
     ALL_SEGMENTS,
+    BOTH,
     Probe,
     Told,
     draft,
@@ -47,6 +48,7 @@ async def finish(store: Any, assignment: Any, state: State = State.SUCCEEDED) ->
 # ── submit ──
 
 
+@BOTH
 async def test_a_submitted_job_gets_ids_a_segment_and_its_first_moment(jobs: Jobs, queue: Told):
     job = await submitted(jobs, schedule="1m", data={"a": 1})
 
@@ -84,6 +86,7 @@ async def test_a_draft_to_run_once_on_a_schedule_has_one_moment(
     assert (await submitted(jobs, key="k", schedule="0 * * * *", run_once=True)).version == 1
 
 
+@BOTH
 async def test_a_draft_whose_key_exists_replaces_that_job(jobs: Jobs):
     first = await submitted(jobs, key="nightly", schedule="1h")
     second = await submitted(jobs, "renamed", key="nightly", schedule="2h")
@@ -112,6 +115,7 @@ async def test_an_unchanged_trigger_keeps_its_id_and_its_moment(jobs: Jobs, cloc
     assert second.triggers[1].next_at == START + 600 * SECOND + 180 * MINUTE
 
 
+@BOTH
 async def test_concurrent_submits_share_a_few_store_calls(jobs: Jobs, probe: Probe):
     answers = await asyncio.gather(*(jobs.submit([draft(f"job {i}", schedule="1h")]) for i in range(300)))
 
@@ -121,6 +125,7 @@ async def test_concurrent_submits_share_a_few_store_calls(jobs: Jobs, probe: Pro
     assert probe.calls["allocate"] <= 2
 
 
+@BOTH
 async def test_concurrent_submits_of_one_key_make_one_job(jobs: Jobs):
     answers = await asyncio.gather(*(jobs.submit([draft(f"job {i}", key="k", schedule="1h")]) for i in range(6)))
 
@@ -150,6 +155,7 @@ async def test_a_repeated_request_gets_the_first_answer(jobs: Jobs):
     assert len((await jobs.list(JobFilter())).items) == 1
 
 
+@BOTH
 async def test_many_repeats_at_once_act_once(jobs: Jobs):
     answers = await asyncio.gather(*(jobs.submit([draft(schedule="1h")], idempotency=KEY) for _ in range(8)))
 
@@ -165,6 +171,7 @@ async def test_a_key_used_for_another_request_is_refused(jobs: Jobs):
     assert caught.value.code == "E_IDEMPOTENCY_MISMATCH"
 
 
+@BOTH
 async def test_a_repeated_upsert_of_several_jobs_makes_none_twice(jobs: Jobs):
     await submitted(jobs, "old", key="a")
     drafts = [draft("nameless"), draft("changed", key="a")]
@@ -176,6 +183,7 @@ async def test_a_repeated_upsert_of_several_jobs_makes_none_twice(jobs: Jobs):
     assert len((await jobs.list(JobFilter())).items) == 2
 
 
+@BOTH
 async def test_a_repeated_upsert_does_not_undo_what_came_after_it(jobs: Jobs):
     await submitted(jobs, "old", key="a")
     await jobs.submit([draft("first", key="a")], idempotency=KEY)
@@ -223,6 +231,7 @@ async def test_an_edit_keeps_a_moment_that_is_due(jobs: Jobs, firing: Firing, pr
     assert [run.due_at for run in await ledger(probe, job.id)] == [START + MINUTE]
 
 
+@BOTH
 async def test_a_replace_with_new_triggers_survives_a_race_with_firing(jobs: Jobs, probe: Probe, clock: FakeClock):
     job = await submitted(jobs, schedule="1m", overlap="allow")
     clock.advance(60)
@@ -239,6 +248,7 @@ async def test_a_replace_with_new_triggers_survives_a_race_with_firing(jobs: Job
     assert [run.due_at for run in await ledger(probe, job.id)] == [START + MINUTE]
 
 
+@BOTH
 async def test_two_jobs_cannot_take_one_key_however_they_race(jobs: Jobs, probe: Probe):
     one, two = await submitted(jobs, "one"), await submitted(jobs, "two")
 
@@ -340,6 +350,7 @@ async def test_a_moment_that_was_due_before_the_delete_ends_with_the_job(jobs: J
     ]
 
 
+@BOTH
 async def test_more_missed_moments_than_one_statement_takes_are_all_accounted_for_by_a_pause(
     jobs: Jobs, probe: Probe, clock: FakeClock
 ):
@@ -438,6 +449,7 @@ async def test_data_can_be_changed_and_taken_away(jobs: Jobs):
     assert (await jobs.patch_trigger(only(job).id, data=None)).data is None
 
 
+@BOTH
 async def test_triggers_are_added_replaced_and_deleted(jobs: Jobs, clock: FakeClock):
     job = await submitted(jobs)
     clock.advance(10)
@@ -465,6 +477,7 @@ async def test_a_job_has_at_most_a_hundred_triggers(jobs: Jobs):
 # ── delete ──
 
 
+@BOTH
 async def test_a_deleted_job_is_readable_but_not_listed_and_never_fires(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
 ):
@@ -500,6 +513,7 @@ async def test_deleting_asks_for_what_runs(jobs: Jobs, probe: Probe, queue: Told
 # ── run now ──
 
 
+@BOTH
 async def test_run_now_makes_a_run_that_is_due_now(jobs: Jobs, queue: Told, clock: FakeClock):
     job = await submitted(jobs)
     clock.advance(5)
@@ -542,6 +556,7 @@ async def test_run_now_under_replace_stops_what_runs(jobs: Jobs, probe: Probe, q
     assert "cancel" in queue.take()
 
 
+@BOTH
 async def test_a_repeated_run_now_makes_one_run(jobs: Jobs):
     job = await submitted(jobs, overlap="allow")
 
@@ -565,6 +580,7 @@ async def test_many_runs_at_once_share_a_few_store_calls(jobs: Jobs, probe: Prob
 # ── cancel ──
 
 
+@BOTH
 async def test_cancelling_a_waiting_run_ends_it(jobs: Jobs, probe: Probe):
     job = await submitted(jobs, overlap="queue")
     queued, blocked = await jobs.run_now(job.id), await jobs.run_now(job.id)
@@ -608,6 +624,7 @@ async def test_a_finished_run_cannot_be_cancelled(jobs: Jobs, probe: Probe):
     assert caught.value.code == "E_TERMINAL"
 
 
+@BOTH
 async def test_a_run_that_is_claimed_while_it_is_cancelled_is_asked_to_stop(jobs: Jobs, probe: Probe):
     job = await submitted(jobs)
     run = await jobs.run_now(job.id)
@@ -623,6 +640,7 @@ async def test_a_run_that_is_claimed_while_it_is_cancelled_is_asked_to_stop(jobs
 # ── races ──
 
 
+@BOTH
 @pytest.mark.parametrize("change", ["pause", "rename", "reschedule", "move"])
 async def test_a_change_that_races_with_a_fire_loses_nothing_and_fires_nothing_twice(
     change: str, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
@@ -673,6 +691,7 @@ async def test_a_moment_that_falls_into_the_look_ahead_while_it_is_saved_is_anno
     assert queue.take() == ["due"]
 
 
+@BOTH
 async def test_nothing_that_was_deleted_is_left_running_when_an_agent_claims_meanwhile(jobs: Jobs, probe: Probe):
     job = await submitted(jobs, overlap="allow")
     runs = [await jobs.run_now(job.id) for _ in range(20)]
