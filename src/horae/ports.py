@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from horae.core.model import (
     Attempt,
@@ -75,8 +75,7 @@ class Receipt:
     key_taken: str | None = None  # a job key exists already; nothing was done
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """A row of the due table with what firing needs of the definition."""
 
     trigger_id: int
@@ -86,8 +85,7 @@ class Due:
     reserved: int | None  # id kept for the run that will stand for moments already coalesced
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(NamedTuple):
     """What the scheduler must know of a trigger and its job to fire it."""
 
     trigger_id: int
@@ -156,8 +154,7 @@ class Order:
     idempotency: Idempotency | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A claimed run: everything an agent needs to execute one attempt."""
 
     run_id: int

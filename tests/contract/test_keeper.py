@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import resource
@@ -210,14 +211,17 @@ async def test_a_child_inherits_its_standard_descriptors_and_no_other(keeper: Ke
 
 
 async def test_kept_descriptors_have_the_same_numbers_in_the_child(keeper: KeeperProcess, tmp_path: Path) -> None:
-    files = [(tmp_path / f"kept-{n}").open("w") for n in range(20)]
-    numbers = [file.fileno() for file in files]
+    """Numbers among which the keeper's own copies lie: no move may close one that is still needed."""
+    paths = [tmp_path / f"kept-{n}" for n in range(20)]
+    numbers = []
+    for path in paths:
+        with path.open("w") as file:
+            numbers.append(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 40))
     script = f"import os\nfor n in {numbers}: os.write(n, str(n).encode())"
-    said = await output_of(keeper, tmp_path / "out", *PYTHON, script, keep=numbers)
-    assert said == ""
-    for file, number in zip(files, numbers, strict=True):
-        file.close()
-        assert Path(file.name).read_text() == str(number)
+    assert await output_of(keeper, tmp_path / "out", *PYTHON, script, keep=numbers) == ""
+    for path, number in zip(paths, numbers, strict=True):
+        os.close(number)
+        assert path.read_text() == str(number)
 
 
 async def test_a_child_starts_with_no_signal_ignored_or_blocked(keeper: KeeperProcess, tmp_path: Path) -> None:

@@ -104,14 +104,13 @@ WITH v AS MATERIALIZED (
          needs, reserved, reserve)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-), adv AS (
-  UPDATE due d SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
+), fired AS (
+  UPDATE due d
+  SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
   WHERE d.segment = v.segment AND d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version
     AND v.cur_at <= (SELECT now FROM c)
-  RETURNING d.trigger_id
-), fired AS MATERIALIZED (
-  SELECT v.* FROM adv JOIN v USING (trigger_id)
+  RETURNING v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
                     data)
@@ -193,12 +192,15 @@ RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.
 
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate.
+-- The state is compared with something of x, so that the planner goes from x to live by id and cannot begin with
+-- the rows that statistics believe to be running.
 WITH x AS (
   SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[],
                        $8::text[], $9::text[], $10::text[])
     AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
 ), d AS (
-  DELETE FROM live r USING x WHERE r.id = x.id AND r.fence = x.fence AND r.state = 1
+  DELETE FROM live r USING x
+  WHERE r.id = x.id AND r.fence = x.fence AND r.state = CASE WHEN x.id IS NOT NULL THEN 1 END
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message,
     x.result, x.output, r.data, r.overlap
@@ -226,7 +228,7 @@ WITH x AS (
          message, output)
 ), u AS (
   UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost
-  FROM x WHERE r.id = x.id AND r.fence = x.fence AND r.state = 1
+  FROM x WHERE r.id = x.id AND r.fence = x.fence AND r.state = CASE WHEN x.id IS NOT NULL THEN 1 END
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, x.exit_code, x.message, x.output
 )

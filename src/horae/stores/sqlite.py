@@ -308,7 +308,7 @@ class SqliteStore(SqlStore):
         self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
     ) -> list[Due]:
         rows = await self._get("load_due", encode(list(segments)), *after, until, limit)
-        return [Due(*row) for row in from_json(rows[0][0])]
+        return [Due._make(row) for row in from_json(rows[0][0])]
 
     async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
         rows = await self._get("load_definitions", encode(list(trigger_ids)))
@@ -426,7 +426,7 @@ class SqliteStore(SqlStore):
             return text  # type: ignore[no-any-return]
 
         text = await self._do(write)
-        return [Assignment(*row) for row in from_json(text)] if text else []
+        return [Assignment._make(row) for row in from_json(text)] if text else []
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,7 @@ from horae.service import firing as module
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.ledger import CATCH_UP, birth_of
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock
 
 from .parts import (
@@ -125,7 +127,7 @@ async def test_jitter_moves_every_moment_of_a_trigger_by_the_same_span(
     spans = []
     for job in many:
         due = [run.due_at for run in await ledger(probe, job.id)]
-        assert {after - before for before, after in zip(due, due[1:], strict=False)} == {MINUTE}
+        assert {after - before for before, after in pairwise(due)} == {MINUTE}
         spans.append(due[0] % MINUTE)
     assert all(0 <= span < 30 * SECOND for span in spans)
     assert len(set(spans)) > 4
@@ -322,7 +324,7 @@ async def test_under_skip_nothing_is_missed_that_is_not_late_however_dense_the_m
 
 
 @BOTH
-@pytest.mark.parametrize("misfire", ["run_latest", {"policy": "run_all", "limit": 1000}, "skip"])
+@pytest.mark.parametrize("misfire", ["run_latest", {"policy": "run_all", "limit": 100}, "skip"])
 async def test_an_outage_longer_than_one_look_leaves_an_exact_ledger_despite_crashes(
     misfire: Any, jobs: Jobs, probe: Probe, clock: FakeClock
 ):
@@ -338,7 +340,7 @@ async def test_an_outage_longer_than_one_look_leaves_an_exact_ledger_despite_cra
     runs = await ledger(probe, job.id)
     assert [run.due_at for run in runs] == [START + i * SECOND for i in range(1, count + 1)]
     states = Counter(run.state for run in runs)
-    ran = {"run_latest": 1, "skip": 61}.get(misfire if isinstance(misfire, str) else "", 1000)
+    ran = {"run_latest": 1, "skip": 61}.get(misfire if isinstance(misfire, str) else "", 100)
     assert states[State.QUEUED] == ran
     if misfire != "skip":
         first_run = next(run for run in runs if run.state is State.QUEUED)
@@ -383,9 +385,7 @@ async def test_a_run_past_its_start_deadline_is_born_and_then_skipped(
 
 
 @BOTH
-async def test_two_schedulers_on_the_same_segments_make_no_duplicates(
-    jobs: Jobs, probe: Probe, clock: FakeClock, request: pytest.FixtureRequest
-):
+async def test_two_schedulers_on_the_same_segments_make_no_duplicates(jobs: Jobs, probe: Probe, clock: FakeClock):
     many = (await jobs.submit([draft(f"job {i}", schedule="1s", overlap="allow") for i in range(40)])).jobs
     pair = [scheduler(probe, clock), scheduler(probe, clock)]
 
@@ -401,8 +401,6 @@ async def test_two_schedulers_with_stores_of_their_own_do_no_harm(
     postgres_url: str, postgres_store: Any, clock: FakeClock
 ):
     """On two connections the statements truly meet; whoever loses a deadlock tries again."""
-    from horae.stores.postgres import PostgresStore
-
     other = PostgresStore(postgres_url, clock=clock)
     await other.open()
     jobs = Jobs(postgres_store, Told())
@@ -415,7 +413,7 @@ async def test_two_schedulers_with_stores_of_their_own_do_no_harm(
     finally:
         await other.close()
 
-    due = Counter((run.job_id, run.due_at) for job in many for run in await ledger(postgres_store, job.id))
+    due = Counter([(run.job_id, run.due_at) for job in many for run in await ledger(postgres_store, job.id)])
     assert set(due.values()) == {1}
     assert len(due) == 300 * 6
 
@@ -515,10 +513,10 @@ async def test_a_store_whose_clock_is_behind_is_asked_again_in_time(jobs: Jobs, 
     set_clock(ahead, START + 5 * SECOND)
     set_clock(clock, START + 4 * SECOND + 300_000)
 
-    wake_at = await firing.tick()
+    await firing.tick()
 
     assert await ledger(probe, job.id) == []
-    assert wake_at == START + 5 * SECOND
+    assert await fire_due(firing) == START + 5 * SECOND
     assert firing.now() == clock.now()
     ahead.advance(0.7)
     clock.advance(0.7)
@@ -582,7 +580,8 @@ async def test_more_overdue_than_one_page_is_fired_page_by_page(
     assert (await probe.census()).live == {"queued": 40}
     clock.advance(60)
     await fire_due(firing)
-    assert sum(run.due_at == START + 2 * MINUTE for i in range(1, 41) for run in await ledger(probe, i)) == 40
+    seconds = [run for i in range(1, 41) for run in await ledger(probe, i) if run.due_at == START + 2 * MINUTE]
+    assert len(seconds) == 40
 
 
 async def test_definitions_pushed_out_of_memory_are_read_again(

@@ -1,0 +1,438 @@
+"""Writes what the reference pages take from the code, so that they cannot drift away from it.
+
+    python docs/generate.py            write it
+    python docs/generate.py --check    change nothing; exit 1 and name the stale pages
+
+A page is prose with blocks in it. What stands between `<!-- made: NAME -->` and `<!-- end -->` is the text of
+the function `BLOCKS[NAME]`, drawn from a table of the code: config.SETTINGS, the typer application, the
+OpenAPI document, errors.CODES, core.model, core.lifecycle, service.metrics. Every block stands on exactly one
+page. tests/test_docs.py runs the check.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import typer
+
+from horae import cli, config, errors
+from horae.cli import session
+from horae.core import lifecycle, model
+from horae.service import Services
+from horae.service.metrics import Metrics
+from horae.web import app, http
+
+REFERENCE = Path(__file__).parent / "reference"
+SOURCE = Path(__file__).parent.parent / "src" / "horae"
+BLOCK = re.compile(r"(?<=<!-- made: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.S)
+LATER = "kept for later: nothing gives it yet"
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [list(heads), *(list(map(cell, row)) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def cell(value: object) -> str:
+    text = re.sub(r"<(?!a id=|/a>)", "&lt;", str(value))
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def code(text: object) -> str:
+    return f"`{text}`" if text not in ("", None) else ""
+
+
+def sections(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+# ── settings ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def settings() -> str:
+    rows = [(f"<a id='{one.name}'></a>`{one.name}`", one.help, takes(one), default(one)) for one in config.SETTINGS]
+    return table(("setting", "what it is", "takes", "default"), rows)
+
+
+def takes(setting: config.Setting) -> str:
+    """What a setting takes, in the words with which it refuses anything else."""
+    try:
+        setting.kind.read(object())
+    except Exception as refused:
+        return str(getattr(refused, "expected", setting.kind.metavar))
+    raise AssertionError(f"{setting.name} takes anything")
+
+
+def default(setting: config.Setting) -> str:
+    return setting.default_text or code(setting.described_default())
+
+
+# ── command line ───────────────────────────────────────────────────────────────────────────────────
+
+SHARED = ("server", "insecure", "json", "version", "help")
+SETTING_FLAGS = {setting.flag for setting in config.SETTINGS}
+
+
+def commands(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
+    """(full name, command, context) of a command and everything below it."""
+    context = typer.Context(command, parent=parent, info_name=name.rpartition(" ")[2])
+    yield name, command, context
+    for below in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        yield from commands(command.get_command(context, below), f"{name} {below}", context)
+
+
+def program() -> list[tuple[str, Any, Any]]:
+    return list(commands(typer.main.get_command(cli.app), "horae"))
+
+
+def command_texts() -> str:
+    return sections(one_command(*each) for each in program()[1:])
+
+
+def one_command(name: str, command: Any, context: Any) -> str:
+    params = command.get_params(context)
+    flags = [param.opts[0] for param in params if param.opts[0] in SETTING_FLAGS]
+    own = [param for param in params if param.name not in SHARED and param.opts[0] not in SETTING_FLAGS]
+    words = [param.metavar for param in own if is_argument(param)]
+    parts = [f"## {name}", command.help, f"```text\n{' '.join([name, '[OPTIONS]', *words])}\n```"]
+    if own:
+        parts.append(table(("", "", "default"), map(one_param, own)))
+    if flags:
+        which = "All" if len(flags) == len(SETTING_FLAGS) else ", ".join(map(code, flags))
+        parts.append(f"[Settings](settings.md) that are flags of it: {which}.")
+    return sections([*parts, f"Example: `{command.epilog.partition('Example: ')[2]}`"])
+
+
+def is_argument(param: Any) -> bool:
+    return bool(param.param_type_name == "argument")
+
+
+def one_param(param: Any) -> tuple[str, str, str]:
+    named = param.metavar if is_argument(param) else f"{', '.join(param.opts)} {param.metavar or ''}".strip()
+    value = "required" if param.required else param.default
+    return code(named), param.help, "" if value in (None, False, ()) else str(value)
+
+
+def shared_options() -> str:
+    _, root, context = program()[0]
+    return table(("", "", "default"), map(one_param, root.get_params(context)))
+
+
+def exit_codes() -> str:
+    return table(("code", "meaning"), session.EXIT_CODES.items())
+
+
+# ── HTTP ───────────────────────────────────────────────────────────────────────────────────────────
+
+BODIES = {
+    "JobsDocument": 'one [job document](job-document.md), or `{"jobs": […]}` with up to 100',
+    "JobDocument": "a [job document](job-document.md)",
+    "TriggerDocument": "a [trigger document](job-document.md#triggers)",
+    "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
+    "RunRequest": "`data` for this run, and `node`, the only node that may run it",
+    "PreviewRequest": "a [trigger document](job-document.md#triggers), and `count` (1 to 1000, default 10); "
+    "beside `schedule` as text, `start_at` says from when to look",
+}
+
+
+def openapi() -> dict[str, Any]:
+    """The OpenAPI document, from an application that is never asked anything."""
+    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node="")))
+    return app.create_app(nobody, version="").api.openapi()
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def routes() -> str:
+    groups: dict[str, list[str]] = {}
+    for method, path, operation in operations(openapi()):
+        groups.setdefault(operation["tags"][0], []).append(one_operation(method, path, operation))
+    return sections(part for tag, texts in groups.items() for part in (f"## {tag.capitalize()}", *texts))
+
+
+def one_operation(method: str, path: str, operation: dict[str, Any]) -> str:
+    parts = [f"### {method} {path}", f"{operation['summary']}.", operation.get("description", "")]
+    params = [param for param in operation.get("parameters", ()) if param["in"] != "path"]
+    if params:
+        rows = [(code(param["name"]), param["in"], kind_of(param["schema"]), described(param)) for param in params]
+        parts.append(table(("parameter", "in", "type", ""), rows))
+    if "requestBody" in operation:
+        sent = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        optional = "" if operation["requestBody"]["required"] else "; may be left out"
+        parts.append(f"Body: {BODIES[sent]}{optional}.")
+    return sections([*parts, answers(operation)])
+
+
+def described(param: dict[str, Any]) -> str:
+    value = param["schema"].get("default")
+    return f"{param['description']} Default {value}." if value is not None else str(param["description"])
+
+
+def answers(operation: dict[str, Any]) -> str:
+    """One line for what it gives, one for how it fails."""
+    given, failures = [], []
+    for status, answer in operation["responses"].items():
+        media = next(iter(answer.get("content", ())), "")
+        if media == "application/problem+json":
+            failures += [status] if status != "default" else []
+        else:
+            schema = answer["content"][media]["schema"] if media else {}
+            shown = kind_of(schema) if "$ref" in schema else code(media)
+            given.append(f"{status}, {shown or 'nothing'}")
+    return f"Gives {'; '.join(given)}.\nFails with {', '.join(failures)}."
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """The type of a schema in a few words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        whole = f"a page of [{name[:-4]}](#{name[:-4].lower()})" if name.endswith("Page") else ""
+        return whole or f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(map(kind_of, schema["anyOf"]))
+    if "enum" in schema:
+        return ", ".join(code(word) for word in schema["enum"])
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"list of {kind_of(schema.get('items', {}))}"
+    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+    return f"{words} {limits(schema)}".strip()
+
+
+def limits(schema: dict[str, Any]) -> str:
+    if schema.get("maximum") == http.LARGEST_ID or schema.get("format") == "date-time":
+        return (
+            "(an id)" if "maximum" in schema and schema["minimum"] == 1 else "(a moment)" if "format" in schema else ""
+        )
+    if "minimum" in schema and "maximum" in schema:
+        return f"{schema['minimum']} to {schema['maximum']}"
+    if "minimum" in schema:
+        return f"from {schema['minimum']}"
+    return f"of {schema['minLength']} to {schema['maxLength']} characters" if "maxLength" in schema else ""
+
+
+def shapes() -> str:
+    """What answers are made of; pages of something go without saying."""
+    found = openapi()["components"]["schemas"]
+    fields = {name: schema["properties"] for name, schema in found.items() if schema.get("properties")}
+    named = [name for name in sorted(fields) if name not in BODIES and not name.endswith("Page")]
+    return sections(one_shape(name, found[name], fields) for name in named)
+
+
+def one_shape(name: str, schema: dict[str, Any], others: dict[str, Any]) -> str:
+    own, intro = schema["properties"], schema.get("description", "")
+    for other, theirs in others.items():
+        if len(theirs) > 3 and theirs.items() < own.items():
+            own = {field: shape for field, shape in own.items() if field not in theirs}
+            intro += f" Everything of [{other}](#{other.lower()}), and:"
+    rows = [(code(field), kind_of(shape), shape.get("description", "")) for field, shape in own.items()]
+    return sections([f"### {name}", intro, table(("field", "type", ""), rows)])
+
+
+# ── errors ─────────────────────────────────────────────────────────────────────────────────────────
+
+Raised = dict[str, set[tuple[type[errors.Error], str]]]  # code → (class, where a user meets it)
+PLACES = {"cli": "command", "client.py": "command", "migrate.py": "start", "executors": "run", "handlers.py": "run"}
+
+
+def error_classes() -> dict[str, type[errors.Error]]:
+    known = {**vars(errors), **vars(http)}
+    return {name: each for name, each in known.items() if isinstance(each, type) and issubclass(each, errors.Error)}
+
+
+def raised() -> Raised:
+    """As the source has them: the code of each class, and those that stand in a call."""
+    classes = error_classes()
+    found: Raised = {}
+    for each in classes.values():
+        found.setdefault(each.code, set()).add((each, "start" if each is errors.ConfigError else str(each.status)))
+    for path in SOURCE.rglob("*.py"):
+        place = PLACES.get(path.name) or PLACES.get(path.parent.name)
+        for kind, named in codes_in(ast.parse(path.read_text()), classes):
+            met = "start" if kind is errors.ConfigError else place or str(kind.status)
+            found.setdefault(named, set()).add((kind, met))
+    return found
+
+
+def codes_in(tree: ast.AST, classes: dict[str, type[errors.Error]]) -> Iterator[tuple[type[errors.Error], str]]:
+    """Codes given to the making of an error, or to a list of problems, which becomes Invalid."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        kind = errors.ConfigError if name == "_Refused" else classes.get(name)
+        for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            for text in constants(value):
+                if text in errors.CODES and (kind or text != "E_POLICY"):  # its problems become Denied
+                    yield kind or errors.Invalid, text
+
+
+def constants(node: ast.AST) -> Iterator[str]:
+    """Texts of an expression, but not those of calls within it."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node) if not isinstance(node, ast.Call) else ():
+        yield from constants(child)
+
+
+def codes_by_section() -> Iterator[tuple[str, list[str]]]:
+    """The codes under the comments that head them in the source."""
+    text = inspect.getsource(errors).partition("CODES: dict[str, str] = {")[2]
+    for part in text.split("    # ")[1:]:
+        yield part.partition("\n")[0], re.findall(r'^    "(E_\w+)"', part, re.M)
+
+
+def codes() -> str:
+    found = raised()
+    parts = []
+    for title, listed in codes_by_section():
+        rows = [one_code(each, found.get(each, set())) for each in listed]
+        parts += [f"## {title.capitalize()}", table(("code", "where", "exit", "meaning"), rows)]
+    return sections(parts)
+
+
+def one_code(named: str, found: set[tuple[type[errors.Error], str]]) -> tuple[str, str, str, str]:
+    where = {place for _, place in found}
+    made = [kind("", []) if kind is http.BadMethod else kind(code=named) for kind, place in found if place != "run"]
+    exits = {str(session.exit_code_of(error)) for error in made}
+    meaning = errors.CODES[named] if found else f"{errors.CODES[named]} ({LATER.capitalize()}.)"
+    return code(named), ", ".join(sorted(where)), ", ".join(sorted(exits)), meaning
+
+
+# ── states ─────────────────────────────────────────────────────────────────────────────────────────
+
+STATES = {
+    "queued": "It waits for an agent with a free slot.",
+    "running": "An agent works on it.",
+    "blocked": "It waits for its predecessor (`overlap`) or for its next attempt (`retry`).",
+    "succeeded": "The work ended well.",
+    "failed": "The work ended badly, could not be done, or was lost with its agent too often.",
+    "timed_out": "The last attempt ran longer than the job's `timeout`, and was killed.",
+    "cancelled": "Somebody, a newer run or the work itself put an end to it.",
+    "skipped": "Its moment came and it did not run; the reason says why.",
+    "coalesced": "Its moment was missed, and a later run stands for it: `into_run_id` names that run.",
+}
+
+
+def states() -> str:
+    rows = [(code(state.word), state.value, STATES[state.word]) for state in model.State]
+    return table(("state", "stored as", "meaning"), rows)
+
+
+def drawing() -> str:
+    text = (inspect.getdoc(lifecycle) or "").partition("\n\n")[2].rpartition("\n\n")[0]
+    return f"```text\n{text}\n```"
+
+
+def transitions() -> str:
+    rows = [(code(before.word), words(after) or "nothing") for before, after in lifecycle.TRANSITIONS.items()]
+    return table(("from", "to"), [("(born)", words(lifecycle.BIRTHS)), *rows])
+
+
+def words(found: Iterable[model.State]) -> str:
+    return ", ".join(code(state.word) for state in sorted(found))
+
+
+def reasons() -> str:
+    """Each with the comment beside it in the source."""
+    meanings = dict(re.findall(r'^    \w+ = "(\w+)"  # (.+)$', inspect.getsource(model.Reason), re.M))
+    used = reasons_in_use()
+    listed = [reason.value for reason in model.Reason if reason.value]
+    rows = [(code(each), meanings[each] + ("" if each in used else f" ({LATER})")) for each in listed]
+    return table(("reason", "meaning"), rows)
+
+
+def reasons_in_use() -> set[str]:
+    """Reasons that something gives to a run: by name in Python, as text in a query or a call of the store."""
+    python = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "model.py")
+    queries = "\n".join(path.read_text() for path in SOURCE.rglob("*.sql"))
+    stores = "\n".join(path.read_text() for path in (SOURCE / "stores").glob("*.py"))
+    return {
+        reason.value
+        for reason in model.Reason
+        if f"Reason.{reason.name}" in python or f"'{reason.value}'" in queries or f'"{reason.value}"' in stores
+    }
+
+
+# ── metrics ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def metrics() -> str:
+    return table(("metric", "type", "labels", "meaning"), map(one_metric, metric_families()))
+
+
+def metric_families() -> list[Any]:
+    counts = Metrics()
+    counts.finished["succeeded"] = counts.batches["fire"] = 1
+    counts.waiting = {"queued": 1}
+    return list(counts.collect())
+
+
+def one_metric(family: Any) -> tuple[str, str, str, str]:
+    labels = sorted({label for sample in family.samples for label in sample.labels})
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    return code(name), family.type, ", ".join(map(code, labels)), family.documentation
+
+
+# ── the program ────────────────────────────────────────────────────────────────────────────────────
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "settings": settings,
+    "shared-options": shared_options,
+    "exit-codes": exit_codes,
+    "commands": command_texts,
+    "routes": routes,
+    "shapes": shapes,
+    "codes": codes,
+    "states": states,
+    "drawing": drawing,
+    "transitions": transitions,
+    "reasons": reasons,
+    "metrics": metrics,
+}
+
+
+def fill(text: str) -> str:
+    """A page with its blocks as the code has them now."""
+    return BLOCK.sub(lambda block: f"{block[1]}{block[2]}\n{BLOCKS[block[1]]()}\n\n", text)
+
+
+def pages() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(REFERENCE.glob("*.md"))}
+
+
+def misplaced(texts: Iterable[str]) -> list[str]:
+    """Blocks that do not stand on exactly one page."""
+    found = [block[1] for text in texts for block in BLOCK.finditer(text)]
+    return [name for name in {*BLOCKS, *found} if name not in BLOCKS or found.count(name) != 1]
+
+
+def main() -> int:
+    texts = pages()
+    if wrong := misplaced(texts.values()):
+        sys.stderr.write(f"these blocks must stand on exactly one page: {', '.join(sorted(wrong))}\n")
+        return 1
+    stale = {path: made for path, text in texts.items() if (made := fill(text)) != text}
+    for path, made in stale.items():
+        if "--check" in sys.argv[1:]:
+            sys.stderr.write(f"docs/reference/{path.name} is stale: run `make docs`\n")
+        else:
+            path.write_text(made)
+            sys.stdout.write(f"wrote docs/reference/{path.name}\n")
+    return 1 if stale and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
