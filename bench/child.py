@@ -36,8 +36,8 @@ def count_statements() -> None:
         global statements
         statements += 1
 
-    async def counted(url: str) -> postgres.Connection:
-        connection = await connect(url)
+    async def counted(*args: Any) -> postgres.Connection:
+        connection = await connect(*args)
         connection.add_query_logger(count)
         return connection
 

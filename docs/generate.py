@@ -106,7 +106,7 @@ def one_command(name: str, command: Any, context: Any) -> str:
     if own:
         parts.append(table(("", "", "default"), map(one_param, own)))
     if flags:
-        which = "All" if len(flags) == len(SETTING_FLAGS) else ", ".join(map(code, flags))
+        which = "every one" if len(flags) == len(SETTING_FLAGS) else ", ".join(map(code, flags))
         parts.append(f"[Settings](settings.md) that are flags of it: {which}.")
     return sections([*parts, f"Example: `{command.epilog.partition('Example: ')[2]}`"])
 
@@ -188,7 +188,7 @@ def answers(operation: dict[str, Any]) -> str:
         if media == "application/problem+json":
             failures += [status] if status != "default" else []
         else:
-            schema = answer["content"][media]["schema"] if media else {}
+            schema = answer["content"][media].get("schema", {}) if media else {}
             shown = kind_of(schema) if "$ref" in schema else code(media)
             given.append(f"{status}, {shown or 'nothing'}")
     return f"Gives {'; '.join(given)}.\nFails with {', '.join(failures)}."
@@ -212,10 +212,10 @@ def kind_of(schema: dict[str, Any]) -> str:
 
 
 def limits(schema: dict[str, Any]) -> str:
-    if schema.get("maximum") == http.LARGEST_ID or schema.get("format") == "date-time":
-        return (
-            "(an id)" if "maximum" in schema and schema["minimum"] == 1 else "(a moment)" if "format" in schema else ""
-        )
+    if schema.get("format") == "date-time":
+        return "(a moment)"
+    if schema.get("maximum") == http.LARGEST_ID:
+        return "(an id)" if schema["minimum"] else "from 0"
     if "minimum" in schema and "maximum" in schema:
         return f"{schema['minimum']} to {schema['maximum']}"
     if "minimum" in schema:

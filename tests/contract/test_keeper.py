@@ -309,17 +309,26 @@ async def test_every_member_of_a_tree_has_the_grace_to_clean_up(keeper: KeeperPr
         assert await read_line(reader) == "cleaned"
 
 
-async def test_the_grace_of_one_job_does_not_delay_the_end_of_another(keeper: KeeperProcess) -> None:
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+@asynccontextmanager
+async def stubborn_job(keeper: KeeperProcess) -> AsyncIterator[Spawned]:
+    """A job in its grace: the shell has died of TERM, its child ignores it."""
+    inner = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     async with open_pipe() as (reader, write_end):
-        command = Command(["/bin/sh", "-c", f'/bin/sh -c "{stubborn}"; true'], ENV, "/", stdout=write_end)
+        command = Command(["/bin/sh", "-c", f'/bin/sh -c "{inner}"; true'], ENV, "/", stdout=write_end)
         process = await keeper.spawn(command)
         assert await read_line(reader) == "ready"
-        killing = asyncio.create_task(process.kill(PATIENCE * 10))
-        assert await run(keeper, "/bin/true") == Exit(0)
+        with watching(process.pid) as [root]:
+            killing = asyncio.create_task(process.kill(PATIENCE * 10))
+            await root.until_gone()
         assert not killing.done()
-        assert (await process.kill(0)).code == -15
+        yield process
         await killing
+
+
+async def test_the_grace_of_one_job_does_not_delay_the_end_of_another(keeper: KeeperProcess) -> None:
+    async with stubborn_job(keeper) as process:
+        assert await run(keeper, "/bin/true") == Exit(0)
+        assert await process.kill(0) == Exit(-15)
 
 
 async def test_a_stopped_process_can_be_killed(keeper: KeeperProcess) -> None:
@@ -400,15 +409,9 @@ async def test_a_renewed_lease_kills_nobody(keeper: KeeperProcess) -> None:
 
 
 async def test_the_lease_cuts_a_grace_short(keeper: KeeperProcess) -> None:
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
-    async with open_pipe() as (reader, write_end):
-        command = Command(["/bin/sh", "-c", f'/bin/sh -c "{stubborn}"; true'], ENV, "/", stdout=write_end)
-        process = await keeper.spawn(command)
-        assert await read_line(reader) == "ready"
-        killing = asyncio.create_task(process.kill(PATIENCE * 10))
+    async with stubborn_job(keeper) as process:
         keeper.renew(0.1)
-        assert (await ended(process)).code == -15
-        await killing
+        assert await ended(process) == Exit(-15)
 
 
 # ── the agent dies ─────────────────────────────────────────────────────────────────────────────────

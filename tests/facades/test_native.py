@@ -119,9 +119,9 @@ async def test_a_byte_order_mark_is_accepted(api: httpx.AsyncClient) -> None:
 
 
 async def test_every_problem_of_a_document_is_named_with_its_path(api: httpx.AsyncClient) -> None:
-    answer = await api.post("/v1/jobs", json={"jobs": [JOB, {"steps": [{"run": ""}], "priorty": 3}]})
+    answer = await api.post("/v1/jobs", json={"jobs": [JOB, {"steps": [{"run": ""}], "prioritz": 3}]})
     shown = problem_of(answer, 422, "E_REQUIRED")
-    assert {"jobs[1].name", "jobs[1].steps[0].run", "jobs[1].priorty"} <= {it["path"] for it in shown["errors"]}
+    assert {"jobs[1].name", "jobs[1].steps[0].run", "jobs[1].prioritz"} <= {it["path"] for it in shown["errors"]}
 
 
 @pytest.mark.parametrize("media", [None, "text/plain", "image/png", "application/json; charset=latin-1"])
@@ -270,7 +270,7 @@ async def test_a_patch_changes_only_what_it_names(api: httpx.AsyncClient) -> Non
         ({"enabled": None}, "E_TYPE"),
         ({"next_at": "tomorrow"}, "E_TIME_SYNTAX"),
         ({"next_at": "2027-02-01T00:00:00"}, "E_TIME_NO_OFFSET"),
-        ({"enabeld": True}, "E_UNKNOWN_FIELD"),
+        ({"enabledd": True}, "E_UNKNOWN_FIELD"),
         ({"data": 1}, "E_TYPE"),
     ],
 )
@@ -348,10 +348,10 @@ async def test_a_finished_run_cannot_be_cancelled(api: httpx.AsyncClient, servic
 @pytest.mark.parametrize(
     ("address", "code"),
     [
-        ("/v1/runs?stauts=failed", "E_UNKNOWN_PARAM"),
+        ("/v1/runs?statez=failed", "E_UNKNOWN_PARAM"),
         ("/v1/jobs?sort=name;drop%20table", "E_UNKNOWN_PARAM"),
         ("/v1/runs?state=failed&state=queued", "E_FIELD_CONFLICT"),
-        ("/v1/runs?state=faild", "E_ENUM"),
+        ("/v1/runs?state=failedd", "E_ENUM"),
         ("/v1/runs?state=", "E_ENUM"),
         ("/v1/runs?job_id=x", "E_TYPE"),
         ("/v1/runs?job_id=1.0", "E_TYPE"),
@@ -699,16 +699,13 @@ async def test_a_follower_that_leaves_frees_its_seat(gate: web.Gate, services: S
     assert (gate.streams.taken, services.insight.followers) == (0, 0)
 
 
-async def test_more_followers_than_seats_are_turned_away(
-    gate: web.Gate, api: httpx.AsyncClient, services: Services
-) -> None:
+async def test_more_followers_than_seats_are_turned_away(gate: web.Gate, services: Services) -> None:
     run = services.jobs.add_run(1)
-    followers = [Follower(gate, run.id) for _ in range(3)]
-    for follower in followers:
-        await follower.start()
-    answer = await api.get(f"/v1/runs/{run.id}/log/follow")
-    problem_of(answer, 429, "E_STREAM_LIMIT")
-    assert answer.headers["retry-after"] == "5"
+    followers = [Follower(gate, run.id) for _ in range(4)]
+    starts = [await follower.start() for follower in followers]
+    assert [start["status"] for start in starts] == [200, 200, 200, 429]
+    assert (b"retry-after", b"5") in starts[3]["headers"]
+    assert json.loads((await followers[3].start())["body"])["code"] == "E_STREAM_LIMIT"
     for follower in followers:
         await follower.leave()
 
@@ -722,6 +719,9 @@ async def test_closing_the_streams_ends_every_follower(gate: web.Gate, services:
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*(follower.task for follower in followers))
     assert services.insight.followers == 0
+    for follower in followers:
+        sent = [follower.sent.get_nowait() for _ in range(follower.sent.qsize())]
+        assert sent[-1] == {"type": "http.response.body", "body": b""}, "the answer must end, not break off"
 
 
 async def test_a_silent_stream_has_a_heartbeat(
@@ -897,6 +897,7 @@ async def test_a_body_shorter_than_announced_is_given_up(
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     answer = await raw(port, POST + b"Content-Length: 100\r\n\r\n{}")
     assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"connection: close" in answer
     assert b'"code":"E_SYNTAX"' in answer
     assert services.jobs.calls == []
 

@@ -16,8 +16,9 @@ CROSS JOIN LATERAL (
 ORDER BY d.next_at, d.trigger_id LIMIT $5;
 
 -- load_definitions --
-SELECT d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy
-FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id = ANY($1::bigint[]);
+SELECT d.trigger_id, d.version, d.job_id,
+  (SELECT ARRAY[j.triggers, j.kind, j.policy] FROM jobs j WHERE j.id = d.job_id)
+FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- load_last_runs --
 SELECT d.trigger_id, l.trigger_id IS NOT NULL,
@@ -108,7 +109,7 @@ WITH v AS MATERIALIZED (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
-  WHERE d.segment = v.segment AND d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version
+  WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version
     AND v.cur_at <= (SELECT now FROM c)
   RETURNING v.*
 ), made AS (
@@ -178,29 +179,27 @@ INSERT INTO history ({history_columns})
 VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
 
 -- claim --
--- The literal state lets the partial index serve; ANY(ARRAY(…)) plans better than IN for a thousand.
+-- The literal state lets the partial index serve. What the job says is looked up row by row, as one array: a join
+-- could begin with all jobs.
 UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '',
   started_at = COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
-FROM jobs j
-WHERE j.id = r.job_id AND r.id = ANY(ARRAY(
+WHERE r.id = ANY(ARRAY(
   SELECT id FROM live
   WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
     AND (start_by IS NULL
          OR start_by > COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint))
   ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
-RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy, r.data;
+RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
+  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
 
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate.
--- The state is compared with something of x, so that the planner goes from x to live by id and cannot begin with
--- the rows that statistics believe to be running.
 WITH x AS (
   SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[],
                        $8::text[], $9::text[], $10::text[])
     AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
 ), d AS (
-  DELETE FROM live r USING x
-  WHERE r.id = x.id AND r.fence = x.fence AND r.state = CASE WHEN x.id IS NOT NULL THEN 1 END
+  DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message,
     x.result, x.output, r.data, r.overlap
@@ -228,7 +227,7 @@ WITH x AS (
          message, output)
 ), u AS (
   UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost
-  FROM x WHERE r.id = x.id AND r.fence = x.fence AND r.state = CASE WHEN x.id IS NOT NULL THEN 1 END
+  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, x.exit_code, x.message, x.output
 )

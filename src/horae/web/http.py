@@ -91,6 +91,10 @@ class BadHeaders(Error):
     code, status = "E_HEADER", 431
 
 
+class Unfinished(Malformed):
+    """The body did not arrive in time; what comes next on the connection cannot be told."""
+
+
 class Gone(Exception):
     """The client has left; nobody waits for an answer."""
 
@@ -131,11 +135,12 @@ def reply(status: int, value: Any, headers: RawHeaders = ()) -> Reply:
     return Reply(status, encode(value), headers=headers)
 
 
-_EXTRA: dict[int, RawHeaders] = {
-    413: [(b"connection", b"close")],  # the rest of the body is not worth reading
-    429: [(b"retry-after", b"5")],
-    503: [(b"retry-after", b"1")],
-}
+def _extra_headers(error: Error) -> RawHeaders:
+    if isinstance(error, BadMethod):
+        return [(b"allow", error.allow.encode())]
+    if isinstance(error, TooLarge | Unfinished):  # the rest of the body is not worth reading
+        return [(b"connection", b"close")]
+    return {429: [(b"retry-after", b"5")], 503: [(b"retry-after", b"1")]}.get(error.status, ())
 
 
 def problem(error: Error, request_id: str) -> Reply:
@@ -151,10 +156,7 @@ def problem(error: Error, request_id: str) -> Reply:
     }
     if error.hint:
         shown["hint"] = error.hint
-    headers = _EXTRA.get(error.status, ())
-    if isinstance(error, BadMethod):
-        headers = [(b"allow", error.allow.encode())]
-    return Reply(error.status, encode(shown), b"application/problem+json", headers)
+    return Reply(error.status, encode(shown), b"application/problem+json", _extra_headers(error))
 
 
 class Streams:
@@ -299,13 +301,13 @@ class Request(requests.Request):
             async with asyncio.timeout(BODY_SECONDS):
                 return await self._read()
         except TimeoutError:
-            raise Malformed(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            raise Unfinished(f"the body did not arrive within {BODY_SECONDS:g} s") from None
 
     async def _read(self) -> bytes:
         declared = self.header(b"content-length")
         if declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > BODY_LIMIT:
             raise _too_large(declared)
-        body = b""
+        body: bytes = b""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":

@@ -6,6 +6,7 @@ that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -341,7 +342,7 @@ def run(it: model.Run) -> Run:
     return Run(**_run_fields(it))
 
 
-def run_detail(it: model.Run, attempts: list[model.Attempt]) -> RunDetail:
+def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> RunDetail:
     return RunDetail(**_run_fields(it), attempts=[attempt(each) for each in attempts])
 
 
