@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help setup up test check format bench clean
+.PHONY: help setup up test check format docs bench clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 format: $(STAMPS)/dev   ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(STAMPS)/dev     ## write the generated reference pages
+	$(BIN)/python docs/generate.py
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all

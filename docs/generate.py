@@ -146,7 +146,7 @@ BODIES = {
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
     nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node="")))
-    return app.create_app(nobody, version="").api.openapi()
+    return app.create_app(nobody, version="").api.document
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

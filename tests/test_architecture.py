@@ -36,8 +36,12 @@ def test_nobody_inside_imports_the_package_root():
         f"{path}:{node.lineno}"
         for path, tree in trees()
         for node in ast.walk(tree)
-        if (isinstance(node, ast.ImportFrom) and node.module == "horae" and path.name != "__init__.py")
-        and any(not (SOURCE / name.name).exists() and not (SOURCE / f"{name.name}.py").exists() for name in node.names)
+        if (
+            (isinstance(node, ast.ImportFrom) and node.module == "horae" and path.name != "__init__.py")
+            and any(
+                not (SOURCE / name.name).exists() and not (SOURCE / f"{name.name}.py").exists() for name in node.names
+            )
+        )
         or (isinstance(node, ast.Import) and any(name.name == "horae" for name in node.names))
     ]
 

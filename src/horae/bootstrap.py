@@ -42,7 +42,7 @@ from horae.service.metrics import Metrics
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
-from horae.web.app import Gate, create_app
+from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
 
@@ -247,8 +247,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))
-            while not server.started and not http.done():
-                await asyncio.sleep(0.005)
+            await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
                 on_ready(config.address)
@@ -280,6 +279,14 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers: the order of stopping is ours."""
 
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -288,7 +295,7 @@ class _Server(uvicorn.Server):
 def _http_server(gate: Gate) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http="httptools", ws="none", backlog=1024,
+        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
     )  # fmt: skip
     return _Server(settings)
 

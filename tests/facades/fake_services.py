@@ -267,7 +267,8 @@ class Insight:
         )
         ended = [run for run in self.jobs.runs.values() if run.state.is_terminal]
         recent = sorted(ended, key=lambda run: -run.id)[:50]
-        return Overview(census, [node], {7: ("alpha-8080", 3)}, recent, "alpha-8080")
+        due = sorted((t for t in self.jobs._triggers().values() if t.next_at), key=lambda t: t.next_at)[:12]
+        return Overview(census, [node], {7: ("alpha-8080", 3)}, recent, due, "alpha-8080")
 
     async def readiness(self) -> Readiness:
         return Readiness(self.is_ready, {"store": "ok" if self.is_ready else "out of reach"})

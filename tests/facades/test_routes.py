@@ -27,7 +27,7 @@ def operations() -> list[http.Operation]:
 @pytest.fixture
 def document() -> dict[str, Any]:
     services: Any = Services()
-    return web.create_app(services, version="1").api.openapi()
+    return web.create_app(services, version="1").api.document
 
 
 def shape(path: str) -> str:

@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from horae.core import lifecycle, specs
-from horae.core.model import SECOND, Node, Reason, State
+from horae.core.model import SECOND, Moment, Node, Reason, State
 from horae.ports import Assignment, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
 
-FAILURES = (State.FAILED, State.TIMED_OUT)
+DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
 class Execution:
@@ -35,66 +35,75 @@ class Execution:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; answers the run ids whose fence was current."""
-        failed = [r.run_id for r in results if r.state in FAILURES]
-        held = {h.run_id: h for h in await self._store.load_held(failed)} if failed else {}
-        final: list[Result] = []
-        waiting: list[Waiting] = []
+        doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
+        held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
+        books = _Books(self._clock.now())
         for result in results:
-            if result.state is State.QUEUED:
-                waiting.append(Waiting(replace(result, state=State.FAILED, reason=Reason.LOST), None, lost=True))
-            elif result.state in FAILURES and result.run_id in held:
-                self._decide(result, held[result.run_id], final, waiting)
-            else:
-                final.append(result)
-        finished = await self._store.finish(final, waiting)
-        self._count(final, waiting, finished.accepted)
-        if finished.promoted or any(w.eligible_at is None for w in waiting):
+            if result.state not in DOUBTFUL:
+                books.final.append(result)
+            elif result.run_id in held:  # else it is no longer running, whoever ended it
+                books.judge(result, held[result.run_id])
+        return await self._write(books, len(results))
+
+    async def reap(self, node: str, keep: Collection[int] = ()) -> int:
+        """Take back what a node no longer runs: queued again, or ended when it was lost too often."""
+        running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
+        held = await self._store.load_held(list(running)) if running else []
+        books = _Books(self._clock.now())
+        for h in held:
+            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=f"its agent {node} died")
+            books.judge(result, h)
+        return len(await self._write(books, len(held))) if held else 0
+
+    async def _write(self, books: _Books, count: int) -> set[int]:
+        finished = await self._store.finish(books.final, books.waiting)
+        metrics = self._metrics
+        metrics.batches["finish"] += 1
+        metrics.retried += sum(not w.lost for w in books.waiting)
+        metrics.lost += sum(w.lost for w in books.waiting)
+        metrics.fenced += count - len(finished.accepted)
+        for result in books.final:
+            metrics.finished[result.state.word] += 1
+        if finished.promoted or any(w.eligible_at is None for w in books.waiting):
             self._queue.announce("runs")
-        if any(w.eligible_at is not None for w in waiting):
+        if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
 
-    def _decide(self, result: Result, held: Held, final: list[Result], waiting: list[Waiting]) -> None:
+
+class _Books:
+    """What a batch of attempts comes to: runs that end, and runs that are tried again."""
+
+    def __init__(self, now: Moment) -> None:
+        self.now = now
+        self.final: list[Result] = []
+        self.waiting: list[Waiting] = []
+
+    def judge(self, result: Result, held: Held) -> None:
+        """Decide about an attempt that did not succeed."""
+        if result.state is State.QUEUED or result.reason == Reason.LOST:
+            self._judge_loss(result, held)
+        else:
+            self._judge_failure(result, held)
+
+    def _judge_loss(self, result: Result, held: Held) -> None:
+        verdict = lifecycle.after_loss(lost=held.lost + 1, cancel_requested=held.cancel_requested)
+        lost = replace(result, state=State.FAILED, reason=Reason.LOST, finished_at=result.finished_at or self.now)
+        if verdict.state is State.QUEUED:
+            self.waiting.append(Waiting(lost, None, lost=True))
+        else:
+            self.final.append(replace(lost, state=verdict.state, reason=verdict.reason))
+
+    def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(
             specs.policy_from_text(held.policy), state=result.state, reason=result.reason, attempt=held.attempt,
             lost=held.lost, run_id=result.run_id, final=result.final or held.cancel_requested,
             retry_after=result.retry_after,
         )  # fmt: skip
         if verdict.state is State.BLOCKED:
-            eligible_at = self._clock.now() + round(verdict.wait_seconds * SECOND)
-            waiting.append(Waiting(result, eligible_at))
+            self.waiting.append(Waiting(result, self.now + round(verdict.wait_seconds * SECOND)))
         else:
-            final.append(result)
-
-    def _count(self, final: Sequence[Result], waiting: Sequence[Waiting], accepted: set[int]) -> None:
-        metrics = self._metrics
-        metrics.batches["finish"] += 1
-        metrics.retried += sum(not w.lost for w in waiting)
-        metrics.lost += sum(w.lost for w in waiting)
-        metrics.fenced += len(final) + len(waiting) - len(accepted)
-        for result in final:
-            metrics.finished[result.state.word] += 1
-
-    async def reap(self, node: str, keep: Collection[int] = ()) -> int:
-        """Take back what a node no longer runs: queued again, or ended when it was lost too often."""
-        running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
-        held = await self._store.load_held(list(running)) if running else []
-        final, waiting = [], []
-        now = self._clock.now()
-        for h in held:
-            verdict = lifecycle.after_loss(lost=h.lost + 1, cancel_requested=h.cancel_requested)
-            message = f"its agent {node} died" if verdict.state is not State.CANCELLED else ""
-            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, finished_at=now, message=message)
-            if verdict.state is State.QUEUED:
-                waiting.append(Waiting(result, None, lost=True))
-            else:
-                final.append(replace(result, state=verdict.state, reason=verdict.reason))
-        if not held:
-            return 0
-        finished = await self._store.finish(final, waiting)
-        self._count(final, waiting, finished.accepted)
-        self._queue.announce("runs")
-        return len(finished.accepted)
+            self.final.append(result)
 
 
 class LocalLink:

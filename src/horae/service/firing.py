@@ -180,6 +180,8 @@ class Firing:
                 if fired.now < fire.cur_at:  # the store's clock was behind: soon
                     self._offset = fired.now - self._clock.now()
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
+                else:
+                    self._loaded_until = 0  # somebody else moved it: see where to
             elif fire.reserve:
                 self._loaded_until = 0  # the reserved run id is in the store: read it from there
             elif fire.next_at < until:

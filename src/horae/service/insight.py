@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from horae.core.model import SECOND, Attempt, Census, Json, Moment, Node, Run, RunFilter
+from horae.core.model import SECOND, SEGMENTS, Attempt, Census, Json, Moment, Node, Run, RunFilter, Trigger
 from horae.core.schedule import Previewed, preview
 from horae.errors import Error, NotFound
-from horae.ports import Clock, Files, Store
+from horae.ports import NEVER, Clock, Files, Store
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
+SHOWN_RUNS = 20  # of the overview
+SHOWN_DUE = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Overview:
     nodes: list[Node]
     segments: dict[int, tuple[str, int]]
     recent: list[Run]
+    due: list[Trigger]  # the soonest
     node: str
 
 
@@ -90,7 +93,8 @@ class Insight:
     async def follow(self, run_id: int, *, offset: int) -> AsyncIterator[LogSlice]:
         """The log as it grows, until the run has ended and everything was given.
 
-        When the run is tried again, the log of the new attempt follows, from its beginning.
+        A slice without data tells that the run changed its state. When the run is tried again, the log of
+        the new attempt follows, from its beginning.
         """
         run = await self._run(run_id)
         attempt = run.attempt
@@ -103,9 +107,11 @@ class Insight:
             if run.state.is_terminal:
                 return
             await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
-            run = await self._run(run_id)
+            before, run = run, await self._run(run_id)
             if run.attempt != attempt:
                 attempt, offset = run.attempt, 0
+            if run.state is not before.state:
+                yield LogSlice(b"", offset, offset, run, attempt)
 
     async def _run(self, run_id: int) -> Run:
         run = await self._store.get_run(run_id)
@@ -117,9 +123,16 @@ class Insight:
     async def overview(self) -> Overview:
         census = await self._store.census()
         self._metrics.waiting = census.live
-        recent = await self._store.list_runs(RunFilter(), None, 20)
+        recent = await self._store.list_runs(RunFilter(), None, SHOWN_RUNS)
+        rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, SHOWN_DUE)
+        due = [await self._store.get_trigger(row.trigger_id) for row in rows]
         return Overview(
-            census, await self._store.list_nodes(), await self._store.load_segments(), recent.items, self.node
+            census=census,
+            nodes=await self._store.list_nodes(),
+            segments=await self._store.load_segments(),
+            recent=recent.items,
+            due=[trigger for trigger in due if trigger is not None],
+            node=self.node,
         )
 
     async def readiness(self) -> Readiness:

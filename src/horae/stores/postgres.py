@@ -412,7 +412,7 @@ class PostgresStore(SqlStore):
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
         async with self._claim.use() as connection:
             rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock())
-        return [Assignment(*row[:7], *row[7], row[8]) for row in rows]
+        return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting:

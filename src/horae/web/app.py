@@ -2,9 +2,9 @@
 
     size of headers → Host → Origin → path and method → query → endpoint → answer, or problem+json
 
-The gate finds an operation in a table of its own. FastAPI holds the same operations for the OpenAPI
-document, and serves whatever a facade adds to it the ordinary way; going through its router and
-middleware costs as much time again as the HTTP server itself, which a submit cannot afford.
+The gate finds an operation in a table of rows; the same rows are the OpenAPI document. A framework's router
+and middleware would cost as much time again as the HTTP server itself, which a submit cannot afford, and
+as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
@@ -25,13 +25,12 @@ from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import structlog
-from starlette.routing import compile_path
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from horae.errors import CODES, Error, Malformed
+from horae.errors import CODES, Error, Malformed, NotFound
 from horae.service import Services
 from horae.web import dashboard, http, native, openapi
+from horae.web.http import Receive, Scope, Send
 
 HEADER_BYTES = 32 * 1024
 HEADER_COUNT = 100
@@ -49,8 +48,11 @@ class Routes:
             self._add(operation)
 
     def _add(self, operation: http.Operation) -> None:
-        pattern, _, converters = compile_path(operation.path)
-        methods = self._patterns.setdefault(pattern, {}) if converters else self._exact.setdefault(operation.path, {})
+        has_parameters = "{" in operation.path
+        pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", operation.path) + r"\Z")
+        methods = (
+            self._patterns.setdefault(pattern, {}) if has_parameters else self._exact.setdefault(operation.path, {})
+        )
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation
@@ -91,7 +93,6 @@ class Gate:
     ) -> None:
         self.api = api
         self.streams = streams
-        self._fallback: ASGIApp = api
         self._routes = routes
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
         listed = frozenset(name.lower() for name in allowed_hosts)
@@ -103,27 +104,27 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._fallback(scope, receive, send)
+            raise NotImplementedError(f"only http is served here, not {scope['type']}")
         scope["horae.request_id"] = next(self._ids)
         request = http.Request(scope, receive, send)
         try:
             answer = await self._answer(request)
         except http.Gone:
-            return None
+            return
         except Exception as error:
             answer = _failure(error, request)
         try:
             await answer.send(request)
         except Exception:  # the headers are out: all that is left is to break off
             log.exception("answer broke off", request_id=request.id, path=scope["path"])
-        return None
+        return
 
     async def _answer(self, request: http.Request) -> http.Answer:
         scope = request.scope
         self._check(request)
         found = self._routes.find(scope["method"], scope["path"])
         if found is None:
-            return _Passed(self._fallback)
+            raise NotFound("there is nothing at this address", hint="see /docs for what there is")
         operation, scope["path_params"] = found
         request.args = operation.read_query(scope["query_string"])
         return await operation.endpoint(request)
@@ -151,24 +152,6 @@ class Gate:
             raise http.BadOrigin(
                 "the request comes from a page of another site", hint="open Horae's own page, or use the CLI"
             )
-
-
-class _Passed:
-    """What the FastAPI application answers, with our headers."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def send(self, request: http.Request) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                known = {name for name, _ in message["headers"]}
-                safe = [pair for pair in http.DATA if pair[0] not in known]
-                await request.start(message["status"], [*message["headers"], *safe])
-            else:
-                await request.tell(dict(message))
-
-        await self._app(request.scope, request.receive, with_headers)
 
 
 def _failure(error: Exception, request: http.Request) -> http.Reply:
@@ -246,6 +229,5 @@ def create_app(
     own = native.Native(services, streams)
     pages = dashboard.Dashboard(services, own, api, version)
     operations = [*own.operations(), *pages.operations()]
-    for operation in operations:
-        api.describe(operation)
+    api.describe(operations)
     return Gate(api, Routes(operations), streams, allowed_hosts=allowed_hosts, loopback_only=loopback_only)

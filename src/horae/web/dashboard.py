@@ -67,11 +67,11 @@ class Dashboard:
         return self._page("run.html", run=render.run(run), job=render.job(job))
 
     async def docs(self, request: http.Request) -> http.Answer:
-        document = self._api.openapi()
+        document = self._api.document
         return self._page("docs.html", document=document, groups=_grouped(document), codes=CODES)
 
     async def openapi(self, request: http.Request) -> http.Answer:
-        return http.reply(200, self._api.openapi())
+        return http.reply(200, self._api.document)
 
     async def asset(self, request: http.Request) -> http.Answer:
         found = self._assets.get(request.scope["path_params"]["name"])

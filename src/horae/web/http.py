@@ -16,21 +16,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette import requests
-from starlette.types import Receive, Scope, Send
 
 from horae.core import model, moments
 from horae.errors import CODES, Denied, Error, Invalid, Limited, Malformed, NotFound, Problem, Stale, TooLarge
 from horae.ports import Idempotency
 from horae.web import documents
 
+Message = MutableMapping[str, Any]  # the words of ASGI
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
 LARGEST_ID = 2**63 - 1
@@ -253,13 +255,15 @@ def principal(request: Request) -> Principal:
     return LOCAL
 
 
-class Request(requests.Request):
+class Request:
     """One request. `args` holds the query parameters as the operation declares them."""
 
     args: dict[str, Any]
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        super().__init__(scope, receive, send)
+        self.scope = scope
+        self.receive = receive
+        self._send = send
         self.by_name: dict[bytes, bytes] = dict(scope["headers"])
 
     @property
@@ -307,16 +311,16 @@ class Request(requests.Request):
         declared = self.header(b"content-length")
         if declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > BODY_LIMIT:
             raise _too_large(declared)
-        body: bytes = b""
+        body = bytearray()
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise Gone
-            body = body + message["body"] if body else message["body"]
+            body += message["body"]
             if len(body) > BODY_LIMIT:
                 raise _too_large("more")
             if not message.get("more_body"):
-                return body
+                return bytes(body)
 
     async def document(self) -> Any:
         """The body as a JSON or YAML document."""
@@ -336,7 +340,7 @@ class Request(requests.Request):
             )
         if not _VISIBLE.fullmatch(key):
             raise Invalid("an Idempotency-Key has visible ASCII characters only", code="E_CHAR", path="Idempotency-Key")
-        act = f"{self.method} {self.scope['path']}"
+        act = f"{self.scope['method']} {self.scope['path']}"
         digest = hashlib.sha256(act.encode("utf-8", "surrogatepass") + b"\n" + body).hexdigest()
         return Idempotency(f"{principal(self).owner} {act}", key, digest)
 

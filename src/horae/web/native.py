@@ -24,8 +24,6 @@ LOG_BYTES = 1024 * 1024  # of a log in one answer, unless asked otherwise
 LOG_BYTES_MOST = 8 * 1024 * 1024
 LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
 OVERVIEW_RUNS = 50
-OVERVIEW_JOBS = 100
-OVERVIEW_DUE = 12
 OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch
 
 PREVIEW_COUNT = 10
@@ -342,12 +340,11 @@ class Native:
     async def _look(self) -> render.Overview:
         seen = await self._insight.overview()
         live = (await self._jobs.list_runs(model.RunFilter(states=LIVE), None, OVERVIEW_RUNS)).items
-        jobs = {job.id: job for job in (await self._jobs.list(model.JobFilter(), None, OVERVIEW_JOBS)).items}
-        for job_id in {run.job_id for run in (*live, *seen.recent)} - jobs.keys():
+        wanted = {run.job_id for run in (*live, *seen.recent)} | {trigger.job_id for trigger in seen.due}
+        names: dict[str, str] = {}
+        for job_id in wanted:
             with contextlib.suppress(NotFound):
-                jobs[job_id] = await self._jobs.get(job_id)
-        triggers = [trigger for job in jobs.values() for trigger in job.triggers if trigger.next_at is not None]
-        soonest = sorted(triggers, key=lambda trigger: trigger.next_at)[:OVERVIEW_DUE]
+                names[str(job_id)] = (await self._jobs.get(job_id)).name
         return render.Overview(
             at=moments.format_moment(time.time_ns() // 1000),
             node=seen.node,
@@ -355,8 +352,8 @@ class Native:
             nodes=[render.node(node) for node in seen.nodes],
             live=[render.run(run) for run in live],
             recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
-            due=[render.trigger(trigger) for trigger in soonest],
-            names={str(job.id): job.name for job in jobs.values()},
+            due=[render.trigger(trigger) for trigger in seen.due],
+            names=names,
         )
 
 

@@ -7,19 +7,16 @@ cannot).
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Iterable
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 
 from horae.core import cron, model, specs
-from horae.errors import Error, Invalid, NotFound, Problem
 from horae.web import http, render
 
 Json = model.Json
@@ -49,42 +46,43 @@ _MEANINGS = {
 }
 
 
-class Api(FastAPI):
-    """Holds every operation for the OpenAPI document, and serves what a facade adds the ordinary way."""
+class Api:
+    """The operations of everything that is served, as one OpenAPI document."""
 
-    def __init__(self, version: str) -> None:
-        super().__init__(
-            title="Horae",
-            version=version,
-            description=ABOUT,
-            openapi_url=None,
-            docs_url=None,
-            redoc_url=None,
-            redirect_slashes=False,
-        )
-        for kind in (Error, HTTPException, RequestValidationError, Exception):
-            self.add_exception_handler(kind, _refuse)
+    def __init__(self, version: str, operations: Iterable[http.Operation] = ()) -> None:
+        self._version = version
+        self._operations = list(operations)
 
-    def describe(self, operation: http.Operation) -> None:
-        self.add_api_route(
-            operation.path,
-            operation.endpoint,
-            methods=[operation.method],
-            status_code=operation.status,
-            tags=[operation.tag],
-            summary=operation.summary,
-            operation_id=_operation_id(operation),
-            response_model=None,
-            response_class=Response,
-            response_description=HTTPStatus(operation.status).phrase,
-            responses=_responses(operation),
-            openapi_extra=_extra(operation),
-        )
+    def describe(self, operations: Iterable[http.Operation]) -> None:
+        self._operations += operations
+        self.__dict__.pop("document", None)
 
-    def openapi(self) -> Json:
-        document = super().openapi()
-        document.setdefault("components", {}).setdefault("schemas", {}).update(components())
-        return document
+    @cached_property
+    def document(self) -> Json:
+        paths: Json = {}
+        for operation in self._operations:
+            paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        return {
+            "openapi": "3.1.0",
+            "info": {"title": "Horae", "version": self._version, "description": ABOUT},
+            "paths": paths,
+            "components": {"schemas": components()},
+        }
+
+
+def _operation(operation: http.Operation) -> Json:
+    found: Json = {
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "operationId": _operation_id(operation),
+        "parameters": [*_path_params(operation.path), *map(_param, operation.params)],
+        "responses": _responses(operation),
+    }
+    if about := inspect.getdoc(operation.endpoint):
+        found["description"] = about
+    if operation.body:
+        found["requestBody"] = _body(operation.body)
+    return found
 
 
 def _operation_id(operation: http.Operation) -> str:
@@ -110,19 +108,20 @@ def _content(gives: str | None) -> Json:
     return {"content": {media: {"schema": schema}}}
 
 
-def _responses(operation: http.Operation) -> dict[int | str, Json]:
+def _responses(operation: http.Operation) -> dict[str, Json]:
     headers = {
         name: {"description": text, "schema": {"type": "string"}} for name, text in (operation.headers or {}).items()
     }
-    found: dict[int | str, Json] = {operation.status: _content(operation.gives)}
-    for status, gives in (operation.also or {}).items():
-        found[status] = {"description": HTTPStatus(status).phrase, **_content(gives)}
+    successes = {operation.status: operation.gives, **(operation.also or {})}
+    found: dict[str, Json] = {}
+    for status, gives in successes.items():
+        found[str(status)] = {"description": HTTPStatus(status).phrase, **_content(gives)}
     if headers:
         for answer in found.values():
             answer["headers"] = headers
     failed = {"content": {"application/problem+json": {"schema": _ref("Problem")}}}
     for status in sorted(_failures(operation)):
-        found[status] = {"description": _MEANINGS[status], **failed}
+        found[str(status)] = {"description": _MEANINGS[status], **failed}
     found["default"] = {"description": "Any other failure.", **failed}
     return found
 
@@ -135,13 +134,6 @@ def _failures(operation: http.Operation) -> set[int]:
     if operation.body:
         found |= {413, 415}
     return found - set(operation.also or ())
-
-
-def _extra(operation: http.Operation) -> Json:
-    extra: Json = {"parameters": [*_path_params(operation.path), *map(_param, operation.params)]}
-    if operation.body:
-        extra["requestBody"] = _body(operation.body)
-    return extra
 
 
 def _path_params(path: str) -> list[Json]:
@@ -164,27 +156,6 @@ def _param(param: http.Param) -> Json:
 def _body(body: http.Body) -> Json:
     shown = {"schema": _ref(body.schema), "example": body.example}
     return {"required": body.required, "content": dict.fromkeys(("application/json", *YAML_TYPES), shown)}
-
-
-# ── failures of what FastAPI serves itself ─────────────────────────────────────────────────────────
-
-
-async def _refuse(request: Request, failure: Exception) -> Response:
-    answer = http.problem(_translated(request, failure), request.scope["horae.request_id"])
-    return Response(answer.body, answer.status, {k.decode(): v.decode() for k, v in answer.headers})
-
-
-def _translated(request: Request, failure: Exception) -> Error:
-    if isinstance(failure, Error):
-        return failure
-    if isinstance(failure, RequestValidationError):
-        wrong = [Problem(".".join(map(str, each["loc"])), "E_INVALID", each["msg"]) for each in failure.errors()]
-        return Invalid.of(wrong)
-    if isinstance(failure, HTTPException) and failure.status_code == 405:
-        return http.BadMethod(request.method, (failure.headers or {}).get("Allow", "").split(", "))
-    if isinstance(failure, HTTPException) and failure.status_code == 404:
-        return NotFound("there is nothing at this address", hint="see /docs for what there is")
-    return Error()
 
 
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────

@@ -153,7 +153,10 @@ async def fire_due(firing: Firing) -> Moment:
 
 async def live_until(firing: Firing, store: Store, clock: FakeClock, end: Moment) -> None:
     """Live up to a moment, waking at every due one on the way."""
+    before = None
     while rows := await store.load_due(ALL_SEGMENTS, (-1, NEVER), end + 1, 1):
+        assert rows != before, "the scheduler does not see what is due"
+        before = rows
         set_clock(clock, max(clock.now(), rows[0].next_at))
         await fire_due(firing)
     set_clock(clock, end)

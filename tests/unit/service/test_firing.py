@@ -418,6 +418,21 @@ async def test_two_schedulers_with_stores_of_their_own_do_no_harm(
     assert len(due) == 300 * 6
 
 
+async def test_a_scheduler_goes_on_in_time_when_another_one_that_was_faster_is_gone(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1s", overlap="allow")
+    await firing.refill()
+    clock.advance(1)
+    await fire_due(scheduler(probe, clock))
+    await fire_due(firing)  # too late for this one
+
+    clock.advance(1)
+    await fire_due(firing)
+
+    assert [run.due_at - START for run in await ledger(probe, job.id)] == [SECOND, 2 * SECOND]
+
+
 async def test_a_segment_that_is_taken_away_is_left_alone(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
     mine = await submitted(jobs, schedule="1s", segment=1)
     theirs = await submitted(jobs, schedule="1s", segment=2)

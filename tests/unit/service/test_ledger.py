@@ -126,7 +126,8 @@ class World:
     def __init__(self, path: Path) -> None:
         self.clock = FakeClock()
         self.store = SqliteStore(path, clock=self.clock)
-        self.jobs = Jobs(self.store, Told())
+        self.queue = Told()
+        self.jobs = Jobs(self.store, self.queue)
 
     def now(self) -> int:
         return self.clock.now() // SECOND
@@ -153,6 +154,8 @@ class World:
 
     async def step(self, what: str, amount: int, job_id: int, model: Model, firing: Any, fields: dict[str, Any]) -> Any:
         now = self.now()
+        if "due" in self.queue.take():
+            await firing.refill(sweep=True)
         if what == "up":
             await fire_due(firing)
             await live_until(firing, self.store, self.clock, (now + amount) * SECOND)
