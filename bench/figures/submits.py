@@ -1,1 +1,146 @@
-"""x"""
+"""How fast jobs are taken in: many in one call, and one by one from many clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bench import bare
+from bench.figure import Aim, Bench, Line, Void, figure, measure
+from bench.load import CHUNK, drafts, submit
+from bench.node import ready, server
+from bench.places import Place
+from horae.core import specs
+from horae.queues.database import LocalQueue
+from horae.service.jobs import Jobs
+
+SCHEDULE = {"cron": "0 3 1 1 *"}
+
+
+@figure(
+    "submit-bulk",
+    "jobs with one trigger each, submitted thousands in a call",
+    size=[60_000], quick={"size": [10_000]},
+)  # fmt: skip
+async def submit_bulk(bench: Bench) -> AsyncIterator[Line]:
+    for size in bench["size"]:
+
+        async def ours(size: int = size) -> tuple[float, dict[str, Any]]:
+            async with bench.places.fresh(bench.store) as place:
+                jobs = drafts(size, schedule=SCHEDULE)
+                store = await place.open()
+                cpu = time.process_time()
+                rate = await submit(store, jobs)
+                cpu = time.process_time() - cpu
+                await store.close()
+                await _judge(place, size)
+                return rate, {"cpu_us_per_job": round(cpu / size * 1e6, 1), "parse_us_per_job": _parsing()}
+
+        async def loop(size: int = size) -> float:
+            async with bench.places.fresh(bench.store) as place:
+                return await bare.copy(place, size)
+
+        aim = Aim("at least", 0.2, "quotient") if bench.store == "postgres" else None
+        line = Line("submit-bulk", bench.store, "jobs/s", aim=aim, detail={"size": size, "per_call": CHUNK})
+        yield await measure(line, bench["trials"], ours, loop)
+
+
+def _parsing(count: int = 2000) -> float:
+    """What it takes on top to read a job from its document, µs."""
+    document = {"name": "bench", "handler": "horae.handlers:noop", "triggers": [SCHEDULE]}
+    began = time.process_time()
+    for number in range(count):
+        specs.parse_job({**document, "name": f"bench-{number}"})
+    return round((time.process_time() - began) / count * 1e6, 1)
+
+
+async def _judge(place: Place, size: int) -> None:
+    jobs = (await place.rows("SELECT count(*) FROM jobs"))[0][0]
+    due = (await place.rows("SELECT count(*) FROM due"))[0][0]
+    if (jobs, due) != (size, size):
+        raise Void(f"{size} jobs and due rows expected; got {jobs} and {due}")
+
+
+@figure(
+    "submit-single",
+    "one job a call from many tasks at once, within the process",
+    size=[20_000], clients=16, quick={"size": [4_000]},
+)  # fmt: skip
+async def submit_single(bench: Bench) -> AsyncIterator[Line]:
+    clients = bench["clients"]
+    for size in bench["size"]:
+
+        async def ours(size: int = size) -> tuple[float, dict[str, Any]]:
+            async with bench.places.fresh(bench.store) as place:
+                rate = await _one_by_one(place, size, clients)
+                await _judge(place, size)
+                return rate, {}
+
+        async def loop(size: int = size) -> float:
+            async with bench.places.fresh(bench.store) as place:
+                return await bare.insert_one_by_one(place, size, clients)
+
+        detail = {"size": size, "clients": clients}
+        yield await measure(Line("submit-single", bench.store, "jobs/s", detail=detail), bench["trials"], ours, loop)
+
+
+async def _one_by_one(place: Place, size: int, clients: int) -> float:
+    store = await place.open()
+    service = Jobs(store, LocalQueue())
+    left = iter(drafts(size, schedule=SCHEDULE))
+
+    async def client() -> None:
+        for draft in left:
+            await service.submit([draft])
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    seconds = time.perf_counter() - began
+    await store.close()
+    return size / seconds
+
+
+@figure(
+    "submit-http",
+    "one job a request over HTTP, from many connections to a real `horae up`",
+    size=[20_000], clients=16, quick={"size": [2_000]},
+)  # fmt: skip
+async def submit_http(bench: Bench) -> AsyncIterator[Line]:
+    clients = bench["clients"]
+    for size in bench["size"]:
+
+        async def ours(size: int = size) -> tuple[float, dict[str, Any]]:
+            async with bench.places.fresh(bench.store) as place:
+                async with server(place) as up:
+                    await ready(up)
+                    cpu = up.cpu_seconds()
+                    told = await _generate(up.port, clients, size)
+                    cpu = up.cpu_seconds() - cpu
+                await _judge(place, size)
+                return told.pop("rate"), {**told, "cpu_us_per_job": round(cpu / size * 1e6, 1)}
+
+        async def loop(size: int = size) -> float:
+            async with bench.places.fresh(bench.store) as place:
+                return await bare.insert_one_by_one(place, size, clients)
+
+        detail = {"size": size, "clients": clients}
+        line = Line("submit-http", bench.store, "jobs/s", aim=Aim("at least", 5_000), detail=detail)
+        yield await measure(line, bench["trials"], ours, loop)
+
+
+async def _generate(port: int, clients: int, total: int) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "bench.loadgen", str(port), str(clients), str(total), stdout=PIPE
+    )
+    text, _ = await process.communicate()
+    if process.returncode:
+        raise Void("the load generator failed; its standard error says why")
+    told: dict[str, Any] = json.loads(text)
+    return told

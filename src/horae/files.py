@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -28,6 +28,8 @@ from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 CHUNK = 64 * 1024
 LINGER = 0.25  # seconds the first byte of a chunk may wait for more
 MAX_WAITING = 4 * 1024 * 1024
+PAUSE_AT = MAX_WAITING // 2  # bytes waiting from which a writer that can pause should
+LONGEST_PAUSE = 1.0  # seconds; what a writer brings after that may be dropped, and is marked
 PATIENCE = 10.0  # seconds a closing output keeps trying to store
 RETRY = 0.2  # seconds between tries
 FOLLOW = 0.5  # seconds after which a follower looks again, whoever writes
@@ -156,10 +158,25 @@ class ChunkedOutput:
         self._deadline: float | None = None  # set by close: when to give up
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._resume: Callable[[], None] | None = None  # a writer that pauses
+        self._latest: asyncio.TimerHandle | None = None  # when it goes on at the latest
 
     @property
     def is_full(self) -> bool:
         return self._is_full
+
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        if self._storing + len(self._buffer) < PAUSE_AT:
+            return False
+        self._resume = resume
+        self._latest = asyncio.get_running_loop().call_later(LONGEST_PAUSE, self._wake_writer)
+        return True
+
+    def _wake_writer(self) -> None:
+        if self._resume is not None and self._latest is not None:
+            self._latest.cancel()
+            resume, self._resume = self._resume, None
+            resume()
 
     @property
     def ref(self) -> str | None:
@@ -224,6 +241,7 @@ class ChunkedOutput:
                 self._storing = len(data)
                 await self._store_one(data)
                 self._storing = 0
+                self._wake_writer()
                 self._files.announce(self._ref)
                 if self._deadline is None and len(self._buffer) < CHUNK:
                     break

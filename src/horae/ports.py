@@ -440,6 +440,10 @@ class Output(Protocol):
     @property
     def is_full(self) -> bool: ...
 
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        """True when so much waits to be stored that the writer should pause: `resume` is called when there
+        is room again, or after a second, because no job waits longer than that for its log."""
+
     @property
     def ref(self) -> str | None:
         """Where it lies; None while nothing was written."""

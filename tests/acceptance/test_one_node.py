@@ -66,6 +66,20 @@ def test_a_timeout_ends_the_attempt_and_a_retry_follows(server: Server, tmp_path
     assert "again" in server.http.get(f"/v1/runs/{run_id}/log").text
 
 
+def test_a_flood_of_output_is_kept_to_the_last_byte(server: Server):
+    """Thirty megabytes at full speed: the job waits for its log rather than losing a line of it."""
+    (job,) = server.submit({"name": "flood", "steps": [{"run": "seq -w 1 3000000"}]})
+    run_id = server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"]
+    assert server.ended(run_id)["state"] == "succeeded"
+
+    text, offset = b"", 0
+    while part := server.http.get(f"/v1/runs/{run_id}/log", params={"offset": offset}).content:
+        text += part
+        offset += len(part)
+
+    assert text.split(b"\n")[1:-1] == [b"%07d" % number for number in range(1, 3_000_001)]
+
+
 def test_a_python_handler_gets_its_data_and_gives_its_result(server: Server):
     (job,) = server.submit({"name": "echo", "handler": "horae.handlers:echo"})
     run_id = server.post(f"/v1/jobs/{job['id']}/run", {"data": {"x": [1, 2]}}, status=201)["id"]

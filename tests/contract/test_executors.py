@@ -44,6 +44,9 @@ class MemoryOutput:
     def is_full(self) -> bool:
         return len(self.data) >= self._limit
 
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        return False
+
     @property
     def ref(self) -> str | None:
         return "memory" if self.data else None

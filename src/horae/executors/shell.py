@@ -284,6 +284,9 @@ class _Log:
         self._output.write(data)
         self._is_line_open = not data.endswith(b"\n")
 
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        return self._output.when_free(resume)
+
     def say(self, text: str) -> None:
         self.write(f"{chr(10) * self._is_line_open}── {text} ──\n".encode(errors="replace"))
 
@@ -296,7 +299,18 @@ class _Pipe:
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._read_end, self._read)
+        self._is_open = True
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._is_open:
+            self._loop.add_reader(self._read_end, self._on_data)
+
+    def _on_data(self) -> None:
+        """Read, and pause when the store cannot keep up: the step then waits at its full pipe."""
+        self._read()
+        if self._log.when_free(self._listen):
+            self._loop.remove_reader(self._read_end)
 
     def _read(self) -> int:
         try:
@@ -310,6 +324,7 @@ class _Pipe:
     def close(self) -> None:
         """Take what is in the pipe and no more: a writer that survived elsewhere must not hold us."""
         os.close(self.write_end)
+        self._is_open = False
         self._loop.remove_reader(self._read_end)
         left = fcntl.fcntl(self._read_end, fcntl.F_GETPIPE_SZ)
         while left > 0 and (taken := self._read()):

@@ -35,7 +35,7 @@ CREATE TABLE due (
   version integer NOT NULL,
   segment smallint NOT NULL,
   PRIMARY KEY (segment, next_at, trigger_id)
-) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX due_trigger ON due (trigger_id);
 
@@ -64,7 +64,7 @@ CREATE TABLE live (
   pin text,
   needs text[],
   data text
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0,
         autovacuum_analyze_threshold = 20000);
 CREATE UNIQUE INDEX live_gate ON live (gate) WHERE gate IS NOT NULL;

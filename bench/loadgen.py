@@ -1,0 +1,82 @@
+"""Load on a Horae over HTTP: plain sockets kept alive, because a client library would measure itself.
+
+As a program it is a process of its own: `python -m bench.loadgen PORT CLIENTS TOTAL` submits so many jobs,
+one a request, and prints the rate and the times of the answers as one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+JOB = {"name": "bench", "handler": "horae.handlers:noop", "schedule": "0 3 1 1 *"}
+
+
+class Wire:
+    """One connection, one request at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, port: int) -> Wire:
+        return cls(*await asyncio.open_connection("127.0.0.1", port))
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """The status and the body of the answer."""
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        self._writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
+        answer = await self._reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        return int(answer[9:12]), await self._reader.readexactly(length)
+
+    async def json(self, method: str, path: str, document: Any = None) -> Any:
+        body = b"" if document is None else json.dumps(document).encode()
+        status, answer = await self.ask(method, path, body)
+        if status >= 400:
+            raise RuntimeError(f"{method} {path}: {status} {answer.decode()}")
+        return json.loads(answer)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def submit(port: int, clients: int, total: int) -> dict[str, Any]:
+    """Many clients at once, each with one submit under way."""
+    body = json.dumps(JOB).encode()
+    left = iter(range(total))
+    times: list[float] = []
+
+    async def client() -> None:
+        wire = await Wire.connect(port)
+        for _ in left:
+            began = time.perf_counter()
+            status, answer = await wire.ask("POST", "/v1/jobs", body)
+            times.append(time.perf_counter() - began)
+            if status != 201:
+                raise RuntimeError(f"{status} {answer.decode()}")
+        wire.close()
+
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(clients):
+            group.create_task(client())
+    seconds = time.perf_counter() - began
+    times.sort()
+    return {
+        "rate": total / seconds,
+        "p50_ms": round(times[len(times) // 2] * 1000, 2),
+        "p99_ms": round(times[len(times) * 99 // 100] * 1000, 2),
+        "own_cpu_us": round(time.process_time() / total * 1e6, 1),
+    }
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(submit(*map(int, sys.argv[1:4])))))
