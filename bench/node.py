@@ -20,6 +20,7 @@ from bench.places import Place
 JOBS = Path(__file__).parent / "jobs"
 START = 60.0  # seconds a process has to come up
 LOOK = 0.02  # seconds between two looks at the counts
+GONE = "the Horae process ended early; its standard error says why"
 
 
 def now() -> int:
@@ -34,15 +35,18 @@ class Node:
 
     async def _tell(self, word: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(word.encode() + b"\n")
-        await self._process.stdin.drain()
+        try:
+            self._process.stdin.write(word.encode() + b"\n")
+            await self._process.stdin.drain()
+        except (RuntimeError, OSError):
+            raise Void(GONE) from None
 
     async def hear(self, seconds: float = START) -> dict[str, Any]:
         assert self._process.stdout is not None
         async with asyncio.timeout(seconds):
             line = await self._process.stdout.readline()
         if not line:
-            raise Void("the Horae process ended early; its standard error says why")
+            raise Void(GONE)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

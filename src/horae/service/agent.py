@@ -57,7 +57,13 @@ class Agent:
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
+        self._reporting = asyncio.Lock()
         self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
+        self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
+        self._life = 0  # how often the service gave us up
+        self._is_joined = False
+        self._is_idle = asyncio.Event()  # nothing is held
+        self._is_idle.set()
         self.results_ready = asyncio.Event()
         self.slot_freed = asyncio.Event()
         self.draining = False
@@ -76,8 +82,17 @@ class Agent:
         await self._keeper.open()
         for executor in self._executors.values():
             await executor.open()
+        await self._greet()
+
+    async def _greet(self) -> None:
+        sent = self._clock.elapsed()
         await self._link.hello(self.node)
-        self._keeper.renew(self._lease * TRUST)
+        self._renew(sent)
+        self._is_joined = True
+
+    def _renew(self, sent: float) -> None:
+        """The lease counts from before the call that was answered: a slow answer does not lengthen it."""
+        self._keeper.renew(self._lease * TRUST - (self._clock.elapsed() - sent))
 
     # ── claim and start ──
     def wake(self) -> None:
@@ -86,7 +101,7 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or len(self._results) > MAX_UNREPORTED:
+        if self.draining or not self._is_joined or len(self._results) > MAX_UNREPORTED:
             return 0
         if self._in_doubt:
             await self._link.disown([*self._held, *(result.run_id for result in self._results)])
@@ -96,14 +111,12 @@ class Agent:
             limit = min(self._free[kind], MAX_CLAIM)
             if limit <= 0:
                 continue
+            life = self._life
             claimed = await self._claim_kind(kind, limit)
             if len(claimed) < limit:
                 self._hungry.discard(kind)
             if claimed:
-                curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
-                previous = await self._link.load_previous(sorted(curious)) if curious else {}
-                self._start(self._executors[kind], claimed, previous)
-                count += len(claimed)
+                count += await self._take(self._executors[kind], claimed, life)
         return count
 
     async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
@@ -112,6 +125,25 @@ class Agent:
         except Unavailable:
             self._in_doubt = True
             raise
+
+    async def _take(self, executor: Executor, claimed: Sequence[Assignment], life: int) -> int:
+        """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
+        curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
+        try:
+            previous = await self._link.load_previous(sorted(curious)) if curious else {}
+        except BaseException:
+            self._hand_back(claimed)
+            raise
+        if self.draining or life != self._life:
+            self._hand_back(claimed)
+            return 0
+        self._start(executor, claimed, previous)
+        return len(claimed)
+
+    def _hand_back(self, claimed: Sequence[Assignment]) -> None:
+        now = self._clock.now()
+        self._results += [Result(a.run_id, a.fence, State.QUEUED, finished_at=now) for a in claimed]
+        self.results_ready.set()
 
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
@@ -125,6 +157,7 @@ class Agent:
             if timeout is not None:
                 timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
             self._held[a.run_id] = (executor, a.fence, timer)
+        self._is_idle.clear()
         executor.start(works, self._done)
 
     def _done(self, result: Result) -> None:
@@ -135,7 +168,10 @@ class Agent:
         if timer is not None:
             timer.cancel()
         self._free[executor.kind] += 1
-        self._results.append(result)
+        self._results.append(_handed_back(result) if result.run_id in self._let_go else result)
+        self._let_go.discard(result.run_id)
+        if not self._held:
+            self._is_idle.set()
         self.results_ready.set()
         if executor.kind in self._hungry:
             self.slot_freed.set()
@@ -143,20 +179,19 @@ class Agent:
     # ── report ──
     async def report(self) -> int:
         """Send what is finished, once; kept and repeated when the service cannot be reached."""
-        self.results_ready.clear()
-        self.check_keeper()
-        batch, self._results = self._results[:MAX_CLAIM], self._results[MAX_CLAIM:]
-        if not batch:
-            return 0
-        try:
-            await self._link.finish(batch)
-        except BaseException:
-            self._results = batch + self._results
-            self.results_ready.set()
-            raise
-        if self._results:
-            self.results_ready.set()
-        return len(batch)
+        async with self._reporting:
+            self.results_ready.clear()
+            self.check_keeper()
+            batch = self._results[:MAX_CLAIM]
+            if not batch:
+                return 0
+            try:
+                await self._link.finish(batch)
+                del self._results[: len(batch)]  # only now: until it is answered, we hold them
+            finally:
+                if self._results:
+                    self.results_ready.set()
+            return len(batch)
 
     # ── lease ──
     def check_keeper(self) -> None:
@@ -173,18 +208,26 @@ class Agent:
         if orders is None:
             await self._start_anew()
             return
-        # The lease counts from before the call: a slow answer does not lengthen it.
-        self._keeper.renew(self._lease * TRUST - (self._clock.elapsed() - sent))
+        self._renew(sent)
         for run_id, fence in orders:
             held = self._held.get(run_id)
             if held is not None and held[1] == fence:
                 held[0].stop(run_id, Reason.REQUESTED)
 
     async def _start_anew(self) -> None:
-        """The service gave us up for dead: nothing we hold is ours any more."""
+        """The service gave us up for dead: nothing we hold is ours any more, and all of it is gone before
+        we come back. What a claim that is under way brings belongs to the old life."""
+        self._is_joined = False
+        self._life += 1
+        self._stop_all()
+        await self._is_idle.wait()
+        await self._greet()
+        self.wake()
+
+    def _stop_all(self) -> None:
+        self._let_go |= set(self._held)
         for run_id, (executor, _, _) in list(self._held.items()):
             executor.stop(run_id, Reason.LOST)
-        await self._link.hello(self.node)
 
     # ── stop ──
     async def drain(self, seconds: float) -> None:
@@ -198,12 +241,9 @@ class Agent:
             except TimeoutError:
                 break
             await self._report_quietly()
-        handed_back = set(self._held)
-        for run_id in handed_back:
-            self._held[run_id][0].stop(run_id, Reason.LOST)
+        self._stop_all()
         for executor in self._executors.values():
             await executor.close()
-        self._results = [_handed_back(r) if r.run_id in handed_back else r for r in self._results]
         await self._report_quietly()
 
     async def _report_quietly(self) -> None:
@@ -220,7 +260,7 @@ class Agent:
 
 def _handed_back(result: Result) -> Result:
     """An attempt that our own stop ended: not its failure, so it goes back to the queue."""
-    if result.state is State.SUCCEEDED:
+    if result.state is State.SUCCEEDED or result.reason in (Reason.TIMEOUT, Reason.REQUESTED):
         return result
     result.state, result.reason = State.QUEUED, ""
     return result

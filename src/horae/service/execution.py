@@ -37,7 +37,8 @@ class Execution:
         """End attempts or send them round again; answers the run ids whose fence was current."""
         doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
-        books = _Books(self._clock.now())
+        # A retry waits by the store's clock: that of another machine may be anywhere.
+        books = _Books(await self._store.now() if held else 0)
         for result in results:
             if result.state not in DOUBTFUL:
                 books.final.append(result)
@@ -49,7 +50,7 @@ class Execution:
         """Take back what a node no longer runs: queued again, or ended when it was lost too often."""
         running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
         held = await self._store.load_held(list(running)) if running else []
-        books = _Books(self._clock.now())
+        books = _Books(await self._store.now() if held else 0)
         for h in held:
             result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=f"its agent {node} died")
             books.judge(result, h)
@@ -59,11 +60,12 @@ class Execution:
         finished = await self._store.finish(books.final, books.waiting)
         metrics = self._metrics
         metrics.batches["finish"] += 1
-        metrics.retried += sum(not w.lost for w in books.waiting)
-        metrics.lost += sum(w.lost for w in books.waiting)
         metrics.fenced += count - len(finished.accepted)
+        for w in books.waiting:
+            metrics.lost += w.lost and w.result.run_id in finished.accepted
+            metrics.retried += not w.lost and w.result.run_id in finished.accepted
         for result in books.final:
-            metrics.finished[result.state.word] += 1
+            metrics.finished[result.state.word] += result.run_id in finished.accepted
         if finished.promoted or any(w.eligible_at is None for w in books.waiting):
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):

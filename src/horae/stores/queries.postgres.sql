@@ -180,14 +180,16 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 
 -- claim --
 -- The literal state lets the partial index serve. What the job says is looked up row by row, as one array: a join
--- could begin with all jobs.
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '',
-  started_at = COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)
+-- could begin with all jobs. The start deadline is met now: it does not bind a second attempt.
+WITH c AS (
+  SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+)
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', start_by = NULL,
+  started_at = (SELECT now FROM c)
 WHERE r.id = ANY(ARRAY(
   SELECT id FROM live
   WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
-    AND (start_by IS NULL
-         OR start_by > COALESCE($5::bigint, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint))
+    AND (start_by IS NULL OR start_by > (SELECT now FROM c))
   ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;

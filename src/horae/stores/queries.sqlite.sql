@@ -106,7 +106,9 @@ SELECT json_group_array(json_array(id, fence + 1, attempt + 1, job_id, trigger_i
   ORDER BY r.priority DESC, r.due_at, r.id LIMIT $4);
 
 -- claim --
-UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', started_at = $2
+-- The start deadline is met now: it does not bind a second attempt.
+UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', started_at = $2,
+  start_by = NULL
 WHERE id IN (SELECT value FROM json_each($3));
 
 -- match_running --
