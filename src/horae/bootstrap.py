@@ -140,6 +140,7 @@ class App:
         )  # fmt: skip
         insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
         self.services = Services(Jobs(store, self.queue), insight)
+        self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
     def _executors(self) -> dict[str, Executor]:
@@ -156,7 +157,7 @@ class App:
     def _node(self) -> Node:
         config, now = self.config, self.clock.now()
         return Node(
-            name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=(), slots=config.slots,
+            name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
             version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
         )  # fmt: skip
 

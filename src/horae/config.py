@@ -51,6 +51,7 @@ class Config:
     node: str
     roles: tuple[str, ...]
     slots: int
+    labels: tuple[str, ...]
     handler_slots: int
     workers: int
     jobs_directory: Path | None
@@ -204,6 +205,14 @@ def _read_roles(value: object) -> tuple[str, ...]:
     return tuple(role for role in ROLES if role in named)
 
 
+def _read_labels(value: object) -> tuple[str, ...]:
+    expected = "a list of labels such as gpu or zone=eu"
+    named = _names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}", name) for name in named):
+        raise _Refused(expected)
+    return named
+
+
 def _read_allowed_hosts(value: object) -> tuple[str, ...]:
     expected = "a list of host names, without scheme or port"
     named = _names(value, expected) if value != "" else ()
@@ -353,6 +362,8 @@ SETTINGS: tuple[Setting, ...] = (
             "What this process does."),
     Setting("slots", _whole(1, 10_000), lambda _: max(4, 4 * (os.cpu_count() or 1)),
             "How many processes this agent runs at once.", "4 per CPU, at least 4"),
+    Setting("labels", Kind("LIST", _read_labels, _list_of), [],
+            "What this agent has that a job may ask for.", "none"),
     Setting("handler_slots", _whole(1, 100_000), 1000,
             "How many Python handlers this agent runs at once."),
     Setting("workers", _whole(1, 256), 2,

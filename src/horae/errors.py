@@ -217,7 +217,6 @@ CODES: dict[str, str] = {
     "E_LIMITED": "Too many at once: try again later.",
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
-    "E_OUTPUT_ELSEWHERE": "The output lies on a node that cannot be reached.",
     "E_INTERNAL": "A fault of Horae itself; the log has the details under the request id.",
     # starting and the command line
     "E_CONFIG": "A setting is missing, unknown or has a value that cannot be used.",
@@ -231,6 +230,5 @@ CODES: dict[str, str] = {
     "E_DB_READ_ONLY": "The database is a standby and takes no writes.",
     "E_DB_VERSION": "The database server's version is not supported.",
     "E_SCHEMA_NEWER": "The schema was made by a newer Horae: upgrade this one.",
-    "E_SCHEMA_OLDER": "The schema is older than this Horae: run `horae migrate`.",
     "E_SCHEMA_DRIFT": "The schema is not the one the migrations make.",
 }

@@ -343,6 +343,9 @@ class Store(Protocol):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
         """Queued runs of a kind not in `kinds` end as failed(no_agent)."""
 
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        """Queued runs that need labels which none of these agents has get the reason no_label; they wait on."""
+
     async def get_run(self, run_id: int) -> Run | None: ...
 
     async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:

@@ -445,8 +445,11 @@ async def test_replace_ends_what_waits_and_asks_what_runs_to_stop(store: Store):
     assert states[second] == (State.CANCELLED, "replaced")
     assert states[third] == (State.BLOCKED, "overlap")
     assert await store.beat("n1", 1) == [(first, running.fence)]
-    await store.finish([ended(running, State.CANCELLED)])
+    await store.finish([ended(running, State.CANCELLED, reason="requested")])
     assert (await claim_one(store)).run_id == third
+    run = await store.get_run(first)
+    assert run is not None
+    assert (run.state, run.reason) == (State.CANCELLED, "replaced")
 
 
 async def test_replace_takes_the_place_of_a_run_that_has_not_started(store: Store):
@@ -689,6 +692,21 @@ async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
     run = await store.get_run(odd)
     assert run is not None
     assert (run.state, run.reason, run.message) == (State.FAILED, "no_agent", "install it")
+
+
+async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
+    await due_job(store, 1)
+    await due_job(store, 2)
+    gpu, eu = await order(store, birth(1, needs=("gpu",)), birth(2, needs=("eu",)))
+
+    assert await store.mark_unlabelled([["eu"], []]) == 1
+
+    runs = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert runs == {gpu: (State.QUEUED, "no_label"), eu: (State.QUEUED, "")}
+    assert [a.run_id for a in await store.claim("n1", "python", ["gpu"], 10)] == [gpu]
+    run = await store.get_run(gpu)
+    assert run is not None
+    assert run.reason == ""
 
 
 # ── lists ──

@@ -4,7 +4,7 @@ Start Horae with this directory as its jobs directory and submit
 
     name: refresh codebooks
     handler: jobs/refresh_codebooks
-    schedule: every day at 04:00
+    schedule: "0 4 * * *"
     data: {codebooks: [countries, currencies]}
 """
 

@@ -51,7 +51,7 @@ EXIT_CODES: dict[int, str] = {
     3: "Not allowed.",
     4: "No such job, trigger, run or node.",
     5: "The present state forbids it: ended, paused, changed, or held by another process.",
-    6: "The server or the database is out of reach, or too old or new for this.",
+    6: "The server or the database is out of reach, or does not offer what was asked.",
 }
 _BY_CODE = {
     "E_FILE": 1,

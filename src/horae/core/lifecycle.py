@@ -3,7 +3,8 @@
                       ┌──────────── claim ────────────┐
     fire ──► queued ──┤                               ▼
       │        ▲  │   └─ start deadline ─► skipped   running ──► succeeded
-      │        │  └───── cancel ─► cancelled           │  │ ├──► failed
+      │        │  ├───── cancel ─► cancelled           │  │ ├──► failed
+      │        │  └───── no agent ─► failed            │  │ │
       │        │                                       │  │ ├──► timed_out
       │        ├──────────── agent lost ◄──────────────┘  │ └──► cancelled
       │        │                                          │

@@ -297,7 +297,7 @@ class _SharedWorker:
         if not data:
             _leave()
         for body in self._frames.feed(data):
-            orders = self._orders.decode(body)
+            orders = _read_orders(self._orders, body)
             for call in orders.calls:
                 self._begin(call)
             for run_id in orders.stops:
@@ -443,7 +443,7 @@ class _SoleWorker:
         if not data:
             _leave()
         for body in self._frames.feed(data):
-            orders = self._orders.decode(body)
+            orders = _read_orders(self._orders, body)
             self._calls.extend(orders.calls)
             self._stops.update(orders.stops)
 
@@ -474,6 +474,15 @@ def _send(sock: socket.socket, report: Report) -> None:
     try:
         sock.sendall(frame(report))
     except OSError:
+        _leave()
+
+
+def _read_orders(decoder: msgspec.msgpack.Decoder[Orders], body: bytes) -> Orders:
+    """The orders in a frame. One that cannot be read comes from an agent of another version: this process ends,
+    and the agent sees its runs fail instead of waiting for them."""
+    try:
+        return decoder.decode(body)
+    except msgspec.MsgspecError:
         _leave()
 
 

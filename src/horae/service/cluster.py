@@ -111,9 +111,11 @@ class Cluster:
         nodes = await self._store.list_nodes()
         alive = [node for node in nodes if node.state != "gone" and not await self._bury_if_dead(node)]
         await self._share_out(alive)
-        kinds = {kind for node in alive for kind in node.kinds if "agent" in node.roles}
-        if kinds:
-            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
+        agents = [node for node in alive if "agent" in node.roles]
+        if agents:
+            kinds = sorted({kind for node in agents for kind in node.kinds})
+            await self._store.fail_unrunnable(kinds, "no live agent can run this kind of work")
+            await self._store.mark_unlabelled([node.labels for node in agents])
 
     async def _bury_if_dead(self, node: Node) -> bool:
         if node.name == self._node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,7 +22,7 @@ class Metrics:
         self.retried = 0
         self.lost = 0
         self.batches: Counter[str] = Counter()
-        self.busy = 0
+        self.busy: Callable[[], int] = int  # asked when somebody looks
         self.slots = 0
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = [0] * (len(LATENESS_BOUNDS) + 1)
@@ -58,7 +58,7 @@ class Metrics:
         for state, count in self.waiting.items():
             live.add_metric([state], count)
         yield live
-        yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy)
+        yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy())
         yield GaugeMetricFamily("horae_agent_slots", "Attempts this node can execute at once.", value=self.slots)
         yield self._lateness()
 

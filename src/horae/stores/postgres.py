@@ -464,6 +464,9 @@ class PostgresStore(SqlStore):
             now = await self._moment(connection)
             return len(await connection.fetch(self.queries["fail_unrunnable"], list(kinds), message, now))
 
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))
+
     async def purge(self, before: Moment, limit: int) -> int:
         async def transact(connection: Connection) -> int:
             rows = await connection.fetch(self.queries["purge"], before, limit)

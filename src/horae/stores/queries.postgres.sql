@@ -203,8 +203,9 @@ WITH x AS (
 ), d AS (
   DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
-    x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message,
-    x.result, x.output, r.data, r.overlap
+    x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
+    CASE WHEN x.state = 13 AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
+    r.data, r.overlap
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, started_at, finished_at, NULL, fence, exit_code, state, attempt,
@@ -245,7 +246,7 @@ WITH w AS (
     $2::text, node, '', NULL, NULL, data
   FROM w
 ), a AS (
-  UPDATE live SET cancel = true WHERE id = ANY($1::bigint[]) AND state = 1 RETURNING id, node
+  UPDATE live SET cancel = true, reason = $2::text WHERE id = ANY($1::bigint[]) AND state = 1 RETURNING id, node
 )
 SELECT id, NULL AS node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM w
 UNION ALL SELECT id, node, NULL FROM a;
@@ -292,6 +293,12 @@ INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 11, attempt, priority, lost, kind,
   'no_agent', node, $2, NULL, NULL, data
 FROM d RETURNING id;
+
+-- mark_unlabelled --
+UPDATE live SET reason = 'no_label'
+WHERE state = 0 AND needs IS NOT NULL AND reason = ''
+  AND NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS a(labels) WHERE needs <@ a.labels::text[])
+RETURNING id;
 
 -- purge --
 DELETE FROM history WHERE id = ANY(ARRAY(SELECT id FROM history ORDER BY id LIMIT $2)) AND finished_at < $1

@@ -120,8 +120,8 @@ FROM live WHERE state = 1 AND id IN (SELECT value FROM json_each($1));
 WITH x(id, state, reason, started_at, finished_at, exit_code, message, result, output) AS (VALUES {rows})
 INSERT INTO history ({history_columns})
 SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at), x.finished_at, NULL,
-  r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind, x.reason, r.node, x.message, x.result, x.output,
-  r.data
+  r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
+  CASE WHEN x.state = 13 AND r.cancel THEN r.reason ELSE x.reason END, r.node, x.message, x.result, x.output, r.data
 FROM x CROSS JOIN live r ON r.id = x.id;
 
 -- bury_live --
@@ -146,7 +146,7 @@ SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id 
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- ask_cancel --
-UPDATE live SET cancel = 1 WHERE id IN (SELECT value FROM json_each($1));
+UPDATE live SET cancel = 1, reason = $2 WHERE id IN (SELECT value FROM json_each($1));
 
 -- promote --
 UPDATE live SET state = 0, gate = job_id, reason = '' WHERE id IN (
@@ -173,6 +173,12 @@ FROM live WHERE start_by <= $1 AND state <> 1;
 
 -- unrunnable --
 SELECT id FROM live WHERE state = 0 AND kind NOT IN (SELECT value FROM json_each($1));
+
+-- mark_unlabelled --
+UPDATE live SET reason = 'no_label'
+WHERE state = 0 AND needs IS NOT NULL AND reason = '' AND NOT EXISTS (
+  SELECT 1 FROM json_each($1) a WHERE NOT EXISTS (
+    SELECT 1 FROM json_each(live.needs) n WHERE n.value NOT IN (SELECT value FROM json_each(a.value))));
 
 -- purgeable --
 SELECT id FROM (SELECT id, finished_at FROM history ORDER BY id LIMIT $2) WHERE finished_at < $1;

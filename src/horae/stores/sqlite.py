@@ -464,7 +464,7 @@ class SqliteStore(SqlStore):
         ended = [row[0] for row in rows if row[1] != State.RUNNING]
         asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
         self._bury(connection, ended, State.CANCELLED, reason, "")
-        self._run(connection, "ask_cancel", encode(list(asked)))
+        self._run(connection, "ask_cancel", encode(list(asked)), reason)
         jobs = [row[3] for row in rows if row[1] != State.RUNNING and row[3] is not None]
         promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs and promote else 0
         return Cancelled(set(ended), asked, promoted)
@@ -500,6 +500,10 @@ class SqliteStore(SqlStore):
             return len(ids)
 
         return await self._do(write)
+
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        text = encode([list(labels) for labels in agents])
+        return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text).rowcount)
 
     async def purge(self, before: Moment, limit: int) -> int:
         def write(connection: sqlite3.Connection) -> int:

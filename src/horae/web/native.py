@@ -159,7 +159,8 @@ class Native:
     # ── jobs ──
 
     async def submit(self, request: http.Request) -> http.Answer:
-        """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none."""
+        """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none. One whose key exists
+        already replaces that job; with such a one, each job stands for itself."""
         body = await request.read()
         drafts = specs.parse_jobs(request.parse(body))
         who = http.principal(request)

@@ -253,6 +253,7 @@ _WORK: Json = {
     "working_directory": {"type": "string", "minLength": 1},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
     "data": {"type": "object", "description": "Given to the handler."},
+    "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
     "env": _ENV,
 }
 _JOB: Json = {

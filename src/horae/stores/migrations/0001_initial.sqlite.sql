@@ -68,6 +68,7 @@ CREATE INDEX live_queued ON live (kind, priority DESC, due_at, id) WHERE state =
 CREATE INDEX live_blocked ON live (job_id) WHERE state = 2;
 CREATE INDEX live_eligible ON live (eligible_at) WHERE state = 2;
 CREATE INDEX live_start_by ON live (start_by) WHERE start_by IS NOT NULL AND state <> 1;
+CREATE INDEX live_needs ON live (id) WHERE needs IS NOT NULL AND state = 0;
 CREATE INDEX live_cancel ON live (node) WHERE cancel;
 
 -- The ledger: appended, never changed, dropped by age.

@@ -1,0 +1,530 @@
+"""The agent on a real store, with executors and a keeper that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.core import specs
+from horae.core.model import Overlap, Policy, Reason, State
+from horae.errors import Error, Unavailable
+from horae.files import open_files
+from horae.ports import Command, Done, Process, Result, Work
+from horae.service import agent as module
+from horae.service.agent import TRUST, Agent
+from horae.service.execution import Execution, LocalLink
+from horae.service.jobs import Jobs
+from horae.testing import START, FakeClock
+
+from .parts import Probe, Told, draft, node, submitted
+
+LEASE = 30.0
+
+
+class Hands:
+    """An executor whose works end when the test says so."""
+
+    def __init__(self, clock: FakeClock, kind: str = "python", slots: int = 3, *, obeys: bool = True) -> None:
+        self.kind = kind
+        self.slots = slots
+        self.works: dict[int, Work] = {}
+        self.batches: list[int] = []
+        self.stops: list[tuple[int, str]] = []
+        self.stopped = asyncio.Event()
+        self.obeys = obeys  # ends what it is told to stop, at once
+        self.is_open = False
+        self._clock = clock
+        self._done: dict[int, Done] = {}
+
+    async def open(self) -> None:
+        self.is_open = True
+
+    def start(self, works: Sequence[Work], done: Done) -> None:
+        self.batches.append(len(works))
+        for work in works:
+            self.works[work.assignment.run_id] = work
+            self._done[work.assignment.run_id] = done
+
+    def end(self, run_id: int, state: State = State.SUCCEEDED, reason: str = "") -> None:
+        work = self.works.pop(run_id)
+        result = Result(run_id, work.assignment.fence, state, reason, work.started_at, self._clock.now())
+        self._done.pop(run_id)(result)
+
+    def stop(self, run_id: int, reason: str) -> None:
+        if run_id not in self.works:
+            return
+        self.stops.append((run_id, reason))
+        self.stopped.set()
+        if self.obeys:
+            states = {Reason.TIMEOUT: State.TIMED_OUT, Reason.REQUESTED: State.CANCELLED}
+            self.end(run_id, states.get(Reason(reason), State.FAILED), reason)
+
+    async def close(self) -> None:
+        self.is_open = False
+        for run_id in list(self.works):
+            self.end(run_id, State.FAILED, Reason.ERROR)
+
+
+@dataclass
+class Leash:
+    """A keeper that remembers how it was renewed."""
+
+    is_alive: bool = False
+    renewals: list[float] = field(default_factory=list)
+
+    async def open(self) -> None:
+        self.is_alive = True
+
+    def renew(self, seconds: float) -> None:
+        self.renewals.append(seconds)
+
+    async def spawn(self, command: Command) -> Process:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        self.is_alive = False
+
+
+@dataclass
+class Stage:
+    agent: Agent
+    hands: Hands
+    leash: Leash
+    link: Any
+    jobs: Jobs
+
+    async def order(self, count: int = 1, timeout_seconds: float | None = None) -> list[int]:
+        """Runs that wait."""
+        policy = Policy(overlap=Overlap.ALLOW, timeout_seconds=timeout_seconds)
+        (job,) = (await self.jobs.submit([replace(draft(), policy=policy)])).jobs
+        return [(await self.jobs.run_now(job.id)).id for _ in range(count)]
+
+    async def states(self, runs: Sequence[int]) -> list[State]:
+        return [(await self.jobs.get_run(run)).state for run in runs]
+
+
+@pytest.fixture
+async def stage(jobs: Jobs, execution: Execution, probe: Probe, queue: Told, clock: FakeClock, tmp_path: Path) -> Stage:
+    hands, leash = Hands(clock), Leash()
+    link = Probe(LocalLink(execution, probe, queue))  # type: ignore[arg-type]  # the wire can be cut here too
+    agent = Agent(
+        node("n1"), link, {"python": hands}, open_files(tmp_path / "output"), leash, clock, lease_seconds=LEASE,
+        output_limit=1000,
+    )  # fmt: skip
+    await agent.join()
+    return Stage(agent, hands, leash, link, jobs)
+
+
+# ── claiming ──
+
+
+async def test_joining_opens_everything_before_it_registers(stage: Stage, probe: Probe):
+    assert stage.hands.is_open
+    assert stage.leash.is_alive
+    assert [n.state for n in await probe.list_nodes()] == ["live"]
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST)]
+
+
+async def test_no_more_is_claimed_than_there_are_slots(stage: Stage):
+    runs = await stage.order(5)
+
+    assert await stage.agent.claim() == 3
+    assert await stage.agent.claim() == 0
+    assert stage.agent.busy == 3
+    assert sorted(await stage.states(runs)) == [State.QUEUED] * 2 + [State.RUNNING] * 3
+    stage.hands.end(next(iter(stage.hands.works)))
+    assert stage.agent.slot_freed.is_set()
+    assert await stage.agent.claim() == 1
+    assert stage.hands.batches == [3, 1]
+
+
+async def test_a_kind_of_which_nothing_waits_is_not_asked_for_until_told(stage: Stage):
+    await stage.agent.claim()
+    asked = stage.link.calls["claim"]
+    assert not stage.agent.is_hungry
+
+    await stage.agent.claim()
+    assert stage.link.calls["claim"] == asked
+    await stage.order(1)
+    stage.agent.wake()
+
+    assert await stage.agent.claim() == 1
+
+
+async def test_a_work_carries_what_its_run_says(stage: Stage):
+    (run,) = await stage.order(1, timeout_seconds=300)
+
+    await stage.agent.claim()
+
+    work = stage.hands.works[run]
+    assert (work.assignment.attempt, work.assignment.fence, work.timeout_seconds) == (1, 1, 300.0)
+    assert work.spec == {"handler": "horae.handlers:noop"}
+    assert work.started_at == START
+    stage.hands.end(run)
+
+
+async def test_the_previous_result_is_given_to_jobs_that_ask_for_it(stage: Stage, probe: Probe):
+    job = (await stage.jobs.submit([_curious()])).jobs[0]
+    first = await stage.jobs.run_now(job.id)
+    await stage.agent.claim()
+    stage.hands.works[first.id].previous = None
+    (assignment,) = [stage.hands.works[first.id].assignment]
+    await probe.finish([Result(first.id, assignment.fence, State.SUCCEEDED, finished_at=START, result='{"n":1}')])
+    second = await stage.jobs.run_now(job.id)
+
+    stage.agent.wake()
+    await stage.agent.claim()
+
+    assert stage.hands.works[second.id].previous == '{"n":1}'
+
+
+def _curious() -> Any:
+    document = {"name": "curious", "kind": "python", "spec": {"handler": "m:f", "previous_result": True}}
+    return specs.parse_job(document)
+
+
+async def test_runs_that_were_claimed_but_cannot_be_started_are_handed_back(stage: Stage):
+    job = (await stage.jobs.submit([_curious()])).jobs[0]
+    run = await stage.jobs.run_now(job.id)
+    stage.link.lose_call("load_previous")
+
+    with pytest.raises(Unavailable):
+        await stage.agent.claim()
+    await stage.agent.report()
+
+    assert (await stage.jobs.get_run(run.id)).state is State.QUEUED
+    assert stage.agent.busy == 0
+
+
+async def test_a_claim_whose_answer_was_lost_is_taken_back(stage: Stage):
+    """It happened, nobody knows of it, and the node beats on: without this the run would hang for ever."""
+    (kept,) = await stage.order(1)
+    await stage.agent.claim()
+    (lost,) = await stage.order(1)
+    stage.agent.wake()
+    stage.link.lose_answer("claim")
+    with pytest.raises(Unavailable):
+        await stage.agent.claim()
+    assert await stage.states([kept, lost]) == [State.RUNNING] * 2
+
+    assert await stage.agent.claim() == 1
+
+    assert set(stage.hands.works) == {kept, lost}
+    assert (await stage.jobs.get_run(lost)).attempt == 2
+    assert (await stage.jobs.get_run(kept)).attempt == 1
+
+
+async def test_a_result_on_its_way_is_not_taken_back_with_a_lost_claim(stage: Stage):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+    stage.hands.end(run)
+    sent, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: Any) -> None:
+        sent.set()
+        await go_on.wait()
+
+    stage.link.before("finish", hold)
+    reporting = asyncio.create_task(stage.agent.report())
+    await sent.wait()
+    await stage.order(1)
+    stage.agent.wake()
+    stage.link.lose_answer("claim")
+    with pytest.raises(Unavailable):
+        await stage.agent.claim()
+    await stage.agent.claim()
+    go_on.set()
+    await reporting
+
+    found = await stage.jobs.get_run(run)
+    assert (found.state, found.attempt) == (State.SUCCEEDED, 1)
+
+
+async def test_nothing_is_claimed_while_results_pile_up(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "MAX_UNREPORTED", 1)
+    runs = await stage.order(4)
+    await stage.agent.claim()
+    for run in list(stage.hands.works)[:2]:
+        stage.hands.end(run)
+
+    assert await stage.agent.claim() == 0
+    await stage.agent.report()
+    assert await stage.agent.claim() == 1
+    assert State.QUEUED not in await stage.states(runs)
+
+
+# ── ending ──
+
+
+async def test_a_finished_work_frees_its_slot_and_is_reported(stage: Stage):
+    runs = await stage.order(2)
+    await stage.agent.claim()
+    stage.hands.end(runs[0])
+    stage.hands.end(runs[1], State.FAILED, Reason.EXIT)
+    assert stage.agent.results_ready.is_set()
+
+    assert await stage.agent.report() == 2
+
+    assert await stage.states(runs) == [State.SUCCEEDED, State.FAILED]
+    assert not stage.agent.results_ready.is_set()
+    assert await stage.agent.report() == 0
+
+
+async def test_a_timeout_stops_the_work(stage: Stage):
+    (run,) = await stage.order(1, timeout_seconds=0.01)
+    await stage.agent.claim()
+
+    async with asyncio.timeout(30):
+        await stage.hands.stopped.wait()
+    await stage.agent.report()
+
+    assert stage.hands.stops == [(run, Reason.TIMEOUT)]
+    assert await stage.states([run]) == [State.TIMED_OUT]
+
+
+async def test_the_timer_of_a_finished_work_stops_nobody(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    """The same run may be here again, as another attempt."""
+    stops: list[int] = []
+    monkeypatch.setattr(stage.hands, "stop", lambda run_id, reason: stops.append(run_id))
+    (run,) = await stage.order(1, timeout_seconds=0.05)
+    await stage.agent.claim()
+    stage.hands.end(run, State.QUEUED)
+    await stage.agent.report()
+    passed = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.06, passed.set)
+    await passed.wait()
+
+    assert stops == []
+    stage.agent.wake()
+    assert await stage.agent.claim() == 1
+
+
+@pytest.mark.parametrize("loss", ["lose_call", "lose_answer"])
+async def test_results_are_kept_and_told_again_when_the_link_breaks(loss: str, stage: Stage):
+    runs = await stage.order(2)
+    await stage.agent.claim()
+    stage.hands.end(runs[0])
+    getattr(stage.link, loss)("finish")
+    with pytest.raises(Unavailable):
+        await stage.agent.report()
+    stage.hands.end(runs[1], State.FAILED)
+    assert stage.agent.results_ready.is_set()
+
+    assert await stage.agent.report() == 2
+
+    assert await stage.states(runs) == [State.SUCCEEDED, State.FAILED]
+
+
+async def test_a_thousand_results_are_one_report(stage: Stage, clock: FakeClock):
+    stage.hands.slots = 1500
+    stage.agent._free["python"] = 1500
+    job = await submitted(stage.jobs, overlap="allow")
+    runs = await asyncio.gather(*(stage.jobs.run_now(job.id) for _ in range(1200)))
+    assert await stage.agent.claim() == 1000
+    assert await stage.agent.claim() == 200
+    for run in runs:
+        stage.hands.end(run.id)
+
+    assert [await stage.agent.report(), await stage.agent.report()] == [1000, 200]
+
+    assert stage.link.calls["finish"] == 2
+    assert stage.hands.batches == [1000, 200]
+
+
+# ── beating ──
+
+
+async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(stage: Stage, clock: FakeClock):
+    stage.leash.renewals.clear()
+    stage.link.lose_answer("beat")
+    with pytest.raises(Unavailable):
+        await stage.agent.beat()
+    assert stage.leash.renewals == []
+
+    async def take_long(*_: Any) -> None:
+        clock.advance(4)
+
+    stage.link.before("beat", take_long)
+    await stage.agent.beat()
+
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 4)]
+
+
+async def test_a_slow_hello_does_not_lengthen_the_leash(stage: Stage, clock: FakeClock):
+    async def take_long(*_: Any) -> None:
+        clock.advance(10)
+
+    stage.leash.renewals.clear()
+    stage.link.before("hello", take_long)
+    await stage.agent.join()
+
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 10)]
+
+
+async def test_a_beat_brings_orders_to_cancel(stage: Stage):
+    first, second = await stage.order(2)
+    await stage.agent.claim()
+    await stage.jobs.cancel(first)
+
+    await stage.agent.beat()
+    await stage.agent.report()
+
+    assert stage.hands.stops == [(first, Reason.REQUESTED)]
+    assert await stage.states([first, second]) == [State.CANCELLED, State.RUNNING]
+
+
+async def test_an_order_for_an_older_attempt_stops_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+
+    async def stale(_: int) -> list[tuple[int, int]]:
+        return [(run, 99), (4711, 1)]
+
+    monkeypatch.setattr(stage.link.store, "beat", stale)
+    await stage.agent.beat()
+
+    assert stage.hands.stops == []
+
+
+async def test_an_agent_that_was_given_up_kills_everything_before_it_comes_back(stage: Stage, probe: Probe):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+    stage.hands.obeys = False
+    await probe.retire_node("n1", "gone")
+    greeted = stage.link.calls["hello"]
+
+    beating = asyncio.create_task(stage.agent.beat())
+    async with asyncio.timeout(30):
+        await stage.hands.stopped.wait()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert stage.link.calls["hello"] == greeted  # its work still lives
+    stage.agent.wake()
+    assert await stage.agent.claim() == 0  # and nothing new begins
+    stage.hands.end(run, State.FAILED, Reason.EXIT)
+    await beating
+
+    assert stage.hands.stops == [(run, Reason.LOST)]
+    assert stage.link.calls["hello"] == greeted + 1
+    await stage.agent.report()
+    found = await stage.jobs.get_run(run)
+    assert (found.state, found.lost) == (State.QUEUED, 1)  # not its own failure
+    assert await stage.agent.claim() == 1
+    assert len(stage.leash.renewals) == 2
+
+
+async def test_a_claim_of_an_earlier_life_is_not_started(stage: Stage, probe: Probe):
+    """It was answered after the service had taken everything back: somebody else may run it by now."""
+    (run,) = await stage.order(1)
+    answered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(*_: Any) -> None:
+        answered.set()
+        await go_on.wait()
+
+    stage.link.after("claim", hold)
+    claiming = asyncio.create_task(stage.agent.claim())
+    await answered.wait()
+    await probe.retire_node("n1", "gone")
+    await stage.agent.beat()
+    go_on.set()
+
+    assert await claiming == 0
+    assert stage.hands.works == {}
+    await stage.agent.report()
+    assert (await stage.jobs.get_run(run)).state is State.QUEUED
+
+
+async def test_without_its_keeper_an_agent_ends(stage: Stage):
+    stage.leash.is_alive = False
+
+    with pytest.raises(Error):
+        await stage.agent.beat()
+    with pytest.raises(Error):
+        await stage.agent.report()
+
+
+# ── leaving ──
+
+
+async def test_a_drain_waits_for_what_runs(stage: Stage):
+    runs = await stage.order(2)
+    await stage.agent.claim()
+    draining = asyncio.create_task(stage.agent.drain(60))
+    await asyncio.sleep(0)
+    for run in runs:
+        stage.hands.end(run)
+    await draining
+
+    assert stage.hands.stops == []
+    assert await stage.states(runs) == [State.SUCCEEDED] * 2
+    assert not stage.hands.is_open
+
+
+async def test_a_drain_that_takes_too_long_hands_back_what_is_left(stage: Stage):
+    runs = await stage.order(2)
+    await stage.agent.claim()
+
+    await stage.agent.drain(0)
+
+    assert {run for run, _ in stage.hands.stops} == set(runs)
+    for run in runs:
+        found = await stage.jobs.get_run(run)
+        assert (found.state, found.lost) == (State.QUEUED, 1)
+    assert await stage.agent.claim() == 0
+
+
+async def test_what_was_cancelled_or_timed_out_stays_so_in_a_drain(stage: Stage):
+    cancelled, late = await stage.order(2)
+    await stage.agent.claim()
+    stage.hands.obeys = False
+    await stage.jobs.cancel(cancelled)
+    await stage.agent.beat()
+
+    async def end(*_: Any) -> None:
+        stage.hands.end(cancelled, State.CANCELLED, Reason.REQUESTED)
+        stage.hands.end(late, State.TIMED_OUT, Reason.TIMEOUT)
+
+    stage.hands.close = end  # type: ignore[method-assign]
+    await stage.agent.drain(0)
+
+    assert await stage.states([cancelled, late]) == [State.CANCELLED, State.TIMED_OUT]
+
+
+async def test_a_claim_that_is_answered_during_a_drain_is_handed_back(stage: Stage):
+    (run,) = await stage.order(1)
+
+    async def drain(*_: Any) -> None:
+        stage.agent.draining = True
+
+    stage.link.after("claim", drain)
+    assert await stage.agent.claim() == 0
+    await stage.agent.report()
+
+    assert stage.hands.works == {}
+    assert await stage.states([run]) == [State.QUEUED]
+
+
+async def test_a_drain_without_a_service_leaves_the_rest_to_the_next_start(stage: Stage):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+    stage.link.lose_call("finish")
+
+    await stage.agent.drain(0)
+
+    assert await stage.states([run]) == [State.RUNNING]
+
+
+async def test_leaving_closes_the_keeper_before_it_says_goodbye(stage: Stage, probe: Probe):
+    async def look(*_: Any) -> None:
+        assert not stage.leash.is_alive
+
+    stage.link.before("goodbye", look)
+    await stage.agent.leave()
+
+    assert [n.state for n in await probe.list_nodes()] == ["gone"]

@@ -1,0 +1,462 @@
+"""Who leads, who lives, who owns what: judged by watching, never by comparing clocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from horae.core.model import SECOND, Run, State
+from horae.errors import Unavailable
+from horae.ports import Idempotency, Result, Store
+from horae.service.cluster import LEADER, MARGIN, Cluster
+from horae.service.execution import Execution, LocalLink
+from horae.service.jobs import Jobs
+from horae.service.metrics import Metrics
+from horae.testing import START, FakeClock
+
+from .parts import BOTH, Probe, Told, node, submitted
+
+TTL = 15.0
+DEAD_AFTER = 40.0
+
+
+class Host(FakeClock):
+    """A machine's clocks: its wall clock may say anything, its elapsed time is true."""
+
+    def __init__(self, wall: int = START) -> None:
+        super().__init__()
+        self._wall = wall
+
+    def now(self) -> int:
+        return self._wall
+
+    def jump(self, seconds: float) -> None:
+        self._wall += round(seconds * SECOND)
+
+
+def member(store: Any, name: str, clock: FakeClock, queue: Told | None = None, **fields: Any) -> Cluster:
+    queue = queue or Told()
+    execution = Execution(store, queue, clock, Metrics())
+    given = {"lease_seconds": TTL, "dead_after": DEAD_AFTER, "is_exclusive": False, **fields}
+    return Cluster(store, queue, clock, execution, node=name, **given)
+
+
+async def watch(cluster: Cluster, clock: FakeClock, seconds: float, step: float = 1.0) -> bool:
+    """Campaign each second for a while; True as soon as it leads."""
+    passed = 0.0
+    while passed < seconds:
+        clock.advance(step)
+        passed += step
+        if await cluster.campaign():
+            return True
+    return False
+
+
+# ── the lease ──
+
+
+@BOTH
+async def test_the_first_candidate_leads_at_once_and_stays_leader(probe: Probe, clock: FakeClock):
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+
+    assert await one.campaign()
+    assert not await two.campaign()
+    for _ in range(30):
+        clock.advance(5)
+        assert await one.campaign()
+        assert not await two.campaign()
+    assert one.is_leader
+
+
+async def test_a_lease_is_taken_only_after_its_beat_was_seen_to_stand_still(probe: Probe, clock: FakeClock):
+    await member(probe, "a", clock).campaign()
+    heir = member(probe, "b", clock)
+    assert not await heir.campaign()
+
+    assert not await watch(heir, clock, TTL + MARGIN)
+    assert await watch(heir, clock, 1.5)
+    lease = await probe.get_lease(LEADER)
+    assert (lease.owner, lease.term) == ("b", 2)
+
+
+async def test_every_renewal_starts_the_watch_anew(probe: Probe, clock: FakeClock):
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+    await one.campaign()
+    for _ in range(6):
+        assert not await watch(two, clock, TTL)
+        await one.campaign()
+
+
+@pytest.mark.parametrize("jump", [-86_400, 86_400])
+async def test_jumps_of_wall_clocks_change_nothing(jump: int, probe: Probe):
+    clock = Host()
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+    await one.campaign()
+    await two.campaign()
+    clock.jump(jump)
+
+    assert one.is_leader
+    assert not await two.campaign()
+    assert not await watch(two, clock, TTL + MARGIN)
+    assert await watch(two, clock, 1.5)
+
+
+async def test_the_old_leader_stops_trusting_itself_before_anybody_else_may_lead(probe: Probe, clock: FakeClock):
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+    await one.campaign()
+    led = []
+    for _ in range(60):
+        clock.advance(0.5)
+        led.append((one.is_leader, await two.campaign()))
+
+    assert (True, True) not in led
+    assert (False, False) in led
+    assert led[-1] == (False, True)
+
+
+async def test_a_slow_renewal_does_not_extend_trust(probe: Probe, clock: FakeClock):
+    one = member(probe, "a", clock)
+    await one.campaign()
+
+    async def take_long(*_: Any) -> None:
+        clock.advance(10)
+
+    probe.after("renew_lease", take_long)
+    assert await one.campaign()
+    clock.advance(TTL - MARGIN - 10 - 0.1)
+    assert one.is_leader
+    clock.advance(0.2)
+    assert not one.is_leader
+
+
+async def test_a_renewal_slower_than_the_lease_leaves_no_leader(probe: Probe, clock: FakeClock):
+    one = member(probe, "a", clock)
+    await one.campaign()
+
+    async def take_for_ever(*_: Any) -> None:
+        clock.advance(TTL)
+
+    probe.after("renew_lease", take_for_ever)
+
+    assert not await one.campaign()
+
+
+async def test_a_leader_that_cannot_renew_leads_until_its_trust_is_over(probe: Probe, clock: FakeClock):
+    one = member(probe, "a", clock)
+    await one.campaign()
+    clock.advance(5)
+    probe.lose_call("renew_lease")
+    with pytest.raises(Unavailable):
+        await one.campaign()
+
+    assert one.is_leader
+    clock.advance(TTL - MARGIN - 5)
+    assert not one.is_leader
+
+
+async def test_a_leader_whose_term_is_over_notices_with_its_next_renewal(probe: Probe, clock: FakeClock):
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+    await one.campaign()
+    await two.campaign()
+    assert await watch(two, clock, 60)
+
+    assert not await one.campaign()
+    assert two.is_leader
+
+
+async def test_resigning_hands_over_at_once(probe: Probe, clock: FakeClock):
+    one, two = member(probe, "a", clock), member(probe, "b", clock)
+    await one.campaign()
+    await two.campaign()
+
+    await one.resign()
+
+    assert not one.is_leader
+    assert await two.campaign()
+
+
+async def test_a_node_takes_up_its_own_lease_from_an_earlier_life(probe: Probe, clock: FakeClock):
+    await member(probe, "a", clock).campaign()
+
+    assert await member(probe, "a", clock).campaign()
+    assert (await probe.get_lease(LEADER)).term == 2
+
+
+async def test_with_the_store_for_itself_a_node_waits_for_nobody(probe: Probe, clock: FakeClock):
+    await member(probe, "a", clock).campaign()
+
+    assert await member(probe, "b", clock, is_exclusive=True).campaign()
+
+
+# ── nodes ──
+
+
+async def running_on(probe: Probe, jobs: Jobs, name: str = "n1") -> Run:
+    job = await submitted(jobs)
+    run = await jobs.run_now(job.id)
+    assert len(await probe.claim(name, "python", [], 1)) == 1
+    return run
+
+
+async def lead(cluster: Cluster, clock: FakeClock, seconds: float, step: float = 5.0) -> None:
+    """Lead for a while, in rounds."""
+    passed = 0.0
+    while passed < seconds:
+        clock.advance(step)
+        passed += step
+        assert await cluster.campaign()
+        await cluster.lead()
+
+
+@BOTH
+async def test_a_node_is_buried_only_after_its_silence_was_watched(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    run = await running_on(probe, jobs)
+    clock.advance(3600)  # nobody watched all the while
+
+    await lead(leader, clock, 5)
+    await lead(leader, clock, DEAD_AFTER)
+    assert (await jobs.get_run(run.id)).state is State.RUNNING
+    await lead(leader, clock, 5)
+
+    assert (await jobs.get_run(run.id)).state is State.QUEUED
+    assert [n.state for n in await probe.list_nodes()] == ["gone"]
+    assert await probe.beat("n1", 0) is None
+
+
+async def test_a_node_that_beats_lives(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    for _ in range(20):
+        await lead(leader, clock, 10)
+        await probe.beat("n1", 0)
+
+    assert [n.state for n in await probe.list_nodes()] == ["live"]
+
+
+async def test_a_leader_that_was_frozen_between_looking_and_judging_buries_nobody(
+    probe: Probe, jobs: Jobs, clock: FakeClock
+):
+    """What it holds in hand is old: the node may have beaten all the while."""
+    leader = member(probe, "boss", clock, lease_seconds=500.0)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    await leader.lead()
+
+    async def freeze(*_: Any) -> None:
+        clock.advance(DEAD_AFTER + 60)
+        await probe.store.beat("n1", 0)
+
+    probe.after("list_nodes", freeze)
+    await leader.lead()
+
+    assert [n.state for n in await probe.list_nodes()] == ["live"]
+
+
+async def test_a_leader_whose_trust_is_over_buries_nobody(probe: Probe, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    await leader.lead()
+    clock.advance(DEAD_AFTER + 10)
+
+    await leader.lead()
+
+    assert [n.state for n in await probe.list_nodes()] == ["live"]
+
+
+async def test_a_leader_does_not_bury_itself(probe: Probe, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("boss"))
+
+    await lead(leader, clock, 120)
+
+    assert [n.state for n in await probe.list_nodes()] == ["live"]
+
+
+async def test_with_the_store_for_itself_every_other_node_is_dead(probe: Probe, jobs: Jobs, clock: FakeClock):
+    await probe.register_node(node("n1"))
+    run = await running_on(probe, jobs)
+    leader = member(probe, "boss", clock, is_exclusive=True)
+    await leader.campaign()
+
+    await leader.lead()
+
+    assert (await jobs.get_run(run.id)).state is State.QUEUED
+
+
+async def test_a_burial_that_broke_off_is_completed(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    run = await running_on(probe, jobs)
+    await lead(leader, clock, DEAD_AFTER + 5)
+    probe.lose_call("finish")
+    clock.advance(5)
+    await leader.campaign()
+    with pytest.raises(Unavailable):
+        await leader.lead()
+    assert [n.state for n in await probe.list_nodes()] == ["gone"]
+
+    heir = member(probe, "heir", clock)
+    await leader.resign()
+    await heir.campaign()
+    await heir.lead()
+
+    assert (await jobs.get_run(run.id)).state is State.QUEUED
+
+
+async def test_what_a_node_left_behind_with_its_goodbye_is_taken_back(
+    probe: Probe, jobs: Jobs, clock: FakeClock, execution: Execution, queue: Told
+):
+    link = LocalLink(execution, probe, queue)
+    await link.hello(node("n1"))
+    run = await running_on(probe, jobs)  # claimed, but nobody was told: the claim was cut off by the stop
+    await link.goodbye()
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+
+    await leader.lead()
+
+    assert (await jobs.get_run(run.id)).state is State.QUEUED
+    asked = probe.calls["load_running"]
+    await leader.lead()
+    assert probe.calls["load_running"] == asked  # once is enough
+
+
+async def test_what_a_node_claims_in_its_new_life_is_not_taken_for_a_remnant_of_the_old(
+    probe: Probe, jobs: Jobs, clock: FakeClock
+):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    await probe.register_node(node("n1"))
+    await probe.retire_node("n1", "gone")
+    fresh: list[Run] = []
+
+    async def come_back(*_: Any) -> None:
+        await probe.store.register_node(node("n1"))
+        fresh.append(await running_on(Probe(probe.store), Jobs(probe.store, Told())))
+
+    probe.after("list_nodes", come_back)
+    await leader.lead()
+
+    assert (await jobs.get_run(fresh[0].id)).state is State.RUNNING
+
+
+async def test_runs_of_a_kind_that_no_live_agent_has_fail_with_the_reason(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    run = await jobs.run_now((await submitted(jobs)).id)
+    await leader.lead()
+    assert (await jobs.get_run(run.id)).state is State.QUEUED  # no agent at all: it waits for one
+    await probe.register_node(node("n1", kinds=("shell",)))
+
+    await leader.lead()
+
+    found = await jobs.get_run(run.id)
+    assert (found.state, found.reason) == (State.FAILED, "no_agent")
+    assert found.message
+
+
+# ── segments ──
+
+
+async def owners(store: Store | Probe) -> Counter[str]:
+    return Counter(owner for owner, _ in (await store.load_segments()).values())
+
+
+@BOTH
+async def test_segments_are_shared_out_and_given_anew_when_a_node_dies(probe: Probe, clock: FakeClock, queue: Told):
+    leader = member(probe, "boss", clock, queue)
+    await leader.campaign()
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await probe.register_node(node("c", roles=("agent",)))
+
+    await leader.lead()
+
+    assert await owners(probe) == {"a": 50, "b": 50}
+    assert queue.take() == ["due"]
+    before = await probe.load_segments()
+    for _ in range(int(DEAD_AFTER / 5) + 2):
+        await probe.beat("a", 0)
+        await probe.beat("c", 0)
+        await lead(leader, clock, 5)
+    after = await probe.load_segments()
+    assert await owners(probe) == {"a": 100}
+    assert all(after[s] == before[s] for s in before if before[s][0] == "a")
+    assert {term for s, (_, term) in after.items() if before[s][0] == "b"} == {2}
+
+
+async def test_a_draining_node_gets_no_segments(probe: Probe, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await probe.retire_node("b", "draining")
+
+    await leader.lead()
+
+    assert await owners(probe) == {"a": 100}
+    assert len(await member(probe, "a", clock).own_segments()) == 100
+    assert await member(probe, "b", clock).own_segments() == []
+
+
+@BOTH
+async def test_a_leader_of_an_old_term_assigns_nothing(probe: Probe, clock: FakeClock):
+    old = member(probe, "old", clock)
+    await old.campaign()
+    await probe.register_node(node("a", roles=("scheduler",)))
+    new = member(probe, "new", clock, is_exclusive=True)
+    assert await new.campaign()
+
+    await old.lead()  # it does not know yet
+
+    assert await probe.load_segments() == {}
+    await new.lead()
+    assert await owners(probe) == {"a": 100}
+
+
+# ── the rest of a leader's work ──
+
+
+async def test_the_sweep_says_when_there_is_more_to_do(
+    probe: Probe, jobs: Jobs, clock: FakeClock, execution: Execution, queue: Told
+):
+    leader = member(probe, "boss", clock, queue)
+    assert await leader.sweep() is None
+    job = await submitted(jobs, retry={"attempts": 2, "backoff": "10s", "jitter": 0})
+    await jobs.run_now(job.id)
+    (assignment,) = await execution.claim(node("n1"), "python", 1)
+    await execution.finish([Result(assignment.run_id, assignment.fence, State.FAILED, finished_at=START)])
+    queue.take()
+
+    assert await leader.sweep() == 10.0
+    clock.advance(10)
+    await leader.sweep()
+
+    assert queue.take() == ["runs"]
+    assert await leader.sweep() is None
+
+
+async def test_history_past_its_age_is_dropped_with_old_keys(probe: Probe, jobs: Jobs, clock: FakeClock):
+    job = await submitted(jobs)
+    key = Idempotency("s", "k", "d")
+    run = await jobs.run_now(job.id, idempotency=key)
+    await jobs.cancel(run.id)
+    clock.advance(2 * 86_400)
+    recent = await jobs.run_now(job.id)
+    await jobs.cancel(recent.id)
+
+    assert await member(probe, "boss", clock).purge() == 0
+    assert await member(probe, "boss", clock, history_days=1).purge() == 1
+
+    assert await probe.get_run(run.id) is None
+    assert await probe.get_run(recent.id) is not None
+    assert (await jobs.run_now(job.id, idempotency=key)).id > recent.id
