@@ -36,8 +36,8 @@ def count_statements() -> None:
         global statements
         statements += 1
 
-    async def counted(*args: Any) -> postgres.Connection:
-        connection = await connect(*args)
+    async def counted(*args: Any, **settings: Any) -> postgres.Connection:
+        connection = await connect(*args, **settings)
         connection.add_query_logger(count)
         return connection
 

@@ -352,7 +352,7 @@ def test_every_problem_of_a_document_is_listed(api: Fake, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("code", "exit_code"),
     [("E_DB_UNREACHABLE", 6), ("E_DB_READ_ONLY", 6), ("E_DB_VERSION", 1), ("E_SINGLE_NODE_LOCK", 5),
-     ("E_SCHEMA_OLDER", 1), ("E_SCHEMA_NEWER", 1), ("E_SCHEMA_DRIFT", 1), ("E_LISTEN", 1), ("E_CONFIG", 2)],
+     ("E_SCHEMA_NEWER", 1), ("E_SCHEMA_DRIFT", 1), ("E_LISTEN", 1), ("E_CONFIG", 2)],
 )  # fmt: skip
 def test_a_refused_start_says_why_and_what_to_do(
     code: str, exit_code: int, monkeypatch: pytest.MonkeyPatch

@@ -59,7 +59,6 @@ _BY_CODE = {
     "E_LISTEN": 1,
     "E_DB_VERSION": 1,
     "E_SCHEMA_NEWER": 1,
-    "E_SCHEMA_OLDER": 1,
     "E_SCHEMA_DRIFT": 1,
     "E_SINGLE_NODE_LOCK": 5,
     "E_DB_UNREACHABLE": 6,

@@ -10,8 +10,9 @@ every change of hands, and what a leader writes is refused once its term is over
 **Segments** are given out by the leader, evenly, moving as few as possible. They only save work: two
 schedulers that both believe to own a segment do no harm, because firing is a compare-and-set.
 
-**Nodes** beat. The leader watches; one whose beat stands still for `DEAD_AFTER` seconds is declared gone
-and what it held is taken back. That is longer than an agent's keeper lets work live without a beat.
+**Nodes** beat. The leader watches; one whose beat stands still for `dead_after` seconds is declared gone
+and what it held is taken back. That is longer than an agent's keeper lets work live without a beat. What a
+node left running when it was declared gone, or said so itself, is taken back however often that breaks off.
 
 A store that one process holds exclusively (SQLite) makes all of this immediate: every other holder is dead.
 """
@@ -33,15 +34,16 @@ PURGE_BATCH = 5000
 
 @dataclass(slots=True)
 class Watch:
-    """A value that should keep moving, and when it last did on our clock."""
+    """A value that should keep moving, and since when we know that it does not."""
 
-    value: object
-    since: float
+    value: object = None
+    since: float = 0.0
 
-    def still_for(self, value: object, now: float) -> float:
+    def still_for(self, value: object, asked: float, answered: float) -> float:
+        """Seconds it has certainly stood still: from the first answer that said so to the last question."""
         if value != self.value:
-            self.value, self.since = value, now
-        return now - self.since
+            self.value, self.since = value, answered
+        return asked - self.since
 
 
 class Cluster:
@@ -70,8 +72,9 @@ class Cluster:
         self._history_days = history_days
         self._lease: Lease | None = None
         self._trusted_until = 0.0
-        self._lease_watch: Watch | None = None
+        self._lease_watch = Watch()
         self._node_watches: dict[str, Watch] = {}
+        self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
 
     @property
     def is_leader(self) -> bool:
@@ -88,17 +91,16 @@ class Cluster:
         return self.is_leader
 
     async def _try_to_take(self) -> Lease | None:
+        asked = self._clock.elapsed()
         seen = await self._store.get_lease(LEADER)
-        if seen is None or self._may_take(seen):
+        if seen is None or self._may_take(seen, asked):
             return await self._store.take_lease(LEADER, self._node, seen)
         return None
 
-    def _may_take(self, seen: Lease) -> bool:
+    def _may_take(self, seen: Lease, asked: float) -> bool:
         if self._is_exclusive or seen.owner in ("", self._node):
             return True
-        if self._lease_watch is None:
-            self._lease_watch = Watch(seen, self._clock.elapsed())
-        return self._lease_watch.still_for(seen, self._clock.elapsed()) > self._ttl + MARGIN
+        return self._lease_watch.still_for(seen, asked, self._clock.elapsed()) > self._ttl + MARGIN
 
     async def resign(self) -> None:
         if self._lease is not None:
@@ -108,26 +110,42 @@ class Cluster:
     # ── the leader's work ──
     async def lead(self) -> None:
         """One round of a leader: bury the dead, share out segments, see to runs that wait."""
+        asked = self._clock.elapsed()
         nodes = await self._store.list_nodes()
-        alive = [node for node in nodes if node.state != "gone" and not await self._bury_if_dead(node)]
+        answered = self._clock.elapsed()
+        silent = [node for node in nodes if self._is_silent(node, asked, answered)]
+        for node in silent:
+            await self._bury(node)
+        for node in nodes:
+            if node.state == "gone" and self._cleared.get(node.name) != node.beat:
+                await self._clear(node)
+        alive = [node for node in nodes if node.state != "gone" and node not in silent]
         await self._share_out(alive)
-        agents = [node for node in alive if "agent" in node.roles]
-        if agents:
-            kinds = sorted({kind for node in agents for kind in node.kinds})
-            await self._store.fail_unrunnable(kinds, "no live agent can run this kind of work")
-            await self._store.mark_unlabelled([node.labels for node in agents])
+        kinds = {kind for node in alive for kind in node.kinds if "agent" in node.roles}
+        if kinds:
+            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
 
-    async def _bury_if_dead(self, node: Node) -> bool:
-        if node.name == self._node:
+    def _is_silent(self, node: Node, asked: float, answered: float) -> bool:
+        if node.name == self._node or node.state == "gone" or not self.is_leader:
             return False
-        now = self._clock.elapsed()
-        watch = self._node_watches.setdefault(node.name, Watch(node.beat, now))
-        if not self._is_exclusive and watch.still_for(node.beat, now) <= self._dead_after:
-            return False
+        watch = self._node_watches.setdefault(node.name, Watch())
+        return self._is_exclusive or watch.still_for(node.beat, asked, answered) > self._dead_after
+
+    async def _bury(self, node: Node) -> None:
+        """Declare a node gone and take back what it held until now; should it return, what it claims then
+        is its own."""
+        held = await self._store.load_running(node.name)
         await self._store.retire_node(node.name, "gone")
-        await self._execution.reap(node.name)
+        await self._execution.take_back(node.name, dict(held))
         del self._node_watches[node.name]
-        return True
+
+    async def _clear(self, node: Node) -> None:
+        """Take back what a gone node still holds, unless it has come back meanwhile."""
+        held = await self._store.load_running(node.name)
+        if held and node not in await self._store.list_nodes():
+            return
+        await self._execution.take_back(node.name, dict(held))
+        self._cleared[node.name] = node.beat
 
     async def _share_out(self, alive: Sequence[Node]) -> None:
         schedulers = [node.name for node in alive if "scheduler" in node.roles and node.state == "live"]

@@ -6,7 +6,7 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from horae.core import lifecycle, specs
@@ -47,14 +47,20 @@ class Execution:
         return await self._write(books, len(results))
 
     async def reap(self, node: str, keep: Collection[int] = ()) -> int:
-        """Take back what a node no longer runs: queued again, or ended when it was lost too often."""
+        """Take back what a node no longer runs."""
         running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
+        return await self.take_back(node, running)
+
+    async def take_back(self, node: str, running: Mapping[int, int]) -> int:
+        """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
         held = await self._store.load_held(list(running)) if running else []
-        books = _Books(await self._store.now() if held else 0)
+        if not held:
+            return 0
+        books = _Books(await self._store.now())
         for h in held:
             result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=f"its agent {node} died")
             books.judge(result, h)
-        return len(await self._write(books, len(held))) if held else 0
+        return len(await self._write(books, len(held)))
 
     async def _write(self, books: _Books, count: int) -> set[int]:
         finished = await self._store.finish(books.final, books.waiting)
