@@ -364,7 +364,7 @@ SETTINGS: tuple[Setting, ...] = (
             "How many processes this agent runs at once.", "4 per CPU, at least 4"),
     Setting("labels", Kind("LIST", _read_labels, _list_of), [],
             "What this agent has that a job may ask for.", "none"),
-    Setting("handler_slots", _whole(1, 100_000), 1000,
+    Setting("handler_slots", _whole(1, 100_000), 2000,
             "How many Python handlers this agent runs at once."),
     Setting("workers", _whole(1, 256), 2,
             "Python worker processes that run the handlers."),

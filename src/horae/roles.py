@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is away
 MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
+OWN = 5.0  # seconds after which a scheduler asks which segments are its own, should nobody tell it
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
 
@@ -50,25 +51,27 @@ class SchedulerRole:
         self._queue = queue
         self._clock = clock
         self._scan_interval = scan_interval
-        self._swept = 0.0
+        self._swept = self._asked = 0.0
         self._hinted = True
 
     async def step(self) -> None:
         """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
         elapsed = self._clock.elapsed()
+        if self._hinted or elapsed - self._asked >= OWN:
+            self._hinted |= self._firing.own(await self._cluster.own_segments())
+            self._asked = elapsed
         sweep = self._hinted or elapsed - self._swept >= self._scan_interval
         if sweep:
             await self._firing.set_clock()
-            self._firing.own(await self._cluster.own_segments())
-            self._swept, self._hinted = elapsed, False
         await self._firing.refill(sweep=sweep)
+        if sweep:
+            self._swept, self._hinted = elapsed, False
         wake_at = await self._firing.tick()
         seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
-        if seconds > 0:
-            self._hinted = await self._queue.wait("due", seconds)
-            if self._hinted:
-                gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
-                await self._clock.sleep(gap) if gap > 0 else None
+        self._hinted = await self._queue.wait("due", max(0.0, seconds))  # also when late: others have their turn
+        if self._hinted:
+            gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
+            await self._clock.sleep(gap) if gap > 0 else None
 
     async def run(self) -> None:
         await persist("scheduler", self.step, self._clock)

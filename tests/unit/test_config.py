@@ -54,7 +54,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     assert found.sqlite_path == tmp_path / ".horae" / "horae.db"
     assert found.roles == ("api", "coordinator", "scheduler", "agent")
     assert found.slots == max(4, 4 * (os.cpu_count() or 1))
-    assert (found.handler_slots, found.workers, found.sandbox) == (1000, 2, "plain")
+    assert (found.handler_slots, found.workers, found.sandbox) == (2000, 2, "plain")
     assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
     assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, 0)
     assert found.node.endswith("-8080")

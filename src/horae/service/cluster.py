@@ -117,7 +117,7 @@ class Cluster:
         for node in silent:
             await self._bury(node)
         for node in nodes:
-            if node.state == "gone" and self._cleared.get(node.name) != node.beat:
+            if node.state == "gone" and node.name != self._node and self._cleared.get(node.name) != node.beat:
                 await self._clear(node)
         alive = [node for node in nodes if node.state != "gone" and node not in silent]
         await self._share_out(alive)

@@ -6,6 +6,7 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -70,8 +71,9 @@ class Execution:
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
             metrics.retried += not w.lost and w.result.run_id in finished.accepted
-        for result in books.final:
-            metrics.finished[result.state.word] += result.run_id in finished.accepted
+        ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
+        for state, number in ended.items():
+            metrics.finished[state.word] += number
         if finished.promoted or any(w.eligible_at is None for w in books.waiting):
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):

@@ -79,9 +79,10 @@ class Insight:
     async def _ref(self, run: Run, attempt: int | None) -> tuple[int, str | None]:
         """The output of an attempt: the run's own, or that of an earlier one by number."""
         if attempt is None or attempt == run.attempt:
-            if run.state.is_terminal:
-                return run.attempt, run.output
-            return run.attempt, self._files.ref(run.id, run.attempt, run.fence) if run.fence else None
+            if run.fence == 0:
+                return run.attempt, None
+            # A run that was lost, or cancelled while it waited for a retry, ended without naming its output.
+            return run.attempt, run.output or self._files.ref(run.id, run.attempt, run.fence)
         for earlier in await self._store.list_attempts(run.id):
             if earlier.attempt == attempt:
                 return attempt, self._earlier_ref(earlier)
@@ -97,19 +98,21 @@ class Insight:
         the new attempt follows, from its beginning.
         """
         run = await self._run(run_id)
-        attempt = run.attempt
+        attempt = max(run.attempt, 1)
         while True:
-            part = await self._slice(run, None, offset, FOLLOW_SLICE)
-            if part.data:
-                offset = part.next_offset
-                yield part
+            if attempt <= run.attempt:
+                part = await self._slice(run, attempt, offset, FOLLOW_SLICE)
+                if part.data:
+                    offset = part.next_offset
+                    yield part
+                    continue
+            if attempt < run.attempt:  # all of it was given, and it will not grow any more
+                attempt, offset = attempt + 1, 0
                 continue
             if run.state.is_terminal:
                 return
             await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
             before, run = run, await self._run(run_id)
-            if run.attempt != attempt:
-                attempt, offset = run.attempt, 0
             if run.state is not before.state:
                 yield LogSlice(b"", offset, offset, run, attempt)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -83,16 +84,14 @@ def migrate_sqlite(path: Path, *, check: bool = False) -> Report:
     if check and not path.exists():
         return Report(0, migrations("sqlite")[-1].version)
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite.connect(path)
     try:
-        connection.execute("BEGIN EXCLUSIVE")  # two migrators: the second waits, then finds nothing to do
-        report = _migrate_sqlite(connection, check)
-        connection.execute("COMMIT")
-        return report
+        with closing(sqlite.connect(path)) as connection:
+            connection.execute("BEGIN EXCLUSIVE")  # two migrators: the second waits, then finds nothing to do
+            report = _migrate_sqlite(connection, check)
+            connection.execute("COMMIT")
+            return report
     except sqlite3.Error as error:
         raise Unavailable(f"{path} cannot be used as a database: {error}") from error
-    finally:
-        connection.close()
 
 
 def _migrate_sqlite(connection: sqlite3.Connection, check: bool) -> Report:
@@ -147,6 +146,8 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         async with connection.transaction():
             return await _migrate_postgres(connection, check)
+    except (OSError, asyncpg.PostgresError) as error:
+        raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
         await connection.close(timeout=5)
 

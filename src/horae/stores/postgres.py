@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from horae.core.model import Job, Lease, Moment, Overlap
+from horae.core.model import Job, Lease, Moment, Overlap, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
@@ -105,6 +105,10 @@ class PostgresStore(SqlStore):
         """`clock` replaces the server's clock: for tests that move time."""
         super().__init__()
         self._url = url
+        self._finish_by = {
+            kind: self.queries["finish"].replace("{results}", self.queries[kind])
+            for kind in ("any_results", "plain_results")
+        }
         self._clock: Callable[[], Moment | None] = clock or _servers_own
         self._fire = Lane(self._connect_hot)
         self._claim = Lane(self._connect_hot)
@@ -426,7 +430,9 @@ class PostgresStore(SqlStore):
         return await self._retried(self._finish, transact)
 
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
-        row = await connection.fetchrow(self.queries["finish"], *_result_arrays(results))
+        plain = _plain_arrays(results)
+        statement = self._finish_by["any_results" if plain is None else "plain_results"]
+        row = await connection.fetchrow(statement, *(plain or _result_arrays(results)))
         assert row is not None
         return Finished(set(row[0] or ()), row[1])
 
@@ -564,21 +570,20 @@ def _order_arrays(orders: Sequence[Order]) -> list[list[Any]]:
 
 def _result_arrays(results: Sequence[Result]) -> list[list[Any]]:
     rows = [
-        (
-            r.run_id,
-            r.fence,
-            r.state,
-            r.reason,
-            r.started_at,
-            r.finished_at,
-            r.exit_code,
-            r.message,
-            r.result,
-            r.output,
-        )
+        (r.run_id, r.fence, r.started_at, r.finished_at, r.state, r.reason, r.exit_code, r.message, r.result, r.output)
         for r in results
     ]
     return _columns(rows, 10)
+
+
+def _plain_arrays(results: Sequence[Result]) -> list[list[Any]] | None:
+    """The four columns of attempts that succeeded without a word; None when any of them has more to say."""
+    rows = []
+    for r in results:
+        if r.state is not State.SUCCEEDED or r.exit_code is not None or r.message or r.result or r.output:
+            return None
+        rows.append((r.run_id, r.fence, r.started_at, r.finished_at))
+    return _columns(rows, 4)
 
 
 def _waiting_arrays(waiting: Sequence[Waiting]) -> list[list[Any]]:

@@ -194,12 +194,22 @@ WHERE r.id = ANY(ARRAY(
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
 
+-- any_results --
+-- How attempts ended, in full.
+SELECT * FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::text[], $7::int[],
+                     $8::text[], $9::text[], $10::text[])
+  AS t(id, fence, started_at, finished_at, state, reason, exit_code, message, result, output)
+
+-- plain_results --
+-- Attempts that succeeded and have nothing more to say: most of them, and four columns instead of ten.
+SELECT t.*, 10::smallint AS state, ''::text AS reason, NULL::int AS exit_code, ''::text AS message,
+  NULL::text AS result, NULL::text AS output
+FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[]) AS t(id, fence, started_at, finished_at)
+
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate.
 WITH x AS (
-  SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[],
-                       $8::text[], $9::text[], $10::text[])
-    AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
+  {results}
 ), d AS (
   DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,

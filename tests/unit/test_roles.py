@@ -1,0 +1,439 @@
+"""The loops: when they look, when they sleep, what they survive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horae.core.model import SECOND, State
+from horae.errors import Error, Unavailable
+from horae.files import open_files
+from horae.ports import Done, Result, Work
+from horae.queues.database import LocalQueue
+from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.service.agent import Agent
+from horae.service.cluster import Cluster
+from horae.service.execution import Execution, LocalLink
+from horae.service.firing import Firing
+from horae.service.jobs import Jobs
+from horae.service.metrics import Metrics
+from horae.stores.sqlite import SqliteStore
+from horae.testing import START, FakeClock
+
+from .service.parts import ALL_SEGMENTS, Probe, Told, draft, ledger, node, only, submitted
+
+DEADLINE = 60  # seconds until something that must happen counts as not happening
+
+
+class Hours(Told):
+    """A queue in which waiting passes the time of a clock instead of our own."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.waits: list[tuple[str, float]] = []
+
+    async def wait(self, topic: str, seconds: float) -> bool:
+        self.waits.append((topic, seconds))
+        if await super().wait(topic, 0):
+            return True
+        self.clock.advance(seconds)
+        return False
+
+
+class NoSleep(FakeClock):
+    """Sleeping passes the time at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naps: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.naps.append(seconds)
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock() -> NoSleep:
+    return NoSleep()
+
+
+@pytest.fixture
+def queue(clock: FakeClock) -> Hours:
+    return Hours(clock)
+
+
+@pytest.fixture
+def probe(sqlite_store: SqliteStore) -> Probe:
+    return Probe(sqlite_store)
+
+
+@pytest.fixture
+def jobs(probe: Probe, queue: Hours) -> Jobs:
+    return Jobs(probe, queue)
+
+
+@pytest.fixture
+def cluster(probe: Probe, queue: Hours, clock: FakeClock) -> Cluster:
+    execution = Execution(probe, queue, clock, Metrics())
+    return Cluster(probe, queue, clock, execution, node="n1", lease_seconds=15, dead_after=40, is_exclusive=False)
+
+
+@pytest.fixture
+def firing(probe: Probe, queue: Hours, clock: FakeClock) -> Firing:
+    return Firing(probe, queue, clock, Metrics())
+
+
+@pytest.fixture
+def role(firing: Firing, cluster: Cluster, queue: Hours, clock: FakeClock) -> SchedulerRole:
+    return SchedulerRole(firing, cluster, queue, clock, scan_interval=60)
+
+
+async def give_segments(cluster: Cluster, probe: Probe) -> None:
+    await probe.register_node(node("n1", roles=("scheduler",)))
+    assert await cluster.campaign()
+    await cluster.lead()
+
+
+# ── persist ──
+
+
+async def test_a_step_is_repeated_with_growing_pauses_while_the_store_is_away(clock: NoSleep):
+    fate = [*[Unavailable("gone")] * 8, None, Unavailable("gone"), Error("broken")]
+
+    async def step() -> None:
+        if (error := fate.pop(0)) is not None:
+            raise error
+
+    with pytest.raises(Error, match="broken"):
+        await persist("test", step, clock)
+
+    assert clock.naps[:3] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert clock.naps[7] == LONGEST_PAUSE
+    assert clock.naps[8] == FIRST_PAUSE  # a step that came through starts anew
+
+
+# ── the scheduler ──
+
+
+async def test_a_scheduler_without_segments_sleeps_and_takes_up_what_it_is_given(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours
+):
+    job = await submitted(jobs, schedule="30s")
+    for _ in range(3):
+        await role.step()
+    assert all(seconds > 0 for _, seconds in queue.waits)
+
+    await give_segments(cluster, probe)
+    for _ in range(30):
+        await role.step()
+
+    assert [run.due_at for run in await ledger(probe, job.id)][:1] == [START + 30 * SECOND]
+
+
+async def test_a_scheduler_wakes_at_the_exact_moment(role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs):
+    await give_segments(cluster, probe)
+    job = await submitted(jobs, schedule="7s", overlap="allow")
+
+    for _ in range(60):
+        await role.step()
+
+    runs = await ledger(probe, job.id)
+    assert len(runs) > 5
+    assert [run.due_at for run in runs] == [START + i * 7 * SECOND for i in range(1, len(runs) + 1)]
+    assert all(run.created_at == run.due_at for run in runs)
+
+
+async def test_a_hint_is_heeded_at_once(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, clock: NoSleep
+):
+    await give_segments(cluster, probe)
+    await role.step()
+    await role.step()
+    job = await submitted(jobs, run_once=True)
+    now = clock.now()
+
+    await role.step()  # sleeps, is told
+    await role.step()
+
+    (run,) = await ledger(probe, job.id)
+    assert run.created_at - now < SECOND
+
+
+async def test_a_scheduler_that_is_always_late_still_hears_hints(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, firing: Firing, clock: NoSleep,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    await give_segments(cluster, probe)
+    tick = firing.tick
+
+    async def busy() -> int:
+        await tick()
+        return clock.now() - SECOND
+
+    monkeypatch.setattr(firing, "tick", busy)
+    await role.step()
+    await role.step()
+    job = await submitted(jobs, run_once=True)
+
+    for _ in range(4):
+        await role.step()
+
+    assert len(await ledger(probe, job.id)) == 1
+
+
+async def test_a_hint_survives_a_store_that_is_away(role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs):
+    await give_segments(cluster, probe)
+    for _ in range(3):
+        await role.step()
+    job = await submitted(jobs, run_once=True)
+    await role.step()  # hears of it
+    probe.lose_call("load_due")
+    with pytest.raises(Unavailable):
+        await role.step()
+
+    await role.step()
+
+    assert len(await ledger(probe, job.id)) == 1
+
+
+async def test_a_lost_hint_costs_no_more_than_the_scan_interval(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, clock: NoSleep
+):
+    await give_segments(cluster, probe)
+    await role.step()
+    elsewhere = Jobs(probe.store, Told())  # another process: its announcements are not heard here
+    (job,) = (await elsewhere.submit([draft(run_once=True)])).jobs
+
+    while not (runs := await ledger(probe, job.id)):
+        assert clock.now() < START + 90 * SECOND
+        await role.step()
+
+    assert runs[0].created_at <= START + 70 * SECOND
+
+
+async def test_segments_that_were_given_elsewhere_are_noticed_within_seconds(
+    role: SchedulerRole, probe: Probe, jobs: Jobs, clock: NoSleep, queue: Hours
+):
+    """The leader may live in another process: nobody tells this one."""
+    for _ in range(3):
+        await role.step()
+    job = await submitted(jobs, schedule="20s")
+    await role.step()
+    await role.step()
+    lease = await probe.take_lease("leader", "boss", None)
+    await probe.assign_segments(dict.fromkeys(ALL_SEGMENTS, "n1"), lease)
+
+    while clock.now() < START + 28 * SECOND:
+        await role.step()
+
+    assert len(await ledger(probe, job.id)) == 1
+
+
+async def test_a_flood_of_hints_is_slowed_down(role: SchedulerRole, cluster: Cluster, probe: Probe, queue: Hours):
+    await give_segments(cluster, probe)
+    for _ in range(50):
+        queue.announce("due")
+        await role.step()
+
+    assert probe.calls["load_due"] <= 60
+    assert queue.clock.now() >= START + 49 * 20_000  # twenty milliseconds each, at least
+
+
+# ── the coordinator ──
+
+
+async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
+    cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
+):
+    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    for _ in range(20):
+        await role.step()
+
+    assert clock.now() - START == 20 * SECOND
+    assert probe.calls["take_lease"] == 1
+    assert probe.calls["renew_lease"] == 3
+    assert probe.calls["sweep"] == 20
+
+
+async def test_a_retry_is_released_at_its_moment(
+    cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours, clock: NoSleep
+):
+    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    await role.step()
+    job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
+    run = await jobs.run_now(job.id)
+    execution = Execution(probe, queue, clock, Metrics())
+    (assignment,) = await execution.claim(node("n1"), "python", 1)
+    await execution.finish([Result(run.id, assignment.fence, State.FAILED, finished_at=clock.now())])
+    failed_at = clock.now()
+
+    while (await jobs.get_run(run.id)).state is State.BLOCKED:
+        assert clock.now() <= failed_at + 300_000
+        await role.step()
+
+    assert clock.now() == failed_at + 300_000
+
+
+async def test_a_coordinator_that_does_not_lead_touches_nothing(
+    probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep
+):
+    await probe.take_lease("leader", "other", None)
+    role = CoordinatorRole(cluster, queue, clock, interval=5)
+
+    for _ in range(10):
+        await role.step()
+
+    assert probe.calls["sweep"] == probe.calls["list_nodes"] == probe.calls["purge"] == 0
+
+
+# ── the agent ──
+
+
+class Quick:
+    """An executor that does everything at once, unless told to hold."""
+
+    kind, slots = "python", 2
+
+    def __init__(self) -> None:
+        self.hold = False
+        self.held: list[tuple[Work, Done]] = []
+        self.begun = asyncio.Event()
+
+    async def open(self) -> None: ...
+
+    def start(self, works: Sequence[Work], done: Done) -> None:
+        for work in works:
+            self.held.append((work, done))
+            self.begun.set()
+            if not self.hold:
+                self.stop(work.assignment.run_id, "")
+
+    def stop(self, run_id: int, reason: str) -> None:
+        for work, done in [each for each in self.held if each[0].assignment.run_id == run_id]:
+            self.held.remove((work, done))
+            state = State.CANCELLED if reason else State.SUCCEEDED
+            done(Result(run_id, work.assignment.fence, state, reason, finished_at=START))
+
+    async def close(self) -> None:
+        for work, _ in list(self.held):
+            self.stop(work.assignment.run_id, "closed")
+
+
+class Loyal:
+    is_alive = True
+
+    async def open(self) -> None: ...
+
+    def renew(self, seconds: float) -> None: ...
+
+    async def spawn(self, command: Any) -> Any: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+async def working(probe: Probe, tmp_path: Path) -> Any:
+    """An agent whose role runs in the background, with a queue of real time."""
+    real = Told()
+    time = FakeClock()
+    link = LocalLink(Execution(probe, real, time, Metrics()), probe, real)
+    hands = Quick()
+    agent = Agent(
+        node("n1"), link, {"python": hands}, open_files(tmp_path / "out"), Loyal(), time, lease_seconds=30,
+        output_limit=100,
+    )  # fmt: skip
+    await agent.join()
+    task = asyncio.create_task(AgentRole(agent, link, time, interval=0.01).run())
+    yield hands, Jobs(probe, real), time
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [each for each in asyncio.all_tasks() if each is not asyncio.current_task()] == []
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not await condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_what_is_announced_is_claimed_done_and_reported(working: Any, probe: Probe):
+    _, jobs, _ = working
+    job = await submitted(jobs, overlap="allow")
+
+    runs = [await jobs.run_now(job.id) for _ in range(9)]
+
+    async def all_done() -> bool:
+        return all([(await probe.get_run(run.id)).state is State.SUCCEEDED for run in runs])
+
+    await until(all_done)
+
+
+async def test_a_cancel_reaches_the_work(working: Any, probe: Probe):
+    hands, jobs, _ = working
+    hands.hold = True
+    run = await jobs.run_now((await submitted(jobs)).id)
+    async with asyncio.timeout(DEADLINE):
+        await hands.begun.wait()
+
+    await jobs.cancel(run.id)
+
+    async def cancelled() -> bool:
+        return (await probe.get_run(run.id)).state is State.CANCELLED
+
+    await until(cancelled)
+
+
+async def test_an_agent_works_on_after_the_store_was_away(working: Any, probe: Probe):
+    _, jobs, clock = working
+    for name in ("claim", "finish", "beat"):
+        probe.lose_call(name)
+    run = await jobs.run_now((await submitted(jobs)).id)
+
+    async def done() -> bool:
+        clock.advance(1)
+        return (await probe.get_run(run.id)).state is State.SUCCEEDED
+
+    await until(done)
+    assert only(await submitted(jobs, schedule="1h")).next_at is not None
+
+
+# ── the queue within a process ──
+
+
+async def test_an_announcement_wakes_the_one_who_waits_and_only_once():
+    queue = LocalQueue()
+    waiting = asyncio.create_task(queue.wait("runs", DEADLINE))
+    await asyncio.sleep(0)
+    queue.announce("due")
+    queue.announce("runs")
+
+    assert await waiting
+    assert not await queue.wait("runs", 0)
+    assert await queue.wait("due", 0)
+
+
+async def test_announcements_before_the_wait_are_kept_and_merged():
+    queue = LocalQueue()
+    for _ in range(5):
+        queue.announce("runs")
+
+    assert await queue.wait("runs", DEADLINE)
+    assert not await queue.wait("runs", 0.001)
+
+
+async def test_a_wait_that_is_given_up_takes_no_announcement_with_it():
+    queue = LocalQueue()
+    waiting = asyncio.create_task(queue.wait("runs", DEADLINE))
+    await asyncio.sleep(0)
+    queue.announce("runs")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+    assert await queue.wait("runs", 0)
