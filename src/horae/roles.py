@@ -58,7 +58,7 @@ class SchedulerRole:
         """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
         elapsed = self._clock.elapsed()
         if self._hinted or elapsed - self._asked >= OWN:
-            self._hinted |= self._firing.own(await self._cluster.own_segments())
+            self._firing.own(await self._cluster.own_segments())
             self._asked = elapsed
         sweep = self._hinted or elapsed - self._swept >= self._scan_interval
         if sweep:

@@ -208,6 +208,20 @@ async def test_a_fixed_delay_ends_at_its_end(jobs: Jobs, firing: Firing, probe: 
     assert only(await jobs.get(job.id)).next_at is None
 
 
+async def test_a_fixed_delay_whose_last_run_ends_too_late_for_another_is_over(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    trigger = {"every": "10s", "mode": "delay", "end_at": "2027-01-15T08:00:35Z"}
+    job = await submitted(jobs, triggers=[trigger])
+    await live_until(firing, probe.store, clock, START + 25 * SECOND)
+    await finish_all(probe, START + 25 * SECOND + 500_000)
+
+    await live_until(firing, probe.store, clock, START + 120 * SECOND)
+
+    assert [(run.due_at - START) // SECOND for run in await ledger(probe, job.id)] == [10]
+    assert only(await jobs.get(job.id)).next_at is None
+
+
 async def test_a_fixed_delay_that_is_skipped_waits_its_whole_delay(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
 ):

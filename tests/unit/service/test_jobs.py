@@ -691,18 +691,6 @@ async def test_a_moment_that_falls_into_the_look_ahead_while_it_is_saved_is_anno
     assert queue.take() == ["due"]
 
 
-@BOTH
-async def test_nothing_that_was_deleted_is_left_running_when_an_agent_claims_meanwhile(jobs: Jobs, probe: Probe):
-    job = await submitted(jobs, overlap="allow")
-    runs = [await jobs.run_now(job.id) for _ in range(20)]
-
-    await asyncio.gather(jobs.delete(job.id), *(probe.store.claim(f"n{i}", "python", [], 3) for i in range(5)))
-
-    for run in runs:
-        found = await jobs.get_run(run.id)
-        assert found.state is State.CANCELLED or found.cancel_requested
-
-
 async def test_no_row_is_left_due_after_everything_is_deleted(jobs: Jobs, probe: Probe):
     for i in range(5):
         await jobs.delete((await submitted(jobs, f"job {i}", schedule="1m")).id)

@@ -1,8 +1,10 @@
-"""A database that fails for a while is `Unavailable`, whatever it says: the roles wait and go on."""
+"""Databases at their worst: what fails for a while is `Unavailable`, whatever it says, and what meets in one
+row loses nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
@@ -48,47 +50,58 @@ async def test_a_closed_store_is_unavailable(sqlite_store: SqliteStore):
         await sqlite_store.register_node(node("n1"))
 
 
-async def backends(connection: Any, condition: str) -> list[int]:
+@pytest.fixture
+async def connections(postgres_url: str) -> AsyncIterator[tuple[Any, Any]]:
+    """Two more connections to the store's database. One watches: within a transaction the other sees the
+    sessions as they were when it first looked."""
+    pair = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    yield pair
+    for connection in pair:
+        await connection.close()
+
+
+async def sessions(watcher: Any, condition: str) -> list[int]:
     """Sessions of the store in this database."""
-    rows = await connection.fetch(
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND "
+    rows = await watcher.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'horae' AND "
         + condition
     )
     return [row[0] for row in rows]
 
 
-async def test_a_statement_that_was_cancelled_is_unavailable(postgres_url: str, postgres_store: PostgresStore):
+async def waiting_for_a_lock(watcher: Any) -> int:
+    async with asyncio.timeout(DEADLINE):
+        while not (found := await sessions(watcher, "wait_event_type = 'Lock'")):
+            await asyncio.sleep(0.01)
+    return found[0]
+
+
+async def test_a_statement_that_was_cancelled_is_unavailable(
+    connections: tuple[Any, Any], postgres_store: PostgresStore
+):
     """As a statement timeout, a lock timeout or an impatient administrator would."""
-    other = await asyncpg.connect(postgres_url)
+    other, watcher = connections
     await postgres_store.register_node(node("n1"))
-    try:
-        async with other.transaction():
-            await other.execute("LOCK TABLE nodes")
-            beating = asyncio.create_task(postgres_store.beat("n1", 0))
-            async with asyncio.timeout(DEADLINE):
-                while not (waiting := await backends(other, "wait_event_type = 'Lock'")):
-                    await asyncio.sleep(0.01)
-            await other.execute("SELECT pg_cancel_backend($1)", waiting[0])
-            with pytest.raises(Unavailable):
-                await beating
-    finally:
-        await other.close()
+    async with other.transaction():
+        await other.execute("LOCK TABLE nodes")
+        beating = asyncio.create_task(postgres_store.beat("n1", 0))
+        await watcher.execute("SELECT pg_cancel_backend($1)", await waiting_for_a_lock(watcher))
+        with pytest.raises(Unavailable):
+            await beating
 
     assert await postgres_store.beat("n1", 0) == []
 
 
-async def test_connections_that_were_cut_are_made_anew(postgres_url: str, postgres_store: PostgresStore):
+async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, Any], postgres_store: PostgresStore):
+    _, watcher = connections
     jobs = Jobs(postgres_store, Told())
     job = await submitted(jobs)
     run = await jobs.run_now(job.id)
     await postgres_store.claim("n1", "python", [], 0)
-    other = await asyncpg.connect(postgres_url)
-    for pid in await backends(other, "true"):
-        await other.execute("SELECT pg_terminate_backend($1)", pid)
     async with asyncio.timeout(DEADLINE):
-        while await backends(other, "true"):
-            await asyncio.sleep(0.01)
-    await other.close()
+        while found := await sessions(watcher, "true"):
+            for pid in found:
+                await watcher.execute("SELECT pg_terminate_backend($1)", pid)
 
     async def again(call: Any) -> Any:
         """The first answer that is not a refusal; no more than one refusal each."""
@@ -102,29 +115,39 @@ async def test_connections_that_were_cut_are_made_anew(postgres_url: str, postgr
     assert (await again(lambda: jobs.submit([draft(schedule="1h")]))).jobs[0].created_at == START
 
 
-async def test_a_deadlock_is_tried_again(postgres_url: str, postgres_store: PostgresStore):
-    """Two statements that lock the same rows in opposite order: one is chosen, and nobody hears of it."""
+async def test_a_deadlock_is_tried_again(connections: tuple[Any, Any], postgres_store: PostgresStore):
+    """Two that lock the same rows in opposite order: one is chosen to give way, and nobody hears of it."""
+    other, watcher = connections
     jobs = Jobs(postgres_store, Told())
     many = (await jobs.submit([draft(f"job {i}") for i in range(2)])).jobs
     runs = [(await jobs.run_now(job.id)).id for job in many]
     claimed = {a.run_id: a for a in await postgres_store.claim("n1", "python", [], 2)}
-    other = await asyncpg.connect(postgres_url)
-    try:
-        transaction = other.transaction()
-        await transaction.start()
+    await other.execute("SET deadlock_timeout = '1min'")  # the store's session is the one to notice, and gives way
+    async with asyncio.timeout(DEADLINE), other.transaction():
         await other.execute("SELECT 1 FROM live WHERE id = $1 FOR UPDATE", runs[1])
         finishing = asyncio.create_task(_finish(postgres_store, [claimed[run] for run in runs]))
-        async with asyncio.timeout(DEADLINE):
-            while not await backends(other, "wait_event_type = 'Lock'"):
-                await asyncio.sleep(0.01)
-            try:
-                await other.execute("SELECT 1 FROM live WHERE id = $1 FOR UPDATE", runs[0])
-                await transaction.commit()
-            except asyncpg.DeadlockDetectedError:
-                await transaction.rollback()
-            assert await finishing == set(runs)
-    finally:
-        await other.close()
+        await waiting_for_a_lock(watcher)
+        await other.execute("SELECT 1 FROM live WHERE id = $1 FOR UPDATE", runs[0])
+
+    assert await finishing == set(runs)
+
+
+async def test_a_run_that_is_claimed_while_its_job_is_deleted_is_asked_to_stop(
+    connections: tuple[Any, Any], postgres_store: PostgresStore
+):
+    other, watcher = connections
+    jobs = Jobs(postgres_store, Told())
+    job = await submitted(jobs)
+    run = await jobs.run_now(job.id)
+    async with asyncio.timeout(DEADLINE):
+        async with other.transaction():  # a claim that has not committed yet
+            await other.execute("UPDATE live SET state = 1, fence = 1, attempt = 1, node = 'n1' WHERE id = $1", run.id)
+            deleting = asyncio.create_task(jobs.delete(job.id))
+            await waiting_for_a_lock(watcher)
+        await deleting
+
+    found = await jobs.get_run(run.id)
+    assert (found.state, found.cancel_requested) == (State.RUNNING, True)
 
 
 async def _finish(store: PostgresStore, assignments: list[Any]) -> set[int]:

@@ -1,0 +1,64 @@
+"""The whole OpenAPI document against a real server: whatever is sent, a documented answer and never a 500."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.generation import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from horae.web.app import create_app
+from tests.facades.fake_services import Services
+
+from .server import Server
+
+
+@pytest.fixture(scope="module")
+def busy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server without an agent, so that no invented command is ever run, with something in it to hit."""
+    server = Server(tmp_path_factory.mktemp("openapi"), "--roles", "api,coordinator,scheduler")
+    server.start()
+    for number in range(1, 4):
+        server.submit({"name": f"job {number}", "schedule": "@yearly", "steps": [{"run": "true"}]})
+        server.post(f"/v1/jobs/{number}/run", status=201)
+    yield server
+    assert server.get("/readyz")["ready"]
+    assert server.stop() == 0
+
+
+def described() -> Any:
+    """The document as the server serves it."""
+    services: Any = Services()
+    return schemathesis.openapi.from_dict(create_app(services, version="1").api.document)
+
+
+SCHEMA = described()
+OPERATIONS = [
+    (method.upper(), path)
+    for path, methods in SCHEMA.raw_schema["paths"].items()
+    for method in methods
+    if not path.endswith("/log/follow")  # following a log never ends by itself
+]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("openapi")
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_every_answer_is_a_documented_one(method: str, path: str, busy_server: Server) -> None:
+    """Valid data may still be refused: that a cron expression has a moment, JSON Schema cannot say."""
+    operation = SCHEMA[path][method]
+    for mode in GenerationMode:
+
+        @given(case=operation.as_strategy(generation_mode=mode))
+        @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        def call(case: schemathesis.Case) -> None:
+            case.call_and_validate(base_url=busy_server.url, excluded_checks=[positive_data_acceptance])
+
+        with contextlib.suppress(Unsatisfiable):  # an operation without parameters has no wrong ones
+            call()
