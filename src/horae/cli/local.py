@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,7 +81,8 @@ def _greet(session: Session, config: Config, address: str) -> None:
 
 def _first_submit(address: str) -> str:
     """A command that works in another terminal of this directory."""
-    horae = "horae" if address == DEFAULT_SERVER else f"horae --server {address}"
+    horae = "horae" if shutil.which("horae") else os.path.relpath(sys.argv[0])  # as in a fresh checkout
+    horae = horae if address == DEFAULT_SERVER else f"{horae} --server {address}"
     return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -233,14 +234,9 @@ class Agent:
     async def drain(self, seconds: float) -> None:
         """Claim no more; let what runs finish within the time, then kill it and hand it back."""
         self.draining = True
-        deadline = self._clock.elapsed() + seconds
-        while self._held and (left := deadline - self._clock.elapsed()) > 0:
-            try:
-                async with asyncio.timeout(left):
-                    await self.results_ready.wait()
-            except TimeoutError:
-                break
-            await self._report_quietly()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_idle.wait()
         self._stop_all()
         for executor in self._executors.values():
             await executor.close()

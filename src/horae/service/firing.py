@@ -165,7 +165,7 @@ class Firing:
         self._metrics.fired += fired.queued
         passed = sum(len(fire.passed) for fire in fires if fire.passed and fire.trigger_id in fired.advanced)
         self._metrics.passed += fired.skipped + passed
-        if fired.queued:
+        if fired.queued or any(fire.birth.overlap >= Overlap.QUEUE for fire in fires):  # a successor may be free to go
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")

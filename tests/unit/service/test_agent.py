@@ -520,6 +520,23 @@ async def test_a_drain_without_a_service_leaves_the_rest_to_the_next_start(stage
     assert await stage.states([run]) == [State.RUNNING]
 
 
+async def test_a_drain_without_a_service_does_not_spin(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    first, _ = await stage.order(2)
+    await stage.agent.claim()
+    stage.hands.end(first)
+    calls = 0
+
+    async def away(_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        raise Unavailable("gone")
+
+    monkeypatch.setattr(stage.link.store, "finish", away)
+    await stage.agent.drain(0.02)
+
+    assert calls == 1
+
+
 async def test_leaving_closes_the_keeper_before_it_says_goodbye(stage: Stage, probe: Probe):
     async def look(*_: Any) -> None:
         assert not stage.leash.is_alive

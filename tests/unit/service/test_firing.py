@@ -461,6 +461,41 @@ async def test_a_segment_that_is_taken_away_is_left_alone(jobs: Jobs, firing: Fi
     assert await ledger(probe, theirs.id) == []
 
 
+async def test_a_job_that_moves_to_another_segment_is_fired_by_its_new_owner(
+    jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1s", segment=1, overlap="allow")
+    old, new = scheduler(probe, clock), scheduler(probe, clock)
+    old.own([1])
+    new.own([2])
+    await old.refill()
+    await new.refill()
+    await jobs.replace(job.id, draft(schedule="1s", segment=2, overlap="allow"))
+    clock.advance(1)
+
+    await fire_due(old)
+    assert await ledger(probe, job.id) == []
+    await new.refill(sweep=True)
+    await fire_due(new)
+
+    assert len(await ledger(probe, job.id)) == 1
+
+
+async def test_a_run_that_takes_the_place_of_a_waiting_one_is_announced(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, queue: Told
+):
+    job = await submitted(jobs, schedule="1s", overlap="replace")
+    clock.advance(1)
+    await fire_due(firing)
+    queue.take()
+    clock.advance(1)
+
+    await fire_due(firing)
+
+    assert [run.state for run in await ledger(probe, job.id)] == [State.CANCELLED, State.QUEUED]
+    assert "runs" in queue.take()
+
+
 async def test_without_segments_the_scheduler_sleeps(probe: Probe, clock: FakeClock, firing: Firing):
     firing.own([])
 
