@@ -1060,6 +1060,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         on_ready(config.address)
 
     monkeypatch.setitem(sys.modules, "horae.bootstrap", module(serve=serve))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     result = invoke(None, "up", "--port", "9123", "--data", "d", "--roles", "api,agent")
     assert (result.exit_code, result.stderr) == (0, "")
     assert started[0].roles == ("api", "agent")
@@ -1069,6 +1070,9 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples/hello.yaml").write_text("")
     assert "  horae submit examples/hello.yaml\n" in invoke(None, "up").stdout
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / ".venv/bin/horae"), "up"])
+    assert "  .venv/bin/horae submit examples/hello.yaml\n" in invoke(None, "up").stdout
     assert json.loads(invoke(None, "up", "--json").stdout)["url"] == "http://127.0.0.1:8080"
 
 
