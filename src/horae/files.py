@@ -68,7 +68,7 @@ class ObjectFiles:
         return f"runs/{run_id // 1000:d}/{run_id:d}/{attempt:d}-{fence:d}"
 
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
-        return ChunkedOutput(self, self.ref(run_id, attempt, fence), limit)
+        return ChunkedOutput(self, (run_id, attempt, fence), limit)
 
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         _check(ref)
@@ -144,9 +144,14 @@ class ObjectFiles:
 class ChunkedOutput:
     """The log of one attempt, from first byte to close."""
 
-    def __init__(self, files: ObjectFiles, ref: str, limit: int) -> None:
+    __slots__ = (
+        "_attempt", "_buffer", "_count", "_deadline", "_files", "_is_full", "_is_used", "_latest", "_left", "_limit",
+        "_lost", "_resume", "_storing", "_task", "_timer",
+    )  # fmt: skip
+
+    def __init__(self, files: ObjectFiles, attempt: tuple[int, int, int], limit: int) -> None:
         self._files = files
-        self._ref = ref
+        self._attempt = attempt
         self._left = limit
         self._limit = limit
         self._buffer = bytearray()  # not yet given to the store
@@ -177,6 +182,10 @@ class ChunkedOutput:
             self._latest.cancel()
             resume, self._resume = self._resume, None
             resume()
+
+    @property
+    def _ref(self) -> str:
+        return self._files.ref(*self._attempt)  # made when it is wanted: most runs write nothing
 
     @property
     def ref(self) -> str | None:

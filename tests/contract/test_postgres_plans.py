@@ -26,8 +26,7 @@ async def full_tables_believed_empty(postgres_url: str, postgres_store: Postgres
 
 async def plan_of(url: str, store: PostgresStore, name: str, *args: object) -> str:
     connection = await postgres.connect(url, **postgres.BY_INDEX)
-    statement = store._finish_by["any_results"] if name == "finish" else store.queries[name]
-    rows = await connection.fetch("EXPLAIN " + statement, *args)
+    rows = await connection.fetch("EXPLAIN " + store.queries[name], *args)
     await connection.close()
     return "\n".join(row[0] for row in rows)
 

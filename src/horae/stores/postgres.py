@@ -105,10 +105,6 @@ class PostgresStore(SqlStore):
         """`clock` replaces the server's clock: for tests that move time."""
         super().__init__()
         self._url = url
-        self._finish_by = {
-            kind: self.queries["finish"].replace("{results}", self.queries[kind])
-            for kind in ("any_results", "plain_results")
-        }
         self._clock: Callable[[], Moment | None] = clock or _servers_own
         self._fire = Lane(self._connect_hot)
         self._claim = Lane(self._connect_hot)
@@ -430,9 +426,7 @@ class PostgresStore(SqlStore):
         return await self._retried(self._finish, transact)
 
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
-        plain = _plain_arrays(results)
-        statement = self._finish_by["any_results" if plain is None else "plain_results"]
-        row = await connection.fetchrow(statement, *(plain or _result_arrays(results)))
+        row = await connection.fetchrow(self.queries["finish"], *_result_arrays(results))
         assert row is not None
         return Finished(set(row[0] or ()), row[1])
 
@@ -517,11 +511,20 @@ async def connect(url: str, **settings: str) -> Connection:
 # ── values → arrays ────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+Columns = list[Sequence[Any]]
 
 
-def _due_arrays(jobs: Sequence[Job]) -> list[list[Any]]:
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
+    """Rows as arrays. A column of nothing but NULLs is left empty, and unnest fills it up: encoding a thousand
+    elements would take a tenth of what a whole run may cost."""
+    if not rows:
+        return [()] * width
+    return [
+        () if column[0] is None and column.count(None) == len(column) else column for column in zip(*rows, strict=True)
+    ]
+
+
+def _due_arrays(jobs: Sequence[Job]) -> Columns:
     rows = [
         (t.id, job.id, NEVER if t.next_at is None else t.next_at, job.version, job.segment)
         for job in jobs
@@ -530,7 +533,7 @@ def _due_arrays(jobs: Sequence[Job]) -> list[list[Any]]:
     return _columns(rows, 5)
 
 
-def _submit_arrays(jobs: Sequence[Job]) -> list[list[Any]]:
+def _submit_arrays(jobs: Sequence[Job]) -> Columns:
     return _columns([sql.job_values(job) for job in jobs], 16) + _due_arrays(jobs)
 
 
@@ -550,17 +553,19 @@ def _array_text(labels: Sequence[str]) -> str | None:
     return "{" + ",".join(f'"{label}"' for label in labels) + "}" if labels else None
 
 
-def _fire_arrays(fires: Sequence[Fire]) -> list[list[Any]]:
+def _fire_arrays(fires: Sequence[Fire]) -> Columns:
+    """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch."""
     rows = [
-        (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at, f.born, f.due_at, b.job_id, b.kind,
-         b.priority, b.overlap, b.start_by, b.data, _array_text(b.needs), f.reserved, f.reserve)
+        (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
+         None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.kind, b.priority or None,
+         b.overlap or None, b.start_by, b.data, _array_text(b.needs), f.reserved, f.reserve or None)
         for f in fires
         for b in (f.birth,)
     ]  # fmt: skip
-    return _columns(rows, 17)
+    return _columns(rows, 16)
 
 
-def _order_arrays(orders: Sequence[Order]) -> list[list[Any]]:
+def _order_arrays(orders: Sequence[Order]) -> Columns:
     rows = [
         (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, _array_text(b.needs), b.pin)
         for b in (order.birth for order in orders)
@@ -568,25 +573,17 @@ def _order_arrays(orders: Sequence[Order]) -> list[list[Any]]:
     return _columns(rows, 8)
 
 
-def _result_arrays(results: Sequence[Result]) -> list[list[Any]]:
+def _result_arrays(results: Sequence[Result]) -> Columns:
+    """A plain success goes as four columns: its state and texts are the usual ones."""
     rows = [
-        (r.run_id, r.fence, r.started_at, r.finished_at, r.state, r.reason, r.exit_code, r.message, r.result, r.output)
+        (r.run_id, r.fence, None if r.state is State.SUCCEEDED else r.state, r.reason or None, r.started_at,
+         r.finished_at, r.exit_code, r.message or None, r.result, r.output)
         for r in results
-    ]
+    ]  # fmt: skip
     return _columns(rows, 10)
 
 
-def _plain_arrays(results: Sequence[Result]) -> list[list[Any]] | None:
-    """The four columns of attempts that succeeded without a word; None when any of them has more to say."""
-    rows = []
-    for r in results:
-        if r.state is not State.SUCCEEDED or r.exit_code is not None or r.message or r.result or r.output:
-            return None
-        rows.append((r.run_id, r.fence, r.started_at, r.finished_at))
-    return _columns(rows, 4)
-
-
-def _waiting_arrays(waiting: Sequence[Waiting]) -> list[list[Any]]:
+def _waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
     rows = [
         (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
          "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),

@@ -96,22 +96,25 @@ SELECT id FROM live WHERE job_id = $1 ORDER BY id FOR UPDATE;
 -- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate
 -- taken become history at once; those of `queue` and `replace` are left to the caller.
 WITH v AS MATERIALIZED (
-  SELECT t.*, COALESCE(t.reserved, nextval('run_id')) AS run_id
-  FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bool[],
-              $9::bigint[], $10::bigint[], $11::text[], $12::smallint[], $13::smallint[], $14::bigint[], $15::text[],
-              $16::text[], $17::bigint[], $18::bool[])
-    AS t(trigger_id, segment, version, cur_at, next_at, last_at, born,
-         due_at, job_id, kind, priority, overlap, start_by, data,
-         needs, reserved, reserve)
+  SELECT trigger_id, segment, version, cur_at, next_at, last_at, COALESCE(due_at, cur_at) AS due_at,
+    unborn IS NULL AS born, kind, COALESCE(priority, 0::smallint) AS priority,
+    COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, reserve,
+    COALESCE(reserved, nextval('run_id')) AS run_id
+  FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+              $9::bool[], $10::text[], $11::smallint[], $12::smallint[], $13::bigint[], $14::text[], $15::text[],
+              $16::bigint[], $17::bool[])
+    AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at,
+         unborn, kind, priority, overlap, start_by, data, needs,
+         reserved, reserve)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
-  WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version
-    AND v.cur_at <= (SELECT now FROM c)
-  RETURNING v.*
+  WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
+    AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.cur_at <= (SELECT now FROM c)
+  RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
                     data)
@@ -194,22 +197,14 @@ WHERE r.id = ANY(ARRAY(
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
 
--- any_results --
--- How attempts ended, in full.
-SELECT * FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::smallint[], $6::text[], $7::int[],
-                     $8::text[], $9::text[], $10::text[])
-  AS t(id, fence, started_at, finished_at, state, reason, exit_code, message, result, output)
-
--- plain_results --
--- Attempts that succeeded and have nothing more to say: most of them, and four columns instead of ten.
-SELECT t.*, 10::smallint AS state, ''::text AS reason, NULL::int AS exit_code, ''::text AS message,
-  NULL::text AS result, NULL::text AS output
-FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[]) AS t(id, fence, started_at, finished_at)
-
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate.
 WITH x AS (
-  {results}
+  SELECT id, fence, COALESCE(state, 10::smallint) AS state, COALESCE(reason, '') AS reason, started_at, finished_at,
+    exit_code, COALESCE(message, '') AS message, result, output
+  FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::text[],
+              $9::text[], $10::text[])
+    AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
 ), d AS (
   DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
