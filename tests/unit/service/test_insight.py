@@ -143,6 +143,20 @@ async def take(parts: AsyncIterator[LogSlice]) -> LogSlice:
         return await anext(parts)
 
 
+async def take_after_a_look(parts: AsyncIterator[LogSlice], probe: Probe) -> asyncio.Task[LogSlice]:
+    """Begin to take; returns when the follower has seen the run as it is now."""
+    looked = asyncio.Event()
+
+    async def look(_: object) -> None:
+        looked.set()
+
+    probe.after("get_run", look)
+    taking = asyncio.create_task(take(parts))
+    async with asyncio.timeout(DEADLINE):
+        await looked.wait()
+    return taking
+
+
 async def rest(parts: AsyncIterator[LogSlice]) -> list[LogSlice]:
     async with asyncio.timeout(DEADLINE):
         return [part async for part in parts]
@@ -163,12 +177,13 @@ async def test_a_finished_log_is_given_whole_and_ends(insight: Insight, story: S
     assert parts[-1].run.state is State.SUCCEEDED
 
 
-async def test_a_log_is_followed_from_the_queue_to_the_end(insight: Insight, story: Story, files: ObjectFiles):
+async def test_a_log_is_followed_from_the_queue_to_the_end(
+    insight: Insight, story: Story, files: ObjectFiles, probe: Probe
+):
     parts = insight.follow(story.run_id, offset=0)
-    waiting = asyncio.create_task(take(parts))
-    await asyncio.sleep(0)
+    taking = await take_after_a_look(parts, probe)
     a = await story.claim()
-    started = await waiting
+    started = await taking
     assert (started.data, started.run.state) == (b"", State.RUNNING)
     output = files.open(a.run_id, a.attempt, a.fence, 1000)
     output.write(b"one ")
@@ -200,14 +215,13 @@ async def test_what_an_attempt_wrote_last_is_followed_before_the_next_attempt(
     assert told(await rest(parts)) == [(1, b"a2"), (2, b"b"), (3, b"c")]
 
 
-async def test_an_attempt_without_output_is_passed_over(insight: Insight, story: Story):
+async def test_an_attempt_without_output_is_passed_over(insight: Insight, story: Story, probe: Probe):
     a = await story.claim()
     await story.end(a, State.FAILED, None)
     parts = insight.follow(story.run_id, offset=0)
-    blocked = asyncio.create_task(take(parts))
-    await asyncio.sleep(0)
+    taking = await take_after_a_look(parts, probe)
     b = await story.try_again()
-    await blocked
+    await taking
     await story.end(b, State.SUCCEEDED, await story.write(b, b"fine"))
 
     assert told(await rest(parts)) == [(2, b"fine")]
