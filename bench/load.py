@@ -14,7 +14,8 @@ from horae.core.model import SECOND, Json, State
 from horae.core.specs import Draft
 from horae.ports import Order, Store
 from horae.queues.database import LocalQueue
-from horae.service.jobs import Jobs, birth_of
+from horae.service.jobs import Jobs
+from horae.service.ledger import birth_of
 
 CHUNK = 5000  # jobs submitted in one call
 INLINE = "horae.handlers:noop"

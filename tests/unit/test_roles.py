@@ -14,7 +14,7 @@ from horae.errors import Error, Unavailable
 from horae.files import open_files
 from horae.ports import Done, Result, Work
 from horae.queues.database import LocalQueue
-from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, Pace, SchedulerRole, persist
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
@@ -437,3 +437,17 @@ async def test_a_wait_that_is_given_up_takes_no_announcement_with_it():
         await waiting
 
     assert await queue.wait("runs", 0)
+
+
+def test_a_pause_between_batches_comes_only_when_many_come_at_once() -> None:
+    clock = FakeClock()
+    pace = Pace(clock)
+
+    def after(seconds: float, count: int) -> float:
+        clock.advance(seconds)
+        return pace.after(count)
+
+    assert after(1.0, 1000) == 0.0
+    assert after(0.001, 10) == 0.0  # a handful in a moment is no crowd
+    assert after(0.1, 300) == Pace.PAUSE
+    assert after(0.1, 100) == 0.0

@@ -24,7 +24,9 @@ from horae.service.metrics import Metrics
 
 BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
-PAGE = 10_000  # due rows read at once
+BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
+PAGE = 2000  # due rows read at once
+BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 
 
@@ -37,9 +39,11 @@ class Firing:
         self._heap: list[Entry] = []
         self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap
         self._known: dict[int, Known] = {}
-        self._loaded_until: Moment = 0
+        self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
+        self._refill = REFILL
         self._offset = 0  # store's clock minus ours, µs
         self.segments: frozenset[int] = frozenset()
+        self.taken = 0  # due moments seen to, ever
         self.fired_at: Moment | None = None  # for readiness: the last time a tick came through
 
     def now(self) -> Moment:
@@ -60,30 +64,32 @@ class Firing:
         self.segments = wanted
         self._heap.clear()
         self._ahead.clear()
-        self._loaded_until = 0
+        self._cursor = BEGINNING
         return True
 
     # ── the look-ahead ──
     async def refill(self, *, sweep: bool = False) -> None:
-        """Read due rows up to the look-ahead; with `sweep`, from the beginning of time."""
+        """Read due rows up to the look-ahead; with `sweep`, from the beginning of time.
+
+        It stops where something is due: the rest is read after that was fired.
+        """
         until = self.now() + LOOK_AHEAD
         if not self.segments:
-            self._loaded_until = until  # nothing to look for until some are given
+            self._cursor = (until, 0)  # nothing to look for until some are given
             return
-        if not sweep and until < self._loaded_until + REFILL:
+        if not sweep and until < self._cursor[0] + self._refill:
             return
-        start = 0 if sweep else self._loaded_until
-        after, segments = (start - 1, NEVER), sorted(self.segments)
+        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self.segments)
         while True:
-            rows = await self._store.load_due(segments, after, until, PAGE)
+            rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
             if len(rows) < PAGE:
-                self._loaded_until = max(until, self._loaded_until)
-                return
-            after = (rows[-1].next_at, rows[-1].trigger_id)
-            if rows[-1].next_at <= self.now():
-                self._loaded_until = rows[-1].next_at  # what is overdue goes out first
-                return
+                self._cursor = max(self._cursor, (until - 1, NEVER))
+                break
+            self._cursor = cursor = (rows[-1].next_at, rows[-1].trigger_id)
+            if self._heap and self._heap[0][0] <= self.now():
+                break
+        self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
@@ -110,6 +116,7 @@ class Firing:
         flight: asyncio.Task[None] | None = None
         try:
             while entries := self._due(BATCH):
+                self.taken += len(entries)
                 fires = await self._prepare(entries)
                 if flight is not None:
                     await flight
@@ -120,12 +127,12 @@ class Firing:
             if flight is not None:
                 flight.cancel()
                 await asyncio.gather(flight, return_exceptions=True)
-            self._loaded_until = 0  # what was taken off the heap is found again by the next refill
+            self._cursor = BEGINNING  # what was taken off the heap is found again by the next refill
             self._ahead.clear()
             self._heap.clear()
             raise
         self.fired_at = self._clock.now()
-        refill_at = self._loaded_until - LOOK_AHEAD + REFILL
+        refill_at = self._cursor[0] - LOOK_AHEAD + self._refill
         return min(self._heap[0][0], refill_at) if self._heap else refill_at
 
     def _due(self, limit: int) -> list[Entry]:
@@ -146,7 +153,7 @@ class Firing:
         for entry in entries:
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
-                self._loaded_until = 0  # evicted or changed: a sweep brings it back
+                self._cursor = BEGINNING  # evicted or changed: a sweep brings it back
             elif known.schedule.delay is not None:
                 delayed.append((entry, known))
             else:
@@ -173,7 +180,7 @@ class Firing:
 
     def _follow_up(self, fires: Sequence[Fire], fired: Fired) -> None:
         """Put the next moments within the look-ahead on the heap; see to those that did not fire."""
-        advanced, until = fired.advanced, self._loaded_until
+        advanced, cursor = fired.advanced, self._cursor
         all_held = len(advanced) == len(fires)
         for fire in fires:
             if not all_held and fire.trigger_id not in advanced:
@@ -181,8 +188,8 @@ class Firing:
                     self._offset = fired.now - self._clock.now()
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
-                    self._loaded_until = 0  # somebody else moved it: see where to
+                    self._cursor = BEGINNING  # somebody else moved it: see where to
             elif fire.reserve:
-                self._loaded_until = 0  # the reserved run id is in the store: read it from there
-            elif fire.next_at < until:
+                self._cursor = BEGINNING  # the reserved run id is in the store: read it from there
+            elif (fire.next_at, fire.trigger_id) <= cursor:
                 self._push(Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, None))

@@ -71,7 +71,7 @@ SELECT id FROM live WHERE job_id = $1;
 -- Which of (trigger_id, cur_at, version) still stand.
 WITH v(trigger_id, cur_at, version) AS (VALUES {rows})
 SELECT json_group_array(d.trigger_id) FROM v CROSS JOIN due d
-ON d.next_at = v.cur_at AND d.trigger_id = v.trigger_id AND d.version = v.version;
+ON d.trigger_id = v.trigger_id AND d.next_at = v.cur_at AND d.version = v.version;
 
 -- advance_due --
 WITH v(trigger_id, cur_at, next_at, last_at, reserved) AS (VALUES {rows})

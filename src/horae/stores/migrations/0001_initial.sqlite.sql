@@ -23,19 +23,20 @@ CREATE TABLE jobs (
   annotations TEXT NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX jobs_key ON jobs (org, owner, key) WHERE key IS NOT NULL AND deleted_at IS NULL;
+-- Serves the count of jobs: without it every look at the dashboard would read them all.
+CREATE INDEX jobs_live ON jobs (org) WHERE deleted_at IS NULL;
 
 -- Hot and narrow: one row per trigger. A parked trigger is due at the end of time.
 CREATE TABLE due (
+  trigger_id INTEGER PRIMARY KEY,
   next_at INTEGER NOT NULL,
-  trigger_id INTEGER NOT NULL,
   job_id INTEGER NOT NULL,
   last_at INTEGER,
   reserved INTEGER,
   version INTEGER NOT NULL,
-  segment INTEGER NOT NULL,
-  PRIMARY KEY (next_at, trigger_id)
-) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX due_trigger ON due (trigger_id);
+  segment INTEGER NOT NULL
+) STRICT;
+CREATE INDEX due_next ON due (next_at);
 
 -- Live runs only: in flight and waiting. `gate` is the job's id for all but `allow`: one live run a job.
 CREATE TABLE live (
