@@ -121,6 +121,8 @@ class Firing:
                 if flight is not None:
                     await flight
                 flight = asyncio.create_task(self._commit(fires))
+                if len(entries) < BATCH:
+                    break  # what falls due meanwhile makes the next batch
             if flight is not None:
                 await flight
         except BaseException:
