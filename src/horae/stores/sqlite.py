@@ -14,9 +14,11 @@ import json
 import os
 import queue
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -46,7 +48,8 @@ from horae.stores.sql import Row, SqlStore, encode, from_json
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], Any]
 
-CHUNKS = (512, 64, 8, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
+CHUNKS = (1000, 100, 10, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
+HAND_OVER = 0.001  # seconds the event loop may keep the interpreter lock while the writer waits for it
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
 
 
@@ -152,6 +155,7 @@ class SqliteStore(SqlStore):
 
     async def open(self) -> None:
         self.hold()
+        sys.setswitchinterval(HAND_OVER)  # the writer gives the lock away in every statement: it must get it back soon
         connection = connect(self._path)
         self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
         self._writer = Writer(connection, asyncio.get_running_loop())
@@ -565,6 +569,7 @@ def lock_file(path: Path, holder: str) -> IO[str]:
     return lock
 
 
+@lru_cache(maxsize=256)
 def _with_rows(statement: str, count: int, width: int) -> str:
     row = "(" + ",".join("?" * width) + ")"
     return statement.replace("{rows}", ",".join([row] * count))
