@@ -524,13 +524,16 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
     ]
 
 
-def _due_arrays(jobs: Sequence[Job]) -> Columns:
-    rows = [
+def _due_rows(jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    return [
         (t.id, job.id, NEVER if t.next_at is None else t.next_at, job.version, job.segment)
         for job in jobs
         for t in job.triggers
     ]
-    return _columns(rows, 5)
+
+
+def _due_arrays(jobs: Sequence[Job]) -> Columns:
+    return _columns(_due_rows(jobs), 5)
 
 
 def _submit_arrays(jobs: Sequence[Job]) -> Columns:
@@ -543,7 +546,7 @@ async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
     )
     await connection.copy_records_to_table(
         "due",
-        records=list(zip(*_due_arrays(jobs), strict=True)),
+        records=_due_rows(jobs),
         columns=["trigger_id", "job_id", "next_at", "version", "segment"],
     )
 

@@ -34,7 +34,7 @@ CREATE TABLE due (
   reserved bigint,
   version integer NOT NULL,
   segment smallint NOT NULL,
-  PRIMARY KEY (segment, next_at, trigger_id)
+  PRIMARY KEY (next_at, trigger_id)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX due_trigger ON due (trigger_id);
