@@ -195,7 +195,12 @@ def invoke(api: Fake | None, *args: str) -> Any:
 
 def start(*args: str, **options: Any) -> subprocess.Popen[bytes]:
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([sys.executable, "-m", "horae", *args], **streams)
+    # A shell that runs the tests in the background makes them ignore Ctrl-C; our command must not inherit that.
+    return subprocess.Popen([sys.executable, "-m", "horae", *args], preexec_fn=_hear_interrupts, **streams)
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[bytes], text: bytes | None = None) -> tuple[int, str, str]:

@@ -286,7 +286,8 @@ class Jobs:
             raise NotFound(f"job {job_id} was deleted")
         if job.paused:
             raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
-        now = await self._store.now()
+        # Only a start deadline needs the time before the run is made: the store sets all its moments itself.
+        now = await self._store.now() if job.policy.start_deadline_seconds is not None else 0
         birth = birth_of(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
         receipt = await self._orders.add(Order(birth, idempotency))
         if receipt.mismatch:
