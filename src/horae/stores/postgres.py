@@ -44,11 +44,13 @@ else:
     Connection = asyncpg.Connection  # generic only to the type checker
 
 COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
+FAREWELL = 5.0  # seconds for a server to answer a goodbye
 RETRIES = 4  # of a statement that lost a deadlock or a race on a key
 OLDEST, NEWEST = 130000, 190000  # server versions this has been tried on
 LOST = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server has said goodbye, and its connection is not closed yet
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled by a timeout or by somebody
     asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
@@ -94,7 +96,7 @@ class Lane:
     async def close(self) -> None:
         async with self._lock:
             if self._connection is not None:
-                await self._connection.close(timeout=5)
+                await part_from(self._connection)
                 self._connection = None
 
 
@@ -137,7 +139,7 @@ class PostgresStore(SqlStore):
         for lane in (self._fire, self._claim, self._finish, self._submit, self._beat):
             await lane.close()
         for connection in self._idle:
-            await connection.close(timeout=5)
+            await part_from(connection)
         self._idle.clear()
 
     # ── plumbing ──
@@ -152,6 +154,8 @@ class PostgresStore(SqlStore):
             except LOST as error:
                 if connection is not None:
                     connection.terminate()
+                while self._idle:  # whatever cut this one has most likely cut them all
+                    self._idle.pop().terminate()
                 raise Unavailable(f"the database cannot be reached: {error}") from error
             except asyncio.CancelledError:
                 if connection is not None:
@@ -506,6 +510,14 @@ async def connect(url: str, **settings: str) -> Connection:
             **settings,
         },
     )
+
+
+async def part_from(connection: Connection) -> None:
+    """Close it properly if the server answers, at once if it does not."""
+    try:
+        await connection.close(timeout=FAREWELL)
+    except LOST:
+        connection.terminate()
 
 
 # ── values → arrays ────────────────────────────────────────────────────────────────────────────────

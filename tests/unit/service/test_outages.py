@@ -4,8 +4,11 @@ row loses nothing."""
 from __future__ import annotations
 
 import asyncio
+from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 import pytest
@@ -14,6 +17,7 @@ from horae.core.model import State
 from horae.errors import Unavailable
 from horae.ports import Result, Submission
 from horae.service.jobs import Jobs
+from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, make_job
@@ -113,6 +117,47 @@ async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, A
     assert (await again(lambda: jobs.get_run(run.id))).state is State.QUEUED
     assert len(await again(lambda: postgres_store.claim("n1", "python", [], 1))) == 1
     assert (await again(lambda: jobs.submit([draft(schedule="1h")]))).jobs[0].created_at == START
+
+
+@pytest.fixture
+async def lingering_url(postgres_url: str, tmp_path: Path) -> AsyncIterator[str]:
+    """The same database through a proxy that passes a server's goodbye on, but never closes the line."""
+    host = parse_qs(urlsplit(postgres_url).query)["host"][0]
+    lines: list[StreamWriter] = []
+
+    async def pump(source: StreamReader, sink: StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+
+    async def serve(reader: StreamReader, writer: StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(f"{host}/.s.PGSQL.5432")
+        lines.extend((writer, to_server))
+        await asyncio.gather(pump(reader, to_server), pump(from_server, writer), return_exceptions=True)
+
+    proxy = await asyncio.start_unix_server(serve, tmp_path / ".s.PGSQL.5432")
+    yield postgres_url.replace(quote(host, safe=""), str(tmp_path)).replace(host, str(tmp_path))
+    proxy.close()
+    for line in lines:
+        line.close()
+
+
+async def test_a_server_that_says_goodbye_and_does_not_close_is_unavailable_once(
+    connections: tuple[Any, Any], lingering_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(postgres, "FAREWELL", 0.01)
+    _, watcher = connections
+    store = PostgresStore(lingering_url)
+    assert await store.get_run(1) is None
+    [pid] = await sessions(watcher, "true")
+    await watcher.execute("SELECT pg_terminate_backend($1)", pid)
+    async with asyncio.timeout(DEADLINE):
+        while await sessions(watcher, "true"):
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(Unavailable):
+        await store.get_run(1)
+    assert await store.get_run(1) is None
+    await store.close()
 
 
 async def test_a_deadlock_is_tried_again(connections: tuple[Any, Any], postgres_store: PostgresStore):
