@@ -67,7 +67,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a Submission or an Order: the ids made now, or made by an earlier same request."""
+    """What became of a Submission, a save or an Order: ids made or saved now, or by an earlier same request."""
 
     ids: list[int]
     replayed: bool = False
@@ -261,11 +261,12 @@ class Store(Protocol):
         (org, owner, key) makes the whole submission refused with `key_taken`.
         """
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
         """Replace a job and all its triggers if its version is still `expected_version`.
 
         Versions of the job and of every trigger become `job.version`, so nothing that was looked up
-        before can fire. A trigger's `next_at` None parks it. False when the version has moved on.
+        before can fire. A trigger's `next_at` None parks it. None when the version has moved on.
+        A repeated idempotency key gives the earlier id and does nothing, whatever the version.
         """
 
     async def delete_job(self, job_id: int) -> Cancelled | None:

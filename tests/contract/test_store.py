@@ -9,7 +9,7 @@ import pytest
 
 from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
 from horae.errors import Invalid
-from horae.ports import NEVER, Birth, Fire, Idempotency, Order, Result, Store, Submission, Waiting
+from horae.ports import NEVER, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
 from horae.testing import START, FakeClock, changed, make_job
 
 
@@ -149,6 +149,44 @@ async def test_a_save_with_an_old_version_changes_nothing(store: Store):
     found = await store.get_job(1)
     assert found is not None
     assert (found.name, found.version) == ("new", 2)
+
+
+async def test_a_save_under_an_idempotency_key_acts_once(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    first = await store.save_job(changed(job, name="new"), 1, key)
+    found = await store.get_job(1)
+    assert found is not None
+    again = await store.save_job(changed(found, name="newer"), 2, key)
+    late = await store.save_job(changed(job, name="newer"), 1, key)
+    other = await store.save_job(changed(found, name="newer"), 2, replace(key, digest="d2"))
+
+    assert (first, again, late) == (Receipt([1]), Receipt([1], replayed=True), Receipt([1], replayed=True))
+    assert other == Receipt([], mismatch=True)
+    assert await store.get_job(1) == found
+    assert (await store.submit([Submission([make_job(2)], key)]))[0] == Receipt([1], replayed=True)
+
+
+async def test_a_save_that_is_refused_leaves_its_idempotency_key_free(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    assert not await store.save_job(changed(job, name="new"), 7, key)
+    assert await store.save_job(changed(job, name="new"), 1, key) == Receipt([1])
+
+
+async def test_concurrent_saves_under_one_idempotency_key_act_once(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    receipts = await asyncio.gather(*(store.save_job(changed(job, name=f"name {i}"), 1, key) for i in range(6)))
+
+    assert [receipt and receipt.ids for receipt in receipts] == [[1]] * 6
+    assert sum(receipt is not None and not receipt.replayed for receipt in receipts) == 1
+    found = await store.get_job(1)
+    assert found is not None
+    assert found.version == 2
 
 
 async def test_a_save_after_the_trigger_fired_is_refused(store: Store):

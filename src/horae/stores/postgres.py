@@ -285,15 +285,18 @@ class PostgresStore(SqlStore):
                 await self._moment(connection),
             )
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
-        async def save(connection: Connection) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        async def save(connection: Connection) -> Receipt | None:
             row = await connection.fetchrow(self.queries["lock_job"], job.id)
+            # Asked under the lock: a twin of this request that was faster has bumped the version, and its key is seen.
+            if earlier := sql.replay(idempotency, await self._known(connection, [idempotency])):
+                return earlier
             if row is None or row[0] != expected_version:
-                return False
+                return None
             before = [doc["id"] for doc in sql.from_json(row[1])]
             fired = dict(await connection.fetch(self.queries["lock_due"], before))
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
-                return False  # it fired meanwhile: the next moment must be worked out anew
+                return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 await connection.execute(self.queries["save_job"], *sql.job_values(job))
             except asyncpg.UniqueViolationError as error:
@@ -301,7 +304,8 @@ class PostgresStore(SqlStore):
             kept = {t.id for t in job.triggers}
             await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
             await connection.execute(self.queries["save_due"], *_due_arrays([job]))
-            return True
+            await self._note(connection, [(idempotency, [job.id])])
+            return Receipt([job.id])
 
         return await self._retried(self._submit, save)
 

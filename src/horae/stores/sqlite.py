@@ -271,15 +271,17 @@ class SqliteStore(SqlStore):
         if key:
             self._run(connection, "save_idempotency", key.scope, key.key, key.digest, encode(ids), self._clock())
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
-        def write(connection: sqlite3.Connection) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        def write(connection: sqlite3.Connection) -> Receipt | None:
+            if earlier := sql.replay(idempotency, self._known(connection, [idempotency])):
+                return earlier
             row = self._run(connection, "lock_job", job.id).fetchone()
             if row is None or row[0] != expected_version:
-                return False
+                return None
             before = [doc["id"] for doc in from_json(row[1])]
             fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
-                return False  # it fired meanwhile: the next moment must be worked out anew
+                return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 self._run(connection, "save_job", *sql.job_values(job))
             except sqlite3.IntegrityError as error:
@@ -290,8 +292,9 @@ class SqliteStore(SqlStore):
                 if t.id in fired:
                     self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
             self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
+            self._note(connection, idempotency, [job.id])
             self._save_ids(connection)
-            return True
+            return Receipt([job.id])
 
         return await self._do(write)
 
