@@ -232,6 +232,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a node's sign of life."""
+
+    cancel: list[tuple[int, int]]  # (run id, fence) of its runs that shall stop
+    wanted: str = "live"  # see Node.wanted
+
+
+@dataclass(frozen=True, slots=True)
 class LastRun:
     trigger_id: int
     is_live: bool
@@ -364,12 +372,15 @@ class Store(Protocol):
     async def register_node(self, node: Node) -> None:
         """Appear, or appear anew: state live, beat 0."""
 
-    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
-        """Move a node's beat; answer (run id, fence) of its runs that somebody wants cancelled.
+    async def beat(self, name: str, busy: int) -> Beat | None:
+        """Move a node's beat; answer what is wanted of it.
         None when the node was retired meanwhile: it must kill its work and register anew."""
 
     async def retire_node(self, name: str, state: str) -> None:
         """Say that a node is draining or gone."""
+
+    async def want_node(self, name: str, wanted: str) -> bool:
+        """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
     async def list_nodes(self) -> list[Node]: ...
 
@@ -391,18 +402,26 @@ class Store(Protocol):
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
 
 
+class Watch(Protocol):
+    """One listener's memory of a topic."""
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as there was an announcement since the last True; False when the time is over."""
+
+
 class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
 
     Topics: "runs" (queued runs for agents), "due" (moments for schedulers), "waiting" (blocked runs for
-    the sweep), "cancel" (running runs that shall stop).
+    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted), "nodes"
+    (somebody joined or leaves: for the leader).
     """
 
     def announce(self, topic: str) -> None:
         """Something of this topic has changed; cheap, never blocks, may be merged with others."""
 
-    async def wait(self, topic: str, seconds: float) -> bool:
-        """Wait for the next announcement; False when the time is over."""
+    def watch(self, topic: str) -> Watch:
+        """Listen from now on. Every watch hears every announcement; one that is dropped is forgotten."""
 
 
 class Link(Protocol):
@@ -416,7 +435,7 @@ class Link(Protocol):
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""
 
-    async def beat(self, busy: int) -> list[tuple[int, int]] | None:
+    async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
     async def wait(self, topic: str, seconds: float) -> bool:

@@ -69,7 +69,7 @@ class SchedulerRole:
     def __init__(self, firing: Firing, cluster: Cluster, queue: Queue, clock: Clock, *, scan_interval: float) -> None:
         self._firing = firing
         self._cluster = cluster
-        self._queue = queue
+        self._told = queue.watch("due")
         self._clock = clock
         self._scan_interval = scan_interval
         self._pace = Pace(clock)
@@ -92,7 +92,7 @@ class SchedulerRole:
         wake_at = await self._firing.tick()
         pause = self._pace.after(self._firing.taken - taken)
         seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
-        self._hinted = await self._queue.wait("due", max(pause, seconds))  # also when late: others have their turn
+        self._hinted = await self._told.wait(max(pause, seconds))  # also when late: others have their turn
         if self._hinted:
             gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
             await self._clock.sleep(gap) if gap > 0 else None
@@ -106,7 +106,7 @@ class CoordinatorRole:
 
     def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float) -> None:
         self._cluster = cluster
-        self._queue = queue
+        self._waiting = queue.watch("waiting")
         self._clock = clock
         self._interval = interval
         self._led_at = float("-inf")
@@ -121,7 +121,7 @@ class CoordinatorRole:
         more = await self._cluster.sweep() if self._cluster.is_leader else None
         wait = min(1.0, self._interval) if more is None else min(more, 1.0, self._interval)
         if wait > 0:
-            await self._queue.wait("waiting", wait)
+            await self._waiting.wait(wait)
 
     async def run(self) -> None:
         await persist("coordinator", self.step, self._clock)
@@ -150,7 +150,7 @@ class AgentRole:
             await asyncio.sleep(0)  # let what was started run before more is fetched
             return
         if agent.is_hungry or agent.draining:
-            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or the keeper is gone
+            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or nothing may be taken
         await self._next_chance()
 
     async def _next_chance(self) -> None:

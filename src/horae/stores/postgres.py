@@ -19,6 +19,7 @@ from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Beat,
     Birth,
     Cancelled,
     Definition,
@@ -485,9 +486,10 @@ class PostgresStore(SqlStore):
         return await self._retried(self._beat, transact)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
+    async def beat(self, name: str, busy: int) -> Beat | None:
         rows = await self._put("beat", name, busy, self._clock())
-        return [(row[0], row[1]) for row in rows if row[0]] if any(row[0] == 0 for row in rows) else None
+        wanted = next((row[2] for row in rows if row[0] == 0), None)
+        return None if wanted is None else Beat([(row[0], row[1]) for row in rows if row[0]], wanted)
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(

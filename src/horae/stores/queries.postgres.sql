@@ -325,10 +325,10 @@ SELECT
 WITH b AS (
   UPDATE nodes SET beat = beat + 1, busy = $2,
     heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') RETURNING 1
+  WHERE name = $1 AND state IN ('live', 'draining') RETURNING wanted
 )
-SELECT 0::bigint, 0 FROM b
-UNION ALL SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = 1;
+SELECT 0::bigint, 0, wanted FROM b
+UNION ALL SELECT id, fence, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.

@@ -27,6 +27,7 @@ from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Beat,
     Birth,
     Cancelled,
     Definition,
@@ -522,11 +523,12 @@ class SqliteStore(SqlStore):
         return await self._do(write)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
-        def write(connection: sqlite3.Connection) -> list[tuple[int, int]] | None:
-            if not self._run(connection, "beat", name, busy, self._clock()).fetchall():
+    async def beat(self, name: str, busy: int) -> Beat | None:
+        def write(connection: sqlite3.Connection) -> Beat | None:
+            beaten = self._run(connection, "beat", name, busy, self._clock()).fetchall()
+            if not beaten:
                 return None
-            return [(row[0], row[1]) for row in self._run(connection, "cancels_of", name)]
+            return Beat([(row[0], row[1]) for row in self._run(connection, "cancels_of", name)], beaten[0][0])
 
         return await self._do(write)
 

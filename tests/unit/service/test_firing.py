@@ -529,9 +529,10 @@ async def test_a_look_ahead_from_before_a_change_fires_nothing(
 async def test_a_new_trigger_within_the_window_fires_on_time_after_its_announcement(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, queue: Told
 ):
+    due = queue.watch("due")
     assert await fire_due(firing) > clock.now()
     job = await submitted(jobs, schedule="3s")
-    assert await queue.wait("due", 0)
+    assert await due.wait(0)
 
     await firing.refill(sweep=True)
     wake_at = await firing.tick()
