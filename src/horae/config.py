@@ -387,7 +387,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
     Setting("history_days", _whole(0, 36_500), 0,
-            "Days for which ended runs are kept; 0 keeps them for ever."),
+            "Days for which ended runs and their output are kept; 0 keeps them for ever."),
     Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
             "Directory of the output of runs.", "outputs in the data directory"),
 )

@@ -246,6 +246,13 @@ class LastRun:
     finished_at: Moment | None
 
 
+class Outdated(NamedTuple):
+    """Ended runs past their age."""
+
+    run_ids: list[int]
+    outputs: list[tuple[int, int, int]]  # (run id, attempt, fence)
+
+
 class Store(Protocol):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.
 
@@ -363,8 +370,16 @@ class Store(Protocol):
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         """Attempts that did not end their run, oldest first."""
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        """Drop up to `limit` history rows finished before a moment, and old idempotency keys."""
+    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
+        """Ended runs that finished before a moment, among the `limit` oldest, and the attempts of theirs that
+        may have left output: named it, or were lost before they could."""
+
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        """Drop ended runs with their attempts from history."""
+
+    async def purge_keys(self, before: Moment, limit: int) -> int:
+        """Drop up to `limit` idempotency keys that were noted before a moment. They are kept for a day: a
+        repeat within that time is recognised."""
 
     async def census(self) -> Census: ...
 
@@ -482,6 +497,9 @@ class Files(Protocol):
         """Bytes of a log from an offset; empty when there are none (yet)."""
 
     async def size(self, ref: str) -> int: ...
+
+    async def remove(self, ref: str) -> None:
+        """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""

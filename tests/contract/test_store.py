@@ -791,14 +791,49 @@ async def test_the_last_real_run_of_a_trigger_is_known(store: Store):
     assert [(r.is_live, r.finished_at) for r in await store.load_last_runs([10])] == [(False, START)]
 
 
-async def test_old_history_is_purged_oldest_first(store: Store):
+async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Store):
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
     await store.finish([ended(a) for a in await store.claim("n1", "python", [], 3)])
 
-    assert await store.purge(START, 10) == 0
-    assert await store.purge(START + 1, 2) == 2
+    assert (await store.load_outdated(START, 10)).run_ids == []
+    old = await store.load_outdated(START + 1, 2)
+    await store.purge(old.run_ids)
+
+    assert old.outputs == []
+    assert sorted(old.run_ids) == sorted(ids)[:2]
     assert [run.id for run in await runs_of(store)] == [max(ids)]
+
+
+async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(store: Store):
+    await due_job(store)
+    (run_id,) = await order(store, birth())
+    for fence, result in enumerate(({"reason": "lost"}, {"reason": "error"}, {"reason": "error", "output": "o"}), 1):
+        failed = ended(await claim_one(store), State.FAILED, **result)
+        assert failed.fence == fence
+        await store.finish([], [Waiting(failed, None)])
+    await store.finish([ended(await claim_one(store), output="o")])
+
+    old = await store.load_outdated(START + 1, 10)
+
+    assert old.run_ids == [run_id]
+    assert sorted(old.outputs) == [(run_id, 1, 1), (run_id, 3, 3), (run_id, 4, 4)]
+    await store.purge(old.run_ids)
+    assert await store.list_attempts(run_id) == []
+
+
+async def test_old_idempotency_keys_are_purged_oldest_first(store: Store, clock: FakeClock):
+    await due_job(store)
+    keys = [Idempotency("s", name, "d") for name in "abc"]
+    for key in keys:
+        await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key)])
+        clock.advance(1)
+
+    assert await store.purge_keys(START, 10) == 0
+    assert await store.purge_keys(START + 2 * SECOND, 1) == 1
+    assert await store.purge_keys(START + 2 * SECOND, 10) == 1
+    receipts = await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key) for key in keys])
+    assert [receipt.replayed for receipt in receipts] == [False, False, True]
 
 
 async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):

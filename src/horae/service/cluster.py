@@ -29,7 +29,6 @@ from horae.service.execution import Execution
 
 LEADER = "leader"
 MARGIN = 2.0  # seconds between the end of a holder's trust and the start of a candidate's right
-PURGE_BATCH = 5000
 
 
 @dataclass(slots=True)
@@ -58,7 +57,6 @@ class Cluster:
         lease_seconds: float,
         dead_after: float,
         is_exclusive: bool,
-        history_days: int = 0,
     ) -> None:
         """`is_exclusive`: no other process can have this store open."""
         self._store = store
@@ -69,7 +67,6 @@ class Cluster:
         self._ttl = lease_seconds
         self._dead_after = dead_after
         self._is_exclusive = is_exclusive
-        self._history_days = history_days
         self._lease: Lease | None = None
         self._trusted_until = 0.0
         self._lease_watch = Watch()
@@ -162,13 +159,6 @@ class Cluster:
         if swept.next_at is None:
             return None
         return max(0.0, (swept.next_at - await self._store.now()) / SECOND)
-
-    async def purge(self) -> int:
-        """Drop history past its age, a batch at a time."""
-        if not self._history_days:
-            return 0
-        before = await self._store.now() - self._history_days * 86_400 * SECOND
-        return await self._store.purge(before, PURGE_BATCH)
 
     async def own_segments(self) -> list[int]:
         return [segment for segment, (owner, _) in (await self._store.load_segments()).items() if owner == self._node]

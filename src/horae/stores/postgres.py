@@ -476,14 +476,12 @@ class PostgresStore(SqlStore):
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        async def transact(connection: Connection) -> int:
-            rows = await connection.fetch(self.queries["purge"], before, limit)
-            await connection.execute(self.queries["purge_attempts"], [row[0] for row in rows])
-            await connection.execute(self.queries["purge_idempotency"], before)
-            return len(rows)
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        async def transact(connection: Connection) -> None:
+            await connection.execute(self.queries["purge_attempts"], run_ids)
+            await connection.execute(self.queries["purge"], run_ids)
 
-        return await self._retried(self._beat, transact)
+        await self._retried(self._beat, transact)
 
     # ── nodes and leases ──
     async def beat(self, name: str, busy: int) -> Beat | None:

@@ -302,14 +302,13 @@ WHERE state = 0 AND needs IS NOT NULL AND reason = ''
 RETURNING id;
 
 -- purge --
-DELETE FROM history WHERE id = ANY(ARRAY(SELECT id FROM history ORDER BY id LIMIT $2)) AND finished_at < $1
-RETURNING id;
+DELETE FROM history WHERE id = ANY($1::bigint[]);
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
 
--- purge_idempotency --
-DELETE FROM idempotency WHERE created_at < $1;
+-- outdated_attempts --
+SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts WHERE run_id = ANY($1::bigint[]);
 
 -- census --
 -- Big tables are estimated: a count of a million rows is not worth a glance at a dashboard.

@@ -513,14 +513,13 @@ class SqliteStore(SqlStore):
         text = encode([list(labels) for labels in agents])
         return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text).rowcount)
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        def write(connection: sqlite3.Connection) -> int:
-            ids = encode([row[0] for row in self._run(connection, "purgeable", before, limit)])
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
-            self._run(connection, "purge_idempotency", before)
-            return self._run(connection, "purge", ids).rowcount
+            self._run(connection, "purge", ids)
 
-        return await self._do(write)
+        await self._do(write)
 
     # ── nodes and leases ──
     async def beat(self, name: str, busy: int) -> Beat | None:
