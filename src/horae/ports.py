@@ -324,7 +324,10 @@ class Store(Protocol):
         """
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
-        """Make runs by request, due now, under the same overlap rules."""
+        """Make runs by request, due now, under the same overlap rules.
+
+        A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted.
+        """
 
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:

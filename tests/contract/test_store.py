@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import asyncpg
 import pytest
 
 from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
 from horae.errors import Invalid
 from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
 
@@ -834,6 +836,43 @@ async def test_old_idempotency_keys_are_purged_oldest_first(store: Store, clock:
     assert await store.purge_keys(START + 2 * SECOND, 10) == 1
     receipts = await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key) for key in keys])
     assert [receipt.replayed for receipt in receipts] == [False, False, True]
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_a_job_that_is_deleted_gets_no_run_by_request(store: Store, overlap: Overlap):
+    await due_job(store, 1, overlap)
+    await due_job(store, 2, overlap)
+    await store.delete_job(1)
+    key = Idempotency("s", "k", "d")
+
+    plain = await store.enqueue([Order(birth(1, overlap)), Order(birth(2, overlap)), Order(birth(3, overlap))])
+    keyed = await store.enqueue([Order(birth(1, overlap), key)])
+
+    assert [bool(receipt.ids) for receipt in plain] == [False, True, False]
+    assert keyed == [Receipt([])]
+    assert [run.job_id for run in await runs_of(store)] == [2]
+    assert (await store.enqueue([Order(birth(2, overlap), key)]))[0].replayed is False
+
+
+async def test_a_request_to_run_waits_for_a_deletion_that_is_under_way(
+    postgres_store: PostgresStore, postgres_url: str
+):
+    await due_job(postgres_store)
+    other = await asyncpg.connect(postgres_url)
+    deletion = other.transaction()
+    await deletion.start()
+    await other.execute("SELECT 1 FROM jobs WHERE id = 1 FOR UPDATE")
+    await other.execute("UPDATE jobs SET deleted_at = 1 WHERE id = 1")
+
+    request = asyncio.create_task(postgres_store.enqueue([Order(birth())]))
+    async with asyncio.timeout(60):
+        while not request.done() and not await other.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+    await deletion.commit()
+    await other.close()
+
+    assert await request == [Receipt([])]
+    assert await runs_of(postgres_store) == []
 
 
 async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):

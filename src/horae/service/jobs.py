@@ -315,6 +315,8 @@ class Jobs:
         birth = birth_of(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
         receipt = await self._orders.add(Order(birth, idempotency))
         _refuse_mismatch(receipt)
+        if not receipt.ids:
+            raise NotFound(f"job {job_id} was deleted")
         self._queue.announce("runs")
         if job.policy.overlap.name == "REPLACE":
             self._queue.announce("cancel")

@@ -399,13 +399,13 @@ class PostgresStore(SqlStore):
         if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
             return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
         row = await self._row(self._submit, "enqueue", self._clock(), *_order_arrays(orders))
-        return [Receipt([run_id]) for run_id in row[0]]
+        return _receipts(row[0])
 
     async def _enqueue_checked(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
         known = await self._known(connection, [order.idempotency for order in orders])
         fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
         made = await self._make(connection, fresh) if fresh else []
-        await self._note(connection, [(o.idempotency, r.ids) for o, r in zip(fresh, made, strict=True)])
+        await self._note(connection, [(o.idempotency, r.ids) for o, r in zip(fresh, made, strict=True) if r.ids])
         return sql.order_receipts(orders, fresh, made, known)
 
     async def _make(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
@@ -413,9 +413,9 @@ class PostgresStore(SqlStore):
         assert row is not None
         made = set(row[1] or ())
         for run_id, order in zip(row[0], orders, strict=True):
-            if run_id not in made and order.birth.overlap >= Overlap.QUEUE:
+            if run_id is not None and run_id not in made and order.birth.overlap >= Overlap.QUEUE:
                 await self._follow(connection, run_id, order.birth, None, row[2], row[2])
-        return [Receipt([run_id]) for run_id in row[0]]
+        return _receipts(row[0])
 
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
@@ -494,6 +494,10 @@ class PostgresStore(SqlStore):
             "assign_segments", list(moves), list(moves.values()), lease.name, lease.owner, lease.term
         )
         return len(rows) == len(moves)
+
+
+def _receipts(run_ids: Sequence[int | None]) -> list[Receipt]:
+    return [Receipt([] if run_id is None else [run_id]) for run_id in run_ids]
 
 
 def _servers_own() -> None:

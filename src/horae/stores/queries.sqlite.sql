@@ -64,6 +64,9 @@ DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
 -- bury_job --
 UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
 
+-- alive --
+SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
+
 -- live_of_job --
 SELECT id FROM live WHERE job_id = $1;
 

@@ -412,6 +412,8 @@ class SqliteStore(SqlStore):
             now = self._clock()
             known = self._known(connection, [order.idempotency for order in orders])
             fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
+            jobs = set(self._json(connection, "alive", encode([o.birth.job_id for o in fresh])))
+            fresh = [o for o in fresh if o.birth.job_id in jobs]
             run_ids = self._next("run", len(fresh))
             births = [(run_id, o.birth, None, now) for run_id, o in zip(run_ids, fresh, strict=True)]
             self._bear(connection, births, now)

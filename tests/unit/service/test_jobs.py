@@ -608,6 +608,18 @@ async def test_a_repeated_run_now_makes_one_run(jobs: Jobs):
     assert caught.value.code == "E_IDEMPOTENCY_MISMATCH"
 
 
+async def test_run_now_that_meets_a_deletion_is_told_so(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs)
+
+    async def delete(*_: Any) -> None:
+        await jobs.delete(job.id)
+
+    probe.before("enqueue", delete)
+    with pytest.raises(NotFound, match="deleted"):
+        await jobs.run_now(job.id)
+    assert await ledger(probe, job.id) == []
+
+
 async def test_many_runs_at_once_share_a_few_store_calls(jobs: Jobs, probe: Probe):
     many = [await submitted(jobs, f"job {i}") for i in range(20)]
 
