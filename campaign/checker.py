@@ -34,9 +34,10 @@ GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
 
 EXECUTED = ("succeeded", "failed", "timed_out", "cancelled")
 TERMINAL = (*EXECUTED, "skipped", "coalesced")
-LOST_LIMIT = 5  # losses after which a run fails
+LOST_LIMIT = 5  # losses after which the next one fails a run
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment so late is missed
 UNREPORTED = 30 * SECOND  # a run may have ended so long before the store heard of it
+AFTERMATH = 30 * SECOND  # in which a fault may still cost somebody an attempt
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
 
 
@@ -262,10 +263,8 @@ def _overlaps(case: Case, witnesses: Sequence[Witness], who: str) -> Iterator[Vi
     longest: Witness | None = None
     for witness in witnesses:
         if longest is not None and witness.started < longest.last:
-            what = (
-                f"{who} at once: fence {witness.fence} started {longest.last - witness.started:.3f} s before the last sign"
-                f" of run {longest.run} fence {longest.fence}"
-            )
+            early, other = longest.last - witness.started, f"run {longest.run} fence {longest.fence}"
+            what = f"{who} at once: fence {witness.fence} started {early:.3f} s before the last sign of {other}"
             yield Violation("overlap", what, _name(case, witness.job), witness.run, witness.due_at)
         if longest is None or witness.last > longest.last:
             longest = witness
@@ -352,7 +351,7 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
         case "cancelled", "replaced" | "requested":
             return "" if plan.overlap == "replace" and any(other.id > run.id for other in work.runs) else "by nobody"
         case "failed", "lost":
-            return "" if run.lost > LOST_LIMIT else f"lost {run.lost} times only"
+            return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
         case "timed_out", _:
             return "" if plan.timeout is not None else "there is no timeout"
         case (("skipped" | "cancelled" | "failed"), reason):
@@ -375,6 +374,19 @@ def retried(case: Case) -> Iterator[Violation]:
             yield _of(case, "retried", run, f"{run.attempt} attempts, {run.lost} lost, {work.plan.attempts} allowed")
 
 
+def losses(case: Case) -> Iterator[Violation]:
+    """Nothing is lost without a fault, and no fault costs a run more than one attempt."""
+    for run in case.runs.values():
+        until = (run.finished_at or 2**62) + SECOND
+        faults = sum(
+            fault.at <= until and run.created_at <= fault.at + round(fault.seconds * SECOND) + AFTERMATH
+            for fault in case.history.faults
+        )
+        lost = sum(one.reason == "lost" for one in run.earlier) + (run.reason == "lost")
+        if lost > faults:
+            yield _of(case, "losses", run, f"{lost} attempts were lost, with {faults} faults around")
+
+
 def unbroken(case: Case) -> Iterator[Violation]:
     """No process ended by itself: a fault of the database or of a peer is no reason to die."""
     for fault in case.history.faults:
@@ -384,7 +396,7 @@ def unbroken(case: Case) -> Iterator[Violation]:
 
 RULES: tuple[Rule, ...] = (
     accounted, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, keyed, justified,
-    retried, unbroken,
+    retried, losses, unbroken,
 )  # fmt: skip
 
 
