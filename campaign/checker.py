@@ -37,7 +37,8 @@ TERMINAL = (*EXECUTED, "skipped", "coalesced")
 LOST_LIMIT = 5  # losses after which the next one fails a run
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment so late is missed
 UNREPORTED = 30 * SECOND  # a run may have ended so long before the store heard of it
-AFTERMATH = 30 * SECOND  # in which a fault may still cost somebody an attempt
+NEVER_BEGUN = 3  # attempts of a run that may be lost between claim and start, each to a fault of its own
+ENDING = 2 * SECOND  # between the last line of a witness and its end, in which a timeout may still hit it
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
 
 
@@ -218,17 +219,26 @@ def fences(case: Case) -> Iterator[Violation]:
 def results(case: Case) -> Iterator[Violation]:
     """What is recorded is what the attempt with the recorded fence did."""
     for run in case.runs.values():
-        wrote = next((one for one in case.witnesses.get(run.id, []) if one.fence == run.fence), None)
-        if run.state in ("skipped", "coalesced"):
-            if case.witnesses.get(run.id):
-                yield _of(case, "result", run, f"it is recorded as {run.state}, but it ran")
-        elif run.state == "succeeded" and (wrote is None or wrote.code != 0):
-            yield _of(case, "result", run, f"recorded as succeeded with fence {run.fence}: {_deed(wrote)}")
-        elif run.state == "failed" and run.reason == "exit":
-            if run.exit_code != failure_code(run.fence) or wrote is None or wrote.code != run.exit_code:
-                yield _of(case, "result", run, f"exit code {run.exit_code} with fence {run.fence}: {_deed(wrote)}")
-        elif run.state == "timed_out" and wrote is not None and wrote.code is not None:
-            yield _of(case, "result", run, f"recorded as timed out: {_deed(wrote)}")
+        ran = case.witnesses.get(run.id, [])
+        wrote = next((one for one in ran if one.fence == run.fence), None)
+        if complaint := _mismatch(run, ran, wrote):
+            yield _of(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
+
+
+def _mismatch(run: Run, ran: Sequence[Witness], wrote: Witness | None) -> str:
+    """How a record and its witness differ; empty when they do not."""
+    code = None if wrote is None else wrote.code
+    match run.state, run.reason:
+        case "skipped" | "coalesced", _:
+            return f"but it ran, with fence {ran[0].fence}" if ran else ""
+        case "succeeded", _:
+            return "" if code == 0 else _deed(wrote)
+        case "failed", "exit":
+            is_same = code == run.exit_code == failure_code(run.fence)
+            return "" if is_same else f"exit code {run.exit_code} is recorded; {_deed(wrote)}"
+        case "timed_out", _ if wrote and code is not None and run.finished_at:
+            return "" if wrote.last_at + ENDING >= run.finished_at else f"{_deed(wrote)} long before"
+    return ""
 
 
 def _deed(wrote: Witness | None) -> str:
@@ -375,16 +385,12 @@ def retried(case: Case) -> Iterator[Violation]:
 
 
 def losses(case: Case) -> Iterator[Violation]:
-    """Nothing is lost without a fault, and no fault costs a run more than one attempt."""
+    """An attempt may die with its agent; but an agent that claims only to lose it is broken."""
     for run in case.runs.values():
-        until = (run.finished_at or 2**62) + SECOND
-        faults = sum(
-            fault.at <= until and run.created_at <= fault.at + round(fault.seconds * SECOND) + AFTERMATH
-            for fault in case.history.faults
-        )
-        lost = sum(one.reason == "lost" for one in run.earlier) + (run.reason == "lost")
-        if lost > faults:
-            yield _of(case, "losses", run, f"{lost} attempts were lost, with {faults} faults around")
+        lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
+        began = {one.fence for one in case.witnesses.get(run.id, [])}
+        if sum(fence not in began for fence in lost) > NEVER_BEGUN:
+            yield _of(case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin")
 
 
 def unbroken(case: Case) -> Iterator[Violation]:
