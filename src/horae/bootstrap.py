@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
@@ -46,7 +46,7 @@ from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
 
-GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone
+LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
 
@@ -130,7 +130,8 @@ class App:
         self.link = LocalLink(self.execution, store, self.queue)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
-            dead_after=config.lease + GRACE, is_exclusive=config.sqlite_path is not None,
+            dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
+            is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
             history_days=config.history_days,
         )  # fmt: skip
         self.executors = self._executors() if "agent" in config.roles else {}
@@ -191,7 +192,9 @@ class App:
         config, interval = self.config, self.config.heartbeat_interval
         tasks = {}
         if "coordinator" in config.roles:
-            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval)
+            # Alone on its store, it has nobody to watch.
+            look = interval if config.sqlite_path else min(1.0, config.lease / 15)
+            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
@@ -211,7 +214,11 @@ class App:
         await self.clock.sleep(self.config.heartbeat_interval)
 
     async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
-        """In this order: fire nothing more, drain the agent while the node still beats, give up the lead."""
+        """In this order: hand the segments over, fire nothing more, drain the agent while the node still beats,
+        give up the lead."""
+        if "scheduler" in self.config.roles:
+            with suppress(Unavailable):  # then they are taken from us when our lease is over
+                await self.cluster.hand_over()
         await _end(tasks.get("scheduler"))
         if self.executors:
             await self.agent.drain(DRAIN)

@@ -25,6 +25,7 @@ from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
+SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
@@ -56,6 +57,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     sandbox: str
+    scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
     lease: float
@@ -372,6 +374,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
+    Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
+            "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
             "Longest time between two sweeps for missed work."),
     Setting("heartbeat_interval", _duration(0.1, 60), 5,

@@ -12,7 +12,7 @@ Clock      time, so that tests can move it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -144,6 +144,7 @@ class Fired:
     queued: int  # runs now waiting for an agent
     skipped: int  # runs born skipped(overlap)
     now: Moment  # the store's clock
+    stale: frozenset[int] = frozenset()  # segments that have another term by now: nothing of theirs was fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a node's sign of life."""
+
+    cancel: list[tuple[int, int]]  # (run id, fence) of its runs that shall stop
+    wanted: str = "live"  # see Node.wanted
+
+
+@dataclass(frozen=True, slots=True)
 class LastRun:
     trigger_id: int
     is_live: bool
@@ -297,11 +306,12 @@ class Store(Protocol):
     async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
         """The newest run of each trigger that was neither skipped nor coalesced."""
 
-    async def fire(self, fires: Sequence[Fire]) -> Fired:
+    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
         """Advance triggers and make their runs.
 
-        A fire happens only if the due row still says (cur_at, version) and cur_at has come by the
-        store's clock; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
+        A fire happens only if the due row still says (cur_at, version), cur_at has come by the store's
+        clock, and its segment does not have another term than the one in `terms`, under which the caller
+        believes to own it; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
         live run of the job, `forbid` makes the new one history as skipped(overlap), `queue` makes it
         blocked(overlap) up to its limit, `replace` makes it blocked(overlap), cancels those that wait
         and asks the running one to stop. Trigger ids are distinct within a call.
@@ -363,12 +373,15 @@ class Store(Protocol):
     async def register_node(self, node: Node) -> None:
         """Appear, or appear anew: state live, beat 0."""
 
-    async def beat(self, name: str, busy: int) -> list[tuple[int, int]] | None:
-        """Move a node's beat; answer (run id, fence) of its runs that somebody wants cancelled.
+    async def beat(self, name: str, busy: int) -> Beat | None:
+        """Move a node's beat; answer what is wanted of it.
         None when the node was retired meanwhile: it must kill its work and register anew."""
 
     async def retire_node(self, name: str, state: str) -> None:
         """Say that a node is draining or gone."""
+
+    async def want_node(self, name: str, wanted: str) -> bool:
+        """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
     async def list_nodes(self) -> list[Node]: ...
 
@@ -390,18 +403,25 @@ class Store(Protocol):
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
 
 
+class Watch(Protocol):
+    """One listener's memory of a topic."""
+
+    async def wait(self, seconds: float) -> bool:
+        """True as soon as there was an announcement since the last True; False when the time is over."""
+
+
 class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
 
     Topics: "runs" (queued runs for agents), "due" (moments for schedulers), "waiting" (blocked runs for
-    the sweep), "cancel" (running runs that shall stop).
+    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted).
     """
 
     def announce(self, topic: str) -> None:
         """Something of this topic has changed; cheap, never blocks, may be merged with others."""
 
-    async def wait(self, topic: str, seconds: float) -> bool:
-        """Wait for the next announcement; False when the time is over."""
+    def watch(self, topic: str) -> Watch:
+        """Listen from now on. Every watch hears every announcement; one that is dropped is forgotten."""
 
 
 class Link(Protocol):
@@ -415,7 +435,7 @@ class Link(Protocol):
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""
 
-    async def beat(self, busy: int) -> list[tuple[int, int]] | None:
+    async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
     async def wait(self, topic: str, seconds: float) -> bool:

@@ -69,7 +69,7 @@ class SchedulerRole:
     def __init__(self, firing: Firing, cluster: Cluster, queue: Queue, clock: Clock, *, scan_interval: float) -> None:
         self._firing = firing
         self._cluster = cluster
-        self._queue = queue
+        self._told = queue.watch("due")
         self._clock = clock
         self._scan_interval = scan_interval
         self._pace = Pace(clock)
@@ -79,7 +79,7 @@ class SchedulerRole:
     async def step(self) -> None:
         """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
         elapsed = self._clock.elapsed()
-        if self._hinted or elapsed - self._asked >= OWN:
+        if self._hinted or self._firing.is_superseded or elapsed - self._asked >= OWN:
             self._firing.own(await self._cluster.own_segments())
             self._asked = elapsed
         sweep = self._hinted or elapsed - self._swept >= self._scan_interval
@@ -92,7 +92,7 @@ class SchedulerRole:
         wake_at = await self._firing.tick()
         pause = self._pace.after(self._firing.taken - taken)
         seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
-        self._hinted = await self._queue.wait("due", max(pause, seconds))  # also when late: others have their turn
+        self._hinted = await self._told.wait(max(pause, seconds))  # also when late: others have their turn
         if self._hinted:
             gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
             await self._clock.sleep(gap) if gap > 0 else None
@@ -102,26 +102,32 @@ class SchedulerRole:
 
 
 class CoordinatorRole:
-    """Campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
+    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
 
-    def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float) -> None:
+    def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float, look: float) -> None:
+        """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds."""
         self._cluster = cluster
-        self._queue = queue
+        self._waiting = queue.watch("waiting")
         self._clock = clock
         self._interval = interval
-        self._led_at = float("-inf")
+        self._look = look
+        self._renewed_at = self._looked_at = float("-inf")
 
     async def step(self) -> None:
-        now = self._clock.elapsed()
-        if now - self._led_at >= self._interval:
-            if await self._cluster.campaign():
-                await self._cluster.lead()
-                await self._cluster.purge()
-            self._led_at = now
-        more = await self._cluster.sweep() if self._cluster.is_leader else None
-        wait = min(1.0, self._interval) if more is None else min(more, 1.0, self._interval)
+        cluster, now = self._cluster, self._clock.elapsed()
+        if now - self._looked_at >= self._look:
+            if not cluster.is_leader or now - self._renewed_at >= self._interval:
+                await cluster.campaign()
+                self._renewed_at = now
+            await (cluster.lead() if cluster.is_leader else cluster.look())
+            if self._renewed_at == now and cluster.is_leader:
+                await cluster.purge()
+            self._looked_at = now
+        more = await cluster.sweep() if cluster.is_leader else None
+        longest = min(1.0, self._look)
+        wait = longest if more is None else min(more, longest)
         if wait > 0:
-            await self._queue.wait("waiting", wait)
+            await self._waiting.wait(wait)
 
     async def run(self) -> None:
         await persist("coordinator", self.step, self._clock)
@@ -150,7 +156,7 @@ class AgentRole:
             await asyncio.sleep(0)  # let what was started run before more is fetched
             return
         if agent.is_hungry or agent.draining:
-            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or the keeper is gone
+            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or nothing may be taken
         await self._next_chance()
 
     async def _next_chance(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
 from horae.errors import Invalid
-from horae.ports import NEVER, Birth, Fire, Idempotency, Order, Result, Store, Submission, Waiting
+from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Result, Store, Submission, Waiting
 from horae.testing import START, FakeClock, changed, make_job
 
 
@@ -444,7 +444,7 @@ async def test_replace_ends_what_waits_and_asks_what_runs_to_stop(store: Store):
     states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
     assert states[second] == (State.CANCELLED, "replaced")
     assert states[third] == (State.BLOCKED, "overlap")
-    assert await store.beat("n1", 1) == [(first, running.fence)]
+    assert await store.beat("n1", 1) == Beat([(first, running.fence)])
     await store.finish([ended(running, State.CANCELLED, reason="requested")])
     assert (await claim_one(store)).run_id == third
     run = await store.get_run(first)
@@ -648,7 +648,7 @@ async def test_cancelling_a_running_run_asks_its_node(store: Store):
     a = await claim_one(store)
 
     assert (await store.cancel([a.run_id], "requested")).asked == {a.run_id: "n1"}
-    assert await store.beat("n1", 1) == [(a.run_id, a.fence)]
+    assert await store.beat("n1", 1) == Beat([(a.run_id, a.fence)])
     run = await store.get_run(a.run_id)
     assert run is not None
     assert run.cancel_requested
@@ -791,7 +791,7 @@ async def test_a_node_beats_until_it_is_retired(store: Store):
     await register(store, "n1")
     before = (await store.list_nodes())[0]
 
-    assert await store.beat("n1", 3) == []
+    assert await store.beat("n1", 3) == Beat([])
 
     after = (await store.list_nodes())[0]
     assert after.beat > before.beat
@@ -799,7 +799,20 @@ async def test_a_node_beats_until_it_is_retired(store: Store):
     await store.retire_node("n1", "gone")
     assert await store.beat("n1", 0) is None
     await register(store, "n1")
-    assert await store.beat("n1", 0) == []
+    assert await store.beat("n1", 0) == Beat([])
+
+
+async def test_what_an_operator_wants_of_a_node_outlives_its_restart(store: Store):
+    assert not await store.want_node("n1", "cordoned")
+    await register(store, "n1")
+
+    assert await store.want_node("n1", "cordoned")
+
+    assert await store.beat("n1", 0) == Beat([], "cordoned")
+    await register(store, "n1")
+    assert (await store.list_nodes())[0].wanted == "cordoned"
+    assert await store.want_node("n1", "live")
+    assert await store.beat("n1", 0) == Beat([])
 
 
 async def test_one_of_many_candidates_takes_a_lease(store: Store):

@@ -13,7 +13,7 @@ from horae.core.model import SECOND, State
 from horae.errors import Error, Unavailable
 from horae.files import open_files
 from horae.ports import Done, Result, Work
-from horae.queues.database import LocalQueue
+from horae.queues.database import LocalQueue, LocalWatch
 from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, Pace, SchedulerRole, persist
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
@@ -37,11 +37,20 @@ class Hours(Told):
         self.clock = clock
         self.waits: list[tuple[str, float]] = []
 
-    async def wait(self, topic: str, seconds: float) -> bool:
-        self.waits.append((topic, seconds))
-        if await super().wait(topic, 0):
+    def watch(self, topic: str) -> LocalWatch:
+        return TimedWatch(self, topic, super().watch(topic))
+
+
+class TimedWatch(LocalWatch):
+    def __init__(self, hours: Hours, topic: str, real: LocalWatch) -> None:
+        super().__init__()
+        self._hours, self._topic, self._real = hours, topic, real
+
+    async def wait(self, seconds: float) -> bool:
+        self._hours.waits.append((self._topic, seconds))
+        if await self._real.wait(0):
             return True
-        self.clock.advance(seconds)
+        self._hours.clock.advance(seconds)
         return False
 
 
@@ -251,7 +260,7 @@ async def test_a_flood_of_hints_is_slowed_down(role: SchedulerRole, cluster: Clu
 async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
     cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     for _ in range(20):
         await role.step()
 
@@ -264,7 +273,7 @@ async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
 async def test_a_retry_is_released_at_its_moment(
     cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     await role.step()
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
     run = await jobs.run_now(job.id)
@@ -280,16 +289,17 @@ async def test_a_retry_is_released_at_its_moment(
     assert clock.now() == failed_at + 300_000
 
 
-async def test_a_coordinator_that_does_not_lead_touches_nothing(
+async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
     probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep
 ):
     await probe.take_lease("leader", "other", None)
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
 
     for _ in range(10):
         await role.step()
 
-    assert probe.calls["sweep"] == probe.calls["list_nodes"] == probe.calls["purge"] == 0
+    assert probe.calls["sweep"] == probe.calls["purge"] == probe.calls["load_segments"] == 0
+    assert probe.calls["list_nodes"] == 10  # it watches, to know who was silent should it lead
 
 
 # ── the agent ──
@@ -408,35 +418,39 @@ async def test_an_agent_works_on_after_the_store_was_away(working: Any, probe: P
 
 async def test_an_announcement_wakes_the_one_who_waits_and_only_once():
     queue = LocalQueue()
-    waiting = asyncio.create_task(queue.wait("runs", DEADLINE))
+    runs, due, other = queue.watch("runs"), queue.watch("due"), queue.watch("runs")
+    waiting = asyncio.create_task(runs.wait(DEADLINE))
     await asyncio.sleep(0)
     queue.announce("due")
     queue.announce("runs")
 
     assert await waiting
-    assert not await queue.wait("runs", 0)
-    assert await queue.wait("due", 0)
+    assert not await runs.wait(0)
+    assert await due.wait(0)
+    assert await other.wait(0)  # every watch hears everything
 
 
 async def test_announcements_before_the_wait_are_kept_and_merged():
     queue = LocalQueue()
+    runs = queue.watch("runs")
     for _ in range(5):
         queue.announce("runs")
 
-    assert await queue.wait("runs", DEADLINE)
-    assert not await queue.wait("runs", 0.001)
+    assert await runs.wait(DEADLINE)
+    assert not await runs.wait(0.001)
 
 
 async def test_a_wait_that_is_given_up_takes_no_announcement_with_it():
     queue = LocalQueue()
-    waiting = asyncio.create_task(queue.wait("runs", DEADLINE))
+    runs = queue.watch("runs")
+    waiting = asyncio.create_task(runs.wait(DEADLINE))
     await asyncio.sleep(0)
     queue.announce("runs")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
 
-    assert await queue.wait("runs", 0)
+    assert await runs.wait(0)
 
 
 def test_a_pause_between_batches_comes_only_when_many_come_at_once() -> None:

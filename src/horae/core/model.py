@@ -206,6 +206,9 @@ class Node:
     beat: int
     state: str = "live"  # live, draining, gone
     busy: int = 0
+    grpc: str = ""  # where other nodes and agents reach it; empty for an agent that only calls
+    via: str = ""  # the node through which a remote agent comes in; empty for a node on the database itself
+    wanted: str = "live"  # by its operator: live, cordoned (take nothing new), drained (and own no segments)
 
 
 @dataclass(frozen=True, slots=True)

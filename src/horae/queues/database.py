@@ -1,35 +1,45 @@
 """The queue when the database is the queue: announcements within this process.
 
-The store holds the truth; this only saves the wait for the next poll. Each topic has one waiter.
+The store holds the truth; this only saves the wait for the next poll.
 """
 
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakSet
+
+
+class LocalWatch:
+    """An event that its listener clears."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> bool:
+        if not self._event.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+            except TimeoutError:
+                return False
+        self._event.clear()
+        return True
 
 
 class LocalQueue:
-    """Announcements within one process: a topic is an event that waiters clear."""
+    """Announcements within one process."""
 
     def __init__(self) -> None:
-        self._events: dict[str, asyncio.Event] = {}
+        self._watches: dict[str, WeakSet[LocalWatch]] = {}
 
     def announce(self, topic: str) -> None:
-        self._event(topic).set()
+        for watch in self._watches.get(topic, ()):
+            watch.wake()
 
-    async def wait(self, topic: str, seconds: float) -> bool:
-        event = self._event(topic)
-        if not event.is_set():
-            try:
-                async with asyncio.timeout(seconds):
-                    await event.wait()
-            except TimeoutError:
-                return False
-        event.clear()
-        return True
-
-    def _event(self, topic: str) -> asyncio.Event:
-        event = self._events.get(topic)
-        if event is None:
-            event = self._events[topic] = asyncio.Event()
-        return event
+    def watch(self, topic: str) -> LocalWatch:
+        watch = LocalWatch()
+        self._watches.setdefault(topic, WeakSet()).add(watch)
+        return watch

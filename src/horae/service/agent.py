@@ -69,6 +69,7 @@ class Agent:
         self.results_ready = asyncio.Event()
         self.slot_freed = asyncio.Event()
         self.draining = False
+        self.cordoned = False  # by its operator: what runs goes on, nothing new is taken
 
     @property
     def busy(self) -> int:
@@ -113,7 +114,9 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or not self._is_joined or self._is_lease_over or len(self._results) > MAX_UNREPORTED:
+        if self.draining or self.cordoned or not self._is_joined or self._is_lease_over:
+            return 0
+        if len(self._results) > MAX_UNREPORTED:
             return 0
         if self._in_doubt:
             await self._link.disown([*self._held, *(result.run_id for result in self._results)])
@@ -216,15 +219,22 @@ class Agent:
         """Say that we live, renew the keeper's leash, kill what shall be cancelled."""
         self.check_keeper()
         sent = self._clock.elapsed()
-        orders = await self._link.beat(self.busy)
-        if orders is None:
+        answer = await self._link.beat(self.busy)
+        if answer is None:
             await self._start_anew()
             return
         self._renew(sent)
-        for run_id, fence in orders:
+        self._set_cordoned(answer.wanted != "live")
+        for run_id, fence in answer.cancel:
             held = self._held.get(run_id)
             if held is not None and held[1] == fence:
                 held[0].stop(run_id, Reason.REQUESTED)
+
+    def _set_cordoned(self, cordoned: bool) -> None:
+        was, self.cordoned = self.cordoned, cordoned
+        if was and not cordoned:
+            self.wake()
+            self.slot_freed.set()
 
     async def _start_anew(self) -> None:
         """The service gave us up for dead: nothing we hold is ours any more, and all of it is gone before

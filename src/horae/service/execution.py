@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from horae.core import lifecycle, specs
 from horae.core.model import SECOND, Moment, Node, Reason, State
-from horae.ports import Assignment, Clock, Held, Queue, Result, Store, Waiting
+from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
 
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
@@ -122,7 +122,7 @@ class LocalLink:
     def __init__(self, execution: Execution, store: Store, queue: Queue) -> None:
         self._execution = execution
         self._store = store
-        self._queue = queue
+        self._watches = {topic: queue.watch(topic) for topic in ("runs", "cancel")}
         self._node: Node | None = None
 
     async def hello(self, node: Node) -> None:
@@ -136,11 +136,11 @@ class LocalLink:
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish(results)
 
-    async def beat(self, busy: int) -> list[tuple[int, int]] | None:
+    async def beat(self, busy: int) -> Beat | None:
         return await self._store.beat(self._me.name, busy)
 
     async def wait(self, topic: str, seconds: float) -> bool:
-        return await self._queue.wait(topic, seconds)
+        return await self._watches[topic].wait(seconds)
 
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         return await self._store.load_previous(job_ids)

@@ -38,17 +38,23 @@ SELECT id, fence FROM live WHERE state = 1 AND node = $1;
 SELECT state, count(*) FROM live GROUP BY state;
 
 -- register_node --
-INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, state, beat, busy)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'live', 0, 0)
+INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, grpc, via,
+  state, beat, busy)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
-  heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, state = 'live', beat = nodes.beat + 1, busy = 0;
+  heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
+  state = 'live', beat = nodes.beat + 1, busy = 0;
+
+-- want_node --
+UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 
 -- retire_node --
 UPDATE nodes SET state = $2, beat = beat + 1 WHERE name = $1;
 
 -- list_nodes --
-SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy
+SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
+  wanted
 FROM nodes ORDER BY name;
 
 -- get_lease --

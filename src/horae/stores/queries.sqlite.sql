@@ -201,7 +201,7 @@ SELECT
 
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
-WHERE name = $1 AND state IN ('live', 'draining') RETURNING 1;
+WHERE name = $1 AND state IN ('live', 'draining') RETURNING wanted;
 
 -- cancels_of --
 SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = 1;

@@ -14,7 +14,7 @@ from horae.core import specs
 from horae.core.model import Overlap, Policy, Reason, State
 from horae.errors import Error, Unavailable
 from horae.files import open_files
-from horae.ports import Command, Done, Process, Result, Work
+from horae.ports import Beat, Command, Done, Process, Result, Work
 from horae.service import agent as module
 from horae.service.agent import TRUST, Agent
 from horae.service.execution import Execution, LocalLink
@@ -397,13 +397,31 @@ async def test_an_order_for_an_older_attempt_stops_nothing(stage: Stage, monkeyp
     (run,) = await stage.order(1)
     await stage.agent.claim()
 
-    async def stale(_: int) -> list[tuple[int, int]]:
-        return [(run, 99), (4711, 1)]
+    async def stale(_: int) -> Beat:
+        return Beat([(run, 99), (4711, 1)])
 
     monkeypatch.setattr(stage.link.store, "beat", stale)
     await stage.agent.beat()
 
     assert stage.hands.stops == []
+
+
+async def test_a_cordoned_agent_finishes_what_it_has_and_takes_nothing_new_until_it_is_wanted_again(
+    stage: Stage, probe: Probe
+):
+    await stage.order(2)
+    assert await stage.agent.claim() == 2
+    await probe.want_node("n1", "cordoned")
+    await stage.agent.beat()
+    await stage.order(1)
+    stage.agent.wake()
+
+    assert await stage.agent.claim() == 0
+    assert stage.hands.stops == []
+
+    await probe.want_node("n1", "live")
+    await stage.agent.beat()
+    assert await stage.agent.claim() == 1
 
 
 async def test_an_agent_that_was_given_up_kills_everything_before_it_comes_back(stage: Stage, probe: Probe):

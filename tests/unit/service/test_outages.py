@@ -15,7 +15,7 @@ import pytest
 
 from horae.core.model import State
 from horae.errors import Unavailable
-from horae.ports import Result, Submission
+from horae.ports import Beat, Result, Submission
 from horae.service.jobs import Jobs
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
@@ -93,7 +93,7 @@ async def test_a_statement_that_was_cancelled_is_unavailable(
         with pytest.raises(Unavailable):
             await beating
 
-    assert await postgres_store.beat("n1", 0) == []
+    assert await postgres_store.beat("n1", 0) == Beat([])
 
 
 async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, Any], postgres_store: PostgresStore):
