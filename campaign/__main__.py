@@ -13,6 +13,8 @@ import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -78,20 +80,17 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
     try:
         await cluster.start()
-        watching = asyncio.create_task(observer.run())
-        await workload.begin()
-        await asyncio.sleep(CALM)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(workload.run(arguments.seconds))
-            group.create_task(Nemesis(cluster, faults, arguments.seed).run(arguments.seconds))
-        await cluster.heal()
-        await workload.end()
-        reader = Reader(cluster, _talkative(out))
-        await reader.wait_until_quiet()
-        history.save(out / "final.json", asdict(await reader.read()))
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-        await observer.look()
+        async with _watched(observer):
+            await workload.begin()
+            await asyncio.sleep(CALM)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(workload.run(arguments.seconds))
+                group.create_task(Nemesis(cluster, faults, arguments.seed).run(arguments.seconds))
+            await cluster.heal()
+            await workload.end()
+            reader = Reader(cluster, _talkative(out))
+            await reader.wait_until_quiet()
+            history.save(out / "final.json", asdict(await reader.read()))
     finally:
         await cluster.close()
         meta = {
@@ -101,6 +100,16 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         history.save(out / "meta.json", meta)
         operations.close()
         faults.close()
+
+
+@asynccontextmanager
+async def _watched(observer: Observer) -> AsyncIterator[None]:
+    watching = asyncio.create_task(observer.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 def _talkative(out: Path) -> set[int]:

@@ -25,7 +25,7 @@ import asyncpg
 import httpx
 
 START = 60.0  # seconds a process has to come up, and to end when told to
-HEARTBEAT, LEASE = 0.5, 3.0  # seconds; small, so that faults resolve in seconds
+HEARTBEAT, LEASE = 0.5, 2.0  # seconds; small, so that faults resolve in seconds
 SLOTS = 12
 SETTINGS = "max_connections = 150\nautovacuum = on\njit = off\n"
 

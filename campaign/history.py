@@ -56,6 +56,7 @@ class Plan:
     timeout: float | None = None
     start_deadline: float | None = None
     talks: bool = False
+    stubborn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

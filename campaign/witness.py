@@ -1,10 +1,12 @@
 """The program that the jobs of a campaign run: it writes down that it ran.
 
-    python -I -S witness.py DIRECTORY LEAST MOST FAIL_PERCENT TALKS
+    python -I -S witness.py DIRECTORY LEAST MOST FAIL_PERCENT HABITS
 
 Each process start has a file of its own, opened for appending; each line is one write, so a kill leaves whole
 lines. Lines are `start`, `tick` (every 100 ms) and `end`; nothing is written after `end`. The time is that of
 CLOCK_BOOTTIME, which all processes of a machine share; `wall` is for comparing with due moments.
+
+HABITS is any of `talks` (it prints numbered lines) and `stubborn` (it dies of SIGKILL only), or `none`.
 
 How long it takes and whether it fails follow from run, attempt and fence alone. The exit code of a failure
 tells the fence, so that a recorded exit code can be traced to the attempt it came from.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 import zlib
@@ -55,13 +58,15 @@ class Diary:
         os.write(self._file, json.dumps({"event": event, **clocks, **about, **more}).encode() + b"\n")
 
 
-def main(directory: str, least: float, most: float, fail_percent: float, talks: bool) -> int:
+def main(directory: str, least: float, most: float, fail_percent: float, habits: str) -> int:
     diary = Diary(directory)
     diary.write("start")
+    if "stubborn" in habits:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     until = time.monotonic() + least + (most - least) * chance(f"time {diary.run} {diary.fence}")
     lines = 0
     while (left := until - time.monotonic()) > 0:
-        if talks:
+        if "talks" in habits:
             os.write(1, line_of(diary.run, diary.fence, lines).encode() + b"\n")
             lines += 1
         time.sleep(min(TICK, left))
@@ -73,4 +78,5 @@ def main(directory: str, least: float, most: float, fail_percent: float, talks: 
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], *(float(text) for text in sys.argv[2:5]), sys.argv[5] == "talks"))
+    where, shortest, longest, percent, ways = sys.argv[1:]
+    sys.exit(main(where, float(shortest), float(longest), float(percent), ways))

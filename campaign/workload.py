@@ -45,7 +45,7 @@ class Workload:
         chance = self._chance
         plan = Plan(
             name=f"job-{number}", overlap=chance.choice(OVERLAPS), misfire=chance.choice(MISFIRES),
-            misfire_limit=chance.choice((2, 5, 100)), talks=number % 3 == 0,
+            misfire_limit=chance.choice((2, 5, 100)), talks=number % 3 == 0, stubborn=number % 5 == 0,
         )  # fmt: skip
         if number % 3 == 2:
             plan = replace(
@@ -162,7 +162,8 @@ def _read(heard: Operation, answer: Any) -> Operation:
 def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
     """The job document of a plan. The shell gives way to the witness, so that no process stands between it and
     whoever kills it."""
-    words = [str(number) for number in labour] + ["talks" if plan.talks else "quiet"]
+    habits = "talks" * plan.talks + "stubborn" * plan.stubborn or "none"
+    words = [*(str(number) for number in labour), habits]
     program = f"exec {sys.executable} -I -S {witness.__file__} {directory} {' '.join(words)}"
     document: dict[str, Any] = {
         "name": plan.name, "steps": [{"run": program}], "overlap": plan.overlap,
