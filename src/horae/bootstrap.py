@@ -32,6 +32,7 @@ from horae.queues.database import LocalQueue
 from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
+from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
@@ -139,7 +140,7 @@ class App:
             output_limit=config.output_limit,
         )  # fmt: skip
         insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
-        self.services = Services(Jobs(store, self.queue), insight)
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
