@@ -1,6 +1,6 @@
 """The one place that knows concrete classes: builds a running Horae from a Config.
 
-listen ─► store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
+TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import structlog
@@ -43,6 +45,7 @@ from horae.service.metrics import Metrics
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
+from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
@@ -234,6 +237,7 @@ async def _end(task: asyncio.Task[None] | None) -> None:
 async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
+    secure = _secure(config)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -242,9 +246,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
         app = App(config, store, clock)
+        await _require_login(config, app.services.access)
         await app.start()
-        gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
-        server = _http_server(gate)
+        gate = create_app(
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
+        )
+        server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))
@@ -259,6 +266,39 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+
+
+def _secure(config: Config) -> ssl.SSLContext | None:
+    """What TLS needs, if it is configured."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        log.warning("tls.warning", text=warning)
+    return context
+
+
+async def _require_login(config: Config, access: Access) -> None:
+    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
+    if not config.is_loopback and not await access.has_login():
+        raise ConfigError(
+            f"listening on {config.host} needs a login, and there is no user token that is good",
+            code="E_LOGIN_REQUIRED",
+            path="host",
+            hint="make the first one with `horae token create NAME` and the same --data or --database",
+        )
+
+
+@asynccontextmanager
+async def local_access(config: Config) -> AsyncIterator[Access]:
+    """The tokens of a database without a server: the first one is made before anything listens."""
+    set_up_logging(config.log_format)
+    clock = SystemClock()
+    store = await open_store(config, clock)
+    try:
+        yield Access(store, clock)
+    finally:
+        await store.close()
 
 
 def _calm_collector() -> None:
@@ -303,10 +343,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _http_server(gate: Gate) -> _Server:
+def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)
 
