@@ -101,14 +101,15 @@ async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Rep
         pause = min(pause * 2, 5.0)
 
 
-async def open_store(config: Config, clock: SystemClock) -> Store:
+async def open_store(config: Config, clock: SystemClock, holder: str = "") -> Store:
+    """`holder` is what others are told of this process while it holds a database of one; the node, unless said."""
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
         postgres = PostgresStore(config.database)
         await postgres.open()
         return postgres
-    sqlite = SqliteStore(path, clock=clock.now, holder=f"node {config.node} at {config.address}")
+    sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
@@ -294,7 +295,7 @@ async def local_access(config: Config) -> AsyncIterator[Access]:
     """The tokens of a database without a server: the first one is made before anything listens."""
     set_up_logging(config.log_format)
     clock = SystemClock()
-    store = await open_store(config, clock)
+    store = await open_store(config, clock, holder="a `horae token` command")
     try:
         yield Access(store, clock)
     finally:

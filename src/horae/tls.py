@@ -81,4 +81,3 @@ def _exposure(key: Path) -> list[str]:
     except OSError:
         return []  # told when it is read
     return [f"{key} can be read by every user of this machine: chmod 600 {key}"] if mode & stat.S_IROTH else []
-

@@ -28,8 +28,9 @@ from typing import Any
 
 import structlog
 
-from horae.core.model import SCOPES, SECOND, Moment, Token
-from horae.errors import Denied, Invalid, Limited, NotFound, Unauthenticated
+from horae.core.fields import Problems, fields_of, shown
+from horae.core.model import SCOPES, SECOND, Token
+from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports import Clock, Store
 
 CACHE_SECONDS = 5.0
@@ -42,6 +43,34 @@ _TEXT = re.compile(r"horae_([ua])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A token that somebody asks for."""
+
+    name: str
+    scope: str
+    owner: str
+    expires_in: float | None  # seconds
+
+
+def parse_token(document: Any) -> Wanted:
+    """{name, scope?, owner?, expires_in?}: a token is the user's, and named as its owner, unless said."""
+    problems = Problems()
+    fields = fields_of(document, "", problems, "an object expected")
+    if fields is None:
+        problems.settle()
+        raise AssertionError("a problem was noted")
+    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in"}))
+    if "name" not in fields.values:
+        fields.fault("name", "E_REQUIRED", "a token needs a name")
+    name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
+    if scope not in SCOPES:
+        fields.fault("scope", "E_ENUM", f"must be one of {', '.join(SCOPES)}, got {shown(scope)}")
+    expires_in = fields.seconds("expires_in", None, 1)
+    problems.settle()
+    return Wanted(name, scope, owner or name, expires_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +90,6 @@ class Access:
 
     async def create(self, name: str, scope: str, owner: str, expires_in: float | None) -> tuple[Token, str]:
         """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never."""
-        if scope not in SCOPES:
-            raise Invalid(f"the scope is one of {', '.join(SCOPES)}, got {scope!r}", code="E_ENUM", path="scope")
         secret = secrets.token_urlsafe(32)
         now = await self._store.now()
         expires_at = None if expires_in is None else now + round(expires_in * SECOND)
@@ -85,11 +112,15 @@ class Access:
 
     async def has_login(self) -> bool:
         """Whether anybody could come in: there is a user token that is good now."""
-        return any(token.scope == "user" and self.is_good(token) for token in await self._store.list_tokens())
+        return any(
+            token.scope == "user" and self.state_of(token) == "good" for token in await self._store.list_tokens()
+        )
 
-    def is_good(self, token: Token) -> bool:
-        """Neither revoked nor expired."""
-        return token.revoked_at is None and not has_passed(token.expires_at, self._clock.now())
+    def state_of(self, token: Token) -> str:
+        """good, expired or revoked."""
+        if token.revoked_at is not None:
+            return "revoked"
+        return "good" if token.expires_at is None or self._clock.now() < token.expires_at else "expired"
 
     # ── checking ──
 
@@ -102,7 +133,7 @@ class Access:
         if text is None:  # nothing was tried, so nothing is counted
             raise _refused(scope)
         token = await self._prove(text, peer)
-        if token is None or not self.is_good(token):
+        if token is None or self.state_of(token) != "good":
             self._count_failure(peer)
             raise _refused(scope)
         if token.scope != scope:
@@ -167,10 +198,6 @@ def _refused(scope: str) -> Unauthenticated:
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode("ascii")).hexdigest()
-
-
-def has_passed(moment: Moment | None, now: Moment) -> bool:
-    return moment is not None and moment <= now
 
 
 def _keep(entries: dict[Any, Any], most: int) -> None:
