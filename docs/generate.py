@@ -77,7 +77,7 @@ def default(setting: config.Setting) -> str:
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────
 
-SHARED = ("server", "insecure", "json", "version", "help")
+SHARED = ("server", "token_file", "ca_file", "insecure", "json", "version", "help")
 SETTING_FLAGS = {setting.flag for setting in config.SETTINGS}
 
 

@@ -221,7 +221,7 @@ class EventStream:
             await self._events.aclose()
 
     async def _pump(self, request: Request) -> None:
-        """Pass events on until they end, the client leaves or may listen no longer, or the server closes its streams."""
+        """Pass events on until they end, the client leaves, its token ends, or the server closes its streams."""
         leaving = {
             asyncio.ensure_future(_left(request)),
             asyncio.ensure_future(self._streams.closing.wait()),

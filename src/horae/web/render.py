@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, convert, json
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
 from horae.core import model, moments, schedule, specs
 
@@ -419,3 +419,9 @@ def token(it: model.Token, state: str) -> Token:
 
 def new_token(it: model.Token, state: str, text: str) -> NewToken:
     return NewToken(**_token_fields(it, state), token=text)
+
+
+def plain(it: Struct) -> Object:
+    """As a program that reads the JSON would see it."""
+    seen: Object = to_builtins(it)
+    return seen
