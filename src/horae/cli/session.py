@@ -286,6 +286,7 @@ def _setting_option(setting: Setting) -> inspect.Parameter:
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────
 
 Command = Callable[..., Any]
+_CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
 
 def command(
@@ -343,10 +344,12 @@ def family(app: typer.Typer, name: str, help: str, example: str) -> typer.Typer:
     """Register a word that only further commands give a meaning; alone it shows its help."""
     group = typer.Typer(cls=Group)
 
-    def alone(ctx: typer.Context) -> None:
+    def alone(ctx: typer.Context, **given: Any) -> None:
+        ctx.obj.adopt(**given)
         if ctx.invoked_subcommand is None:
             typer.echo(ctx.get_help())
 
+    alone.__signature__ = inspect.Signature([_CONTEXT, *SHARED])  # type: ignore[attr-defined]
     group.callback(invoke_without_command=True, help=help, epilog=f"Example: {example}")(alone)
     app.add_typer(group, name=name)
     return group
@@ -369,7 +372,6 @@ def _framed(
         outcome = function(session, **given)
         return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
 
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *(_own_parameters(function) if own is None else own), *shared]
+    parameters = [_CONTEXT, *(_own_parameters(function) if own is None else own), *shared]
     framed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return framed
