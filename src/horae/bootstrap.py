@@ -1,6 +1,6 @@
 """The one place that knows concrete classes: builds a running Horae from a Config.
 
-listen ─► store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
+TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import structlog
@@ -32,6 +34,7 @@ from horae.queues.database import LocalQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
+from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
@@ -43,6 +46,7 @@ from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
+from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
@@ -98,14 +102,15 @@ async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Rep
         pause = min(pause * 2, 5.0)
 
 
-async def open_store(config: Config, clock: SystemClock) -> Store:
+async def open_store(config: Config, clock: SystemClock, holder: str = "") -> Store:
+    """`holder` is what others are told of this process while it holds a database of one; the node, unless said."""
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
         postgres = PostgresStore(config.database)
         await postgres.open()
         return postgres
-    sqlite = SqliteStore(path, clock=clock.now, holder=f"node {config.node} at {config.address}")
+    sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
@@ -141,7 +146,7 @@ class App:
             output_limit=config.output_limit,
         )  # fmt: skip
         insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
-        self.services = Services(Jobs(store, self.queue), insight)
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
@@ -244,6 +249,7 @@ async def _end(task: asyncio.Task[None] | None) -> None:
 async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
+    secure = _secure(config)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -252,9 +258,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
         app = App(config, store, clock)
+        await _require_login(config, app.services.access)
         await app.start()
-        gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
-        server = _http_server(gate)
+        gate = create_app(
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
+        )
+        server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))
@@ -269,6 +278,39 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+
+
+def _secure(config: Config) -> ssl.SSLContext | None:
+    """What TLS needs, if it is configured."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        log.warning("tls.warning", text=warning)
+    return context
+
+
+async def _require_login(config: Config, access: Access) -> None:
+    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
+    if not config.is_loopback and not await access.has_login():
+        raise ConfigError(
+            f"listening on {config.host} needs a login, and there is no user token that is good",
+            code="E_LOGIN_REQUIRED",
+            path="host",
+            hint="make the first one with `horae token create NAME` and the same --data or --database",
+        )
+
+
+@asynccontextmanager
+async def local_access(config: Config) -> AsyncIterator[Access]:
+    """The tokens of a database without a server: the first one is made before anything listens."""
+    set_up_logging(config.log_format)
+    clock = SystemClock()
+    store = await open_store(config, clock, holder="a `horae token` command")
+    try:
+        yield Access(store, clock)
+    finally:
+        await store.close()
 
 
 def _calm_collector() -> None:
@@ -313,10 +355,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _http_server(gate: Gate) -> _Server:
+def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)
 

@@ -1,6 +1,6 @@
 """Every seam of the system in one file. The docstrings are the contract; tests/contract checks them.
 
-Store      state: jobs, due moments, live runs, history, nodes, leases     (stores/)
+Store      state: jobs, due moments, live runs, history, nodes, leases, tokens (stores/)
 Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
 Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
 Executor   does one kind of work                                            (executors/)
@@ -29,6 +29,7 @@ from horae.core.model import (
     Run,
     RunFilter,
     State,
+    Token,
     Trigger,
 )
 
@@ -420,6 +421,18 @@ class Store(Protocol):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
+
+    # ── tokens ──
+    async def add_token(self, token: Token) -> Token:
+        """Keep a new token, under a fresh id in place of the given one."""
+
+    async def get_token(self, token_id: int) -> Token | None:
+        """Revoked and expired ones too."""
+
+    async def list_tokens(self) -> list[Token]: ...
+
+    async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
+        """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
 
 
 class Watch(Protocol):
