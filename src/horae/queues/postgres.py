@@ -52,11 +52,11 @@ class PostgresQueue(LocalQueue):
         """`connect` opens a connection under the application name LISTENER, whose commands time out."""
         super().__init__()
         self._connect = connect
-        self._me = uuid.uuid4().hex[:12]
+        self.name = uuid.uuid4().hex[:12]
         self._outbox: set[str] = set()
         self._stir = asyncio.Event()  # there is something to do before the next count
         self._is_count_due = True
-        self._others: int | None = None  # listeners beside us; None until they were counted
+        self.others: int | None = None  # listeners beside us; None until they were counted
         self._sent_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self.sent = 0  # messages
@@ -74,7 +74,7 @@ class PostgresQueue(LocalQueue):
 
     def announce(self, topic: str) -> None:
         super().announce(topic)
-        if self._others != 0:
+        if self.others != 0:
             self._outbox.add(topic)
             self._stir.set()
 
@@ -119,11 +119,11 @@ class PostgresQueue(LocalQueue):
         self._stir.clear()
         if self._is_count_due:
             self._is_count_due = False
-            self._others = await connection.fetchval(OTHERS, LISTENER)
-        if self._outbox and self._others:
+            self.others = await connection.fetchval(OTHERS, LISTENER)
+        if self._outbox and self.others:
             await asyncio.sleep(self._sent_at + DEBOUNCE - time.monotonic())
             await self._send(connection, channel)
-        elif not self._others:
+        elif not self.others:
             self._outbox.clear()
         try:
             async with asyncio.timeout(COUNT):
@@ -134,7 +134,7 @@ class PostgresQueue(LocalQueue):
     async def _send(self, connection: Connection, channel: str) -> None:
         topics, self._outbox = self._outbox, set()
         try:
-            await connection.execute("SELECT pg_notify($1, $2)", channel, f"{self._me} {','.join(sorted(topics))}")
+            await connection.execute("SELECT pg_notify($1, $2)", channel, f"{self.name} {','.join(sorted(topics))}")
         except BaseException:
             self._outbox |= topics
             raise
@@ -145,19 +145,19 @@ class PostgresQueue(LocalQueue):
         """Say the last words (what a stopping node announced) and goodbye, if the server hears them."""
         with suppress(Exception):
             async with asyncio.timeout(FAREWELL):
-                if self._outbox and self._others and channel:
+                if self._outbox and self.others and channel:
                     await self._send(connection, channel)
                 await connection.close()
 
     # ── what others say ──
     def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         found = MESSAGE.fullmatch(str(payload))
-        if found is None or found[1] == self._me:
+        if found is None or found[1] == self.name:
             return
         topics = found[2].split(",")
         for topic in topics:
             super().announce(topic)
-        self._others = self._others or 1
+        self.others = self.others or 1
         if "nodes" in topics:
             self._is_count_due = True
             self._stir.set()
