@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import TypeVar
 
 import structlog
 import uvicorn
@@ -31,6 +32,7 @@ from horae.executors.shell import ShellExecutor
 from horae.files import open_files
 from horae.ports import Executor, Store
 from horae.queues.database import LocalQueue
+from horae.queues.postgres import LISTENER, PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
@@ -44,15 +46,18 @@ from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.service.retention import Retention
 from horae.stores import migrate as migrations
+from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
+HINTS = 5.0  # seconds after which the connection for hints counts as lost
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
 
 
@@ -84,11 +89,11 @@ async def migrate(config: Config, *, check: bool) -> MigrationReport:
     if path is not None:
         report = await asyncio.to_thread(migrations.migrate_sqlite, path, check=check)
     else:
-        report = await _patiently(config, lambda: migrations.migrate_postgres(config.database, check=check))
+        report = await patiently(config, lambda: migrations.migrate_postgres(config.database, check=check))
     return MigrationReport(report.current, report.latest, report.applied, config.database)
 
 
-async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Report]]) -> migrations.Report:
+async def patiently(config: Config, step: Callable[[], Awaitable[T]]) -> T:
     """Wait for a database that is still starting, up to `startup_timeout`."""
     deadline, pause = time.monotonic() + config.startup_timeout, 0.2
     while True:
@@ -107,14 +112,23 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
-        postgres = PostgresStore(config.database)
-        await postgres.open()
-        return postgres
+        server = PostgresStore(config.database, lease=config.lease)
+        await patiently(config, server.open)
+        return server
     sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
     return sqlite
+
+
+def open_queue(config: Config) -> LocalQueue:
+    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes. A hint is not worth
+    waiting for the disk."""
+    if config.sqlite_path is not None:
+        return LocalQueue()
+    settings = {"application_name": LISTENER, "synchronous_commit": "off"}
+    return PostgresQueue(lambda: postgres.connect(config.database, timeout=HINTS, settings=settings))
 
 
 # ── the parts of a process ─────────────────────────────────────────────────────────────────────────
@@ -127,7 +141,7 @@ class App:
         self.config = config
         self.store = store
         self.clock = clock
-        self.queue = LocalQueue()
+        self.queue = open_queue(config)
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
@@ -187,6 +201,7 @@ class App:
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
+        await self.queue.open()
         if self.executors:
             await self.agent.join()
         else:
@@ -235,6 +250,7 @@ class App:
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
+        await self.queue.close()
 
 
 async def _end(task: asyncio.Task[None] | None) -> None:
@@ -258,6 +274,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
         app = App(config, store, clock)
+        stack.push_async_callback(app.queue.close)
         await _require_login(config, app.services.access)
         await app.start()
         gate = create_app(

@@ -337,6 +337,12 @@ WITH b AS (
 SELECT 0::bigint, 0, wanted FROM b
 UNION ALL SELECT id, fence, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
 
+-- beat_alone --
+-- Without a look at the live runs, for when they are locked.
+UPDATE nodes SET beat = beat + 1, busy = $2,
+  heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+WHERE name = $1 AND state IN ('live', 'draining') RETURNING 0::bigint, 0, wanted;
+
 -- assign_segments --
 -- Only while the leader's lease is held under its term.
 INSERT INTO segments (segment, owner, term)
