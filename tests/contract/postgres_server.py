@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 import warnings
 from asyncio import StreamReader, StreamWriter
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..acceptance.server import free_port
 from ..conftest import missing
@@ -92,13 +93,15 @@ class Postgres:
 
 
 class Line:
-    """A TCP line to a server. It can go mute (what the server says is lost) and be cut."""
+    """A TCP line to a server. It can go mute (what the server says is lost) when a client says a word, and be cut."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
         self._ends: list[StreamWriter] = []
+        self._served: list[asyncio.Task[None]] = []
         self._listener: asyncio.Server | None = None
-        self.is_mute = False
+        self._is_mute = False
+        self.mute_at: bytes | None = None
         self.port = 0
 
     async def open(self) -> Line:
@@ -107,22 +110,28 @@ class Line:
         return self
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        self._served.append(cast("asyncio.Task[None]", asyncio.current_task()))
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._server_port)
         self._ends += (writer, to_server)
-        await asyncio.gather(self._pump(reader, to_server, False), self._pump(from_server, writer, True))
+        await asyncio.gather(self._speak(reader, to_server), self._hear(from_server, writer))
 
-    async def _pump(self, source: StreamReader, sink: StreamWriter, from_server: bool) -> None:
-        try:
-            while data := await source.read(65536):
-                if not (from_server and self.is_mute):
-                    sink.write(data)
-        except OSError:
-            pass
-        sink.close()
+    async def _speak(self, client: StreamReader, server: StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await client.read(65536):
+                self._is_mute |= self.mute_at is not None and self.mute_at in data
+                server.write(data)
+        server.close()
+
+    async def _hear(self, server: StreamReader, client: StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await server.read(65536):
+                if not self._is_mute:
+                    client.write(data)
+        client.close()
 
     def cut(self) -> None:
         """Reset every connection there is now; new ones are served."""
-        self.is_mute = False
+        self._is_mute, self.mute_at = False, None
         ends, self._ends = self._ends, []
         for end in ends:
             end.transport.abort()
@@ -131,7 +140,7 @@ class Line:
         self.cut()
         assert self._listener is not None
         self._listener.close()
-        await asyncio.sleep(0)
+        await asyncio.gather(*self._served, return_exceptions=True)
 
 
 async def rows(url: str, statement: str, *args: Any) -> list[Any]:

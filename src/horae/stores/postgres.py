@@ -387,9 +387,10 @@ class PostgresStore(SqlStore):
         """After the connection broke: what has its jobs was done, the rest is done now."""
         rows = await connection.fetch(self.queries["find_jobs"], [job.id for s in submissions for job in s.jobs])
         done = {row[0] for row in rows}
-        rest = [s for s in submissions if not (s.jobs and s.jobs[0].id in done)]
+        ids = [[job.id for job in s.jobs] for s in submissions]
+        rest = [s for s, made in zip(submissions, ids, strict=True) if not done.issuperset(made[:1] or [0])]
         receipts = iter(await self._submit_checked(connection, rest))
-        return [next(receipts) if s in rest else Receipt([job.id for job in s.jobs]) for s in submissions]
+        return [Receipt(made) if done.issuperset(made[:1] or [0]) else next(receipts) for made in ids]
 
     async def _submit_once(self, submissions: Sequence[Submission]) -> list[Receipt]:
         if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
