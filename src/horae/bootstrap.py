@@ -162,6 +162,8 @@ class App:
         insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
         self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
         self.metrics.busy = lambda: self.agent.busy
+        if isinstance(store, PostgresStore):
+            self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
     def _executors(self) -> dict[str, Executor]:

@@ -9,22 +9,31 @@ When a connection breaks under a statement, whether that happened is not known. 
 
 - reads are repeated once on a fresh connection, so that a restart of the server costs nobody an error once it is up;
 - so are the writes for which twice is the same as once: signs of life and leases (a beat moves once more; a lease that
-  was taken is found to be ours), and submits (their ids are allocated before, so the outcome is looked up);
+  was taken is found to be ours), submits (their ids are allocated before, so the outcome is looked up) and orders with
+  an Idempotency-Key (looked up by it);
 - all others are refused as Unavailable, and whoever asked decides: the scheduler and the agents look again, and fire
   and finish by compare-and-set; users repeat with an Idempotency-Key.
 
 A statement that was given up (a lock, a timeout, a full disk) left no trace; it is refused, and the connection stays.
+
+**Failover.** A standby that was promoted may lack the last commits, and among them claims: so the fences of claims
+begin anew, far above all earlier ones, on every timeline of the server; nothing is claimed for the time of a lease
+after this process has met a new timeline; and every agent is told to compare what it holds with the books. By then,
+whoever holds a run by a claim that was lost has stopped it. What else was lost (a submit, a finish) shows: a beat that
+goes backwards is logged and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import structlog
 
 from horae.core.model import Job, Lease, Moment, Overlap, State
 from horae.errors import ConfigError, Unavailable
@@ -50,6 +59,7 @@ from horae.ports import (
 from horae.stores import sql
 from horae.stores.sql import Row, SqlStore
 
+log = structlog.get_logger()
 T = TypeVar("T")
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any]
@@ -65,6 +75,7 @@ ANSWER = 30.0  # seconds a statement may take
 LOCKED = 5.0  # seconds it may wait for a lock
 REACH = 10.0  # seconds to get a connection, shared among the hosts
 PATIENCE = 3.0  # seconds a reader waits for a connection of the pool; beyond, there are too many
+EPOCH, LAST_EPOCH = 2**20, 2047  # fences of one timeline of the server, and timelines that have some of their own
 SHORTEST_BEAT = 1.0  # seconds a sign of life may take, however short the lease
 HELD_UP = (
     asyncpg.QueryCanceledError,  # by a timeout or by somebody
@@ -224,12 +235,18 @@ class PostgresStore(SqlStore):
         self._clock: Callable[[], Moment | None] = clock or _servers_own
         self._beat_time = max(SHORTEST_BEAT, lease / 3)
         self._fire = Lane(self._connect_hot)
-        self._claim = Lane(self._connect_hot)
+        self._claim = Lane(self._connect_claim)
         self._finish = Lane(self._connect_hot)
         self._submit = Lane(self._connect)
         self._upkeep = Lane(self._connect)
         self._beat = Lane(self._connect_beat, self._beat_time)
         self._readers = Pool(self._connect, readers)
+        self._lease = lease
+        self._timeline = 0  # the newest one met
+        self._met_at = float("-inf")  # when, if it was not the first
+        self._beats: dict[str, int] = {}  # the highest seen of each node that beats here
+        self.failovers = 0
+        self.commits_lost = 0  # failovers after which commits were certainly missing
 
     async def _connect(self) -> Connection:
         return await connect(self._url)
@@ -237,8 +254,37 @@ class PostgresStore(SqlStore):
     async def _connect_hot(self) -> Connection:
         return await connect(self._url, settings=BY_INDEX)
 
+    async def _connect_claim(self) -> Connection:
+        return await self._meet(await self._connect_hot())
+
     async def _connect_beat(self) -> Connection:
-        return await connect(self._url, timeout=self._beat_time)
+        return await self._meet(await connect(self._url, timeout=self._beat_time))
+
+    async def _meet(self, connection: Connection) -> Connection:
+        """Learn on which timeline the server is; it stays there for as long as the connection lives."""
+        try:
+            timeline = int(await connection.fetchval(self.queries["timeline"]))
+        except asyncpg.PostgresError as error:
+            if isinstance(error, LOST):
+                raise
+            return connection  # a service that hides its log: it has its own ways to lose nothing
+        if timeline > self._timeline > 0:
+            self._met_at = time.monotonic()
+            self.failovers += 1
+            log.warning("failover", timeline=timeline, before=self._timeline, claims_pause_seconds=self._lease)
+        self._timeline = max(timeline, self._timeline)
+        return connection
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether agents may still hold runs by claims that a failover lost."""
+        return time.monotonic() - self._met_at < self._lease
+
+    def _note_beat(self, name: str, beat: int) -> None:
+        if beat <= self._beats.get(name, -1):
+            self.commits_lost += 1
+            log.error("failover.commits_lost", node=name, beat=beat, seen=self._beats[name], timeline=self._timeline)
+        self._beats[name] = beat
 
     async def open(self) -> None:
         """Check that the server is one this code can work with. Heartbeats get their connection first: later there
@@ -332,6 +378,21 @@ class PostgresStore(SqlStore):
         return row[0], row[1]
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        try:
+            return await self._submit_once(submissions)
+        except Cut:
+            return await self._retried(self._submit, lambda connection: self._submit_again(connection, submissions))
+
+    async def _submit_again(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
+        """After the connection broke: what has its jobs was done, the rest is done now."""
+        rows = await connection.fetch(self.queries["find_jobs"], [job.id for s in submissions for job in s.jobs])
+        done = {row[0] for row in rows}
+        ids = [[job.id for job in s.jobs] for s in submissions]
+        rest = [s for s, made in zip(submissions, ids, strict=True) if not done.issuperset(made[:1] or [0])]
+        receipts = iter(await self._submit_checked(connection, rest))
+        return [Receipt(made) if done.issuperset(made[:1] or [0]) else next(receipts) for made in ids]
+
+    async def _submit_once(self, submissions: Sequence[Submission]) -> list[Receipt]:
         if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
             await self._insert([job for s in submissions for job in s.jobs])
             return [Receipt([job.id for job in s.jobs]) for s in submissions]
@@ -503,7 +564,12 @@ class PostgresStore(SqlStore):
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
         if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
-            return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
+            try:
+                return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
+            except Cut:
+                if not all(order.idempotency for order in orders):
+                    raise
+                return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
         row = await self._row(self._submit, "enqueue", self._clock(), *_order_arrays(orders))
         return _receipts(row[0])
 
@@ -526,7 +592,10 @@ class PostgresStore(SqlStore):
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
         async with self._claim.use() as connection:
-            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock())
+            if self._is_in_doubt:
+                return []
+            floor = (min(self._timeline, LAST_EPOCH) - 1) * EPOCH + 1
+            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock(), floor)
         return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
@@ -595,8 +664,11 @@ class PostgresStore(SqlStore):
             rows = await self._put("beat", name, busy, self._clock())
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
             rows = await self._put("beat_alone", name, busy, self._clock())
-        wanted = next((row[2] for row in rows if row[0] == 0), None)
-        return None if wanted is None else Beat([(row[0], row[1]) for row in rows if row[0]], wanted)
+        own = next((row for row in rows if row[0] == 0), None)
+        if own is None:
+            return None
+        self._note_beat(name, own[1])
+        return Beat([(row[0], row[1]) for row in rows if row[0]], own[2], self._is_in_doubt)
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(
