@@ -14,7 +14,7 @@ import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -31,7 +31,7 @@ from horae.executors.shell import ShellExecutor
 from horae.files import open_files
 from horae.ports import Executor, Store
 from horae.queues.database import LocalQueue
-from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
 from horae.service.access import Access
@@ -42,6 +42,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
@@ -50,7 +51,7 @@ from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
 
-GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone
+LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
 
@@ -135,9 +136,10 @@ class App:
         self.link = LocalLink(self.execution, store, self.queue)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
-            dead_after=config.lease + GRACE, is_exclusive=config.sqlite_path is not None,
-            history_days=config.history_days,
+            dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
+            is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
         )  # fmt: skip
+        self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = self._executors() if "agent" in config.roles else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
@@ -196,8 +198,12 @@ class App:
         config, interval = self.config, self.config.heartbeat_interval
         tasks = {}
         if "coordinator" in config.roles:
-            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval)
+            # Alone on its store, it has nobody to watch.
+            look = interval if config.sqlite_path else min(1.0, config.lease / 15)
+            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
+            retention = RetentionRole(self.cluster, self.retention, self.clock)
+            tasks["retention"] = group.create_task(retention.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
@@ -216,11 +222,16 @@ class App:
         await self.clock.sleep(self.config.heartbeat_interval)
 
     async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
-        """In this order: fire nothing more, drain the agent while the node still beats, give up the lead."""
+        """In this order: hand the segments over, fire nothing more, drain the agent while the node still beats,
+        give up the lead."""
+        if "scheduler" in self.config.roles:
+            with suppress(Unavailable):  # then they are taken from us when our lease is over
+                await self.cluster.hand_over()
         await _end(tasks.get("scheduler"))
         if self.executors:
             await self.agent.drain(DRAIN)
         await _end(tasks.get("agent"))
+        await _end(tasks.get("retention"))
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())

@@ -25,6 +25,7 @@ from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
+SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
@@ -32,11 +33,13 @@ MASK = "***"
 _SQLITE = "sqlite://"
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
-# a job is given. A job may well call `horae`, and then HORAE_DATA is the data of its run, not a directory.
-OTHER_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
+# a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
-    f"HORAE_{name}" for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "DATA")
+    f"HORAE_{name}"
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
 )
+_OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
+OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     sandbox: str
+    scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
     lease: float
@@ -391,6 +395,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
+    Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
+            "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
             "Longest time between two sweeps for missed work."),
     Setting("heartbeat_interval", _duration(0.1, 60), 5,
@@ -406,7 +412,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
     Setting("history_days", _whole(0, 36_500), 0,
-            "Days for which ended runs are kept; 0 keeps them for ever."),
+            "Days for which ended runs and their output are kept; 0 keeps them for ever."),
     Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
             "Directory of the output of runs.", "outputs in the data directory"),
     Setting("tls_cert", _CERTIFICATE, _nothing,
@@ -503,10 +509,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     variables = {setting.variable: setting.name for setting in SETTINGS}
-    others = OTHER_VARIABLES | JOB_VARIABLES if "HORAE_RUN_ID" in environ else OTHER_VARIABLES
     given = {}
     for variable in sorted(environ):
-        if not variable.startswith("HORAE_") or variable in others:
+        if not variable.startswith("HORAE_") or variable in OTHER_VARIABLES:
             continue
         if variable not in variables:
             raise ConfigError(

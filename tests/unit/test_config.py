@@ -103,7 +103,8 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "host": "::1", "port": "1", "grpc_port": "2", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j",
-        "sandbox": "plain", "scan_interval": "2m", "heartbeat_interval": "500ms", "lease": "1m30s",
+        "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
+        "heartbeat_interval": "500ms", "lease": "1m30s",
         "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
         "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
     }  # fmt: skip
@@ -196,9 +197,9 @@ def test_variables_that_are_no_settings_are_left_alone() -> None:
 
 
 def test_inside_a_job_its_variables_are_not_taken_for_settings(tmp_path: Path) -> None:
-    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_DATA": '{"full": true}'}
-    assert load(environ=given).data == tmp_path / ".horae"
-    assert load(environ={"HORAE_DATA": "d"}).data == tmp_path / "d"
+    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_RUN_DATA": '{"full": true}'}
+    assert load(environ=given).sources == {}
+    assert load(environ={**given, "HORAE_DATA": "d"}).data == tmp_path / "d"
     assert load(environ={**given, "HORAE_PORT": "99"}).port == 99
 
 
