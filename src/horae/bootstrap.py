@@ -309,7 +309,7 @@ class _Server(uvicorn.Server):
 def _http_server(gate: Gate) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
     )  # fmt: skip
     return _Server(settings)
 

@@ -26,6 +26,7 @@ BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
+LOOK_UP = 250  # definitions read at once: moments that fall due meanwhile wait for no more than these
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 
@@ -40,6 +41,7 @@ class Firing:
         self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap
         self._known: dict[int, Known] = {}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
+        self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
         self._offset = 0  # store's clock minus ours, µs
         self.segments: frozenset[int] = frozenset()
@@ -79,7 +81,14 @@ class Firing:
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
-        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self.segments)
+        self._reading = (until - 1, NEVER)
+        try:
+            await self._read(BEGINNING if sweep else self._cursor, until)
+        finally:
+            self._reading = BEGINNING
+
+    async def _read(self, cursor: tuple[Moment, int], until: Moment) -> None:
+        segments = sorted(self.segments)
         while True:
             rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
@@ -87,16 +96,21 @@ class Firing:
                 self._cursor = max(self._cursor, (until - 1, NEVER))
                 break
             self._cursor = cursor = (rows[-1].next_at, rows[-1].trigger_id)
-            if self._heap and self._heap[0][0] <= self.now():
+            if self._is_due():
                 break
         self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
+
+    def _is_due(self) -> bool:
+        return bool(self._heap) and self._heap[0][0] <= self.now()
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
         unknown = [row.trigger_id for row in fresh if not self._is_known(row.trigger_id, row.version)]
-        for start in range(0, len(unknown), BATCH):
-            for definition in await self._store.load_definitions(unknown[start : start + BATCH]):
+        for start in range(0, len(unknown), LOOK_UP):
+            for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
                 self._known[definition.trigger_id] = know(definition)
+            if self._is_due():
+                await self.tick()
         while len(self._known) > CACHE:
             del self._known[next(iter(self._known))]
         for row in fresh:
@@ -181,8 +195,11 @@ class Firing:
         self._follow_up(fires, fired)
 
     def _follow_up(self, fires: Sequence[Fire], fired: Fired) -> None:
-        """Put the next moments within the look-ahead on the heap; see to those that did not fire."""
-        advanced, cursor = fired.advanced, self._cursor
+        """Put the next moments within the look-ahead on the heap; see to those that did not fire.
+
+        A refill under way may have read its rows before these moved on: up to its end they are remembered here.
+        """
+        advanced, cursor = fired.advanced, max(self._cursor, self._reading)
         all_held = len(advanced) == len(fires)
         for fire in fires:
             if not all_held and fire.trigger_id not in advanced:

@@ -726,3 +726,58 @@ async def test_overlap_is_decided_when_the_run_is_made(jobs: Jobs, firing: Firin
 
     assert [word for _, *word in words(await ledger(probe, job.id))] == [["queued", ""], ["skipped", "overlap"]]
     assert await probe.load_due(ALL_SEGMENTS, (-1, NEVER), START + 2 * MINUTE, 10) == []
+
+
+# ── moments that fall due while the look-ahead is filled ──
+
+
+async def filled_while(
+    firing: Firing, jobs: Jobs, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Refill with many new definitions; time passes while the first of them are read."""
+    monkeypatch.setattr(module, "LOOK_UP", 2)
+    for number in range(6):
+        await submitted(jobs, f"new {number}", schedule="9s")
+
+    async def late(*_: object) -> None:
+        clock.advance(seconds)
+
+    probe.before("load_definitions", late)
+    await firing.refill()
+
+
+@BOTH
+async def test_a_moment_does_not_wait_for_the_look_ahead_to_be_filled(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    job = await submitted(jobs, schedule="5s")
+    await firing.refill()
+    clock.advance(3)
+    fired_after: list[int] = []
+
+    async def look(_: object) -> None:
+        fired_after.append(probe.calls["load_definitions"])
+
+    probe.after("fire", look)
+    probe.calls.clear()
+    await filled_while(firing, jobs, probe, clock, monkeypatch, 2)
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND]
+    assert fired_after == [1]
+    assert probe.calls["load_definitions"] == 3
+
+
+async def test_what_fires_while_the_look_ahead_is_filled_is_due_again_in_time(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Its next moment lies in a range that was read before it moved there."""
+    job = await submitted(jobs, schedule="6s", overlap="allow")
+    await firing.refill()
+    clock.advance(3)
+    await filled_while(firing, jobs, probe, clock, monkeypatch, 3)
+
+    clock.advance(6)
+    await firing.tick()
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 6 * SECOND, START + 12 * SECOND]
+    assert probe.calls["load_due"] == 2
