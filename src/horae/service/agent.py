@@ -63,6 +63,7 @@ class Agent:
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
         self._life = 0  # how often the service gave us up
         self._is_joined = False
+        self._trusted_until = 0.0  # by our clock: when the keeper kills all work and starts no more
         self._is_idle = asyncio.Event()  # nothing is held
         self._is_idle.set()
         self.results_ready = asyncio.Event()
@@ -76,8 +77,8 @@ class Agent:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether a claim makes sense now: free slots for kinds of which more may wait."""
-        return any(self._free[kind] > 0 for kind in self._hungry)
+        """Whether a claim makes sense now: free slots for kinds of which more may wait, or doubts to settle first."""
+        return self._in_doubt or any(self._free[kind] > 0 for kind in self._hungry)
 
     async def join(self) -> None:
         """Come up: no work of an earlier life is alive, and the service has taken back what it held."""
@@ -94,7 +95,17 @@ class Agent:
 
     def _renew(self, sent: float) -> None:
         """The lease counts from before the call that was answered: a slow answer does not lengthen it."""
-        self._keeper.renew(self._lease * TRUST - (self._clock.elapsed() - sent))
+        was_over = self._is_lease_over
+        self._trusted_until = sent + self._lease * TRUST
+        self._keeper.renew(self._trusted_until - self._clock.elapsed())
+        if was_over:
+            self.wake()
+            self.slot_freed.set()
+
+    @property
+    def _is_lease_over(self) -> bool:
+        """Whatever we claimed now would be lost at once, and claimed and lost again until it counts as failed."""
+        return self._clock.elapsed() >= self._trusted_until
 
     # ── claim and start ──
     def wake(self) -> None:
@@ -103,11 +114,13 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or self.cordoned or not self._is_joined or len(self._results) > MAX_UNREPORTED:
+        if self.draining or self.cordoned or not self._is_joined or self._is_lease_over:
+            return 0
+        if len(self._results) > MAX_UNREPORTED:
             return 0
         if self._in_doubt:
-            await self._link.disown([*self._held, *(result.run_id for result in self._results)])
             self._in_doubt = False
+            await self._settle()
         count = 0
         for kind in tuple(self._hungry):
             limit = min(self._free[kind], MAX_CLAIM)
@@ -120,6 +133,17 @@ class Agent:
             if claimed:
                 count += await self._take(self._executors[kind], claimed, life)
         return count
+
+    async def _settle(self) -> None:
+        """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet."""
+        try:
+            strangers = await self._link.disown([*self._held, *(result.run_id for result in self._results)])
+        except BaseException:
+            self._in_doubt = True
+            raise
+        for run_id in strangers & self._held.keys():
+            self._let_go.add(run_id)
+            self._held[run_id][0].stop(run_id, Reason.LOST)
 
     async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
         try:
@@ -211,6 +235,9 @@ class Agent:
             await self._start_anew()
             return
         self._renew(sent)
+        if answer.in_doubt:
+            self._in_doubt = True
+            self.slot_freed.set()
         self._set_cordoned(answer.wanted != "live")
         for run_id, fence in answer.cancel:
             held = self._held.get(run_id)

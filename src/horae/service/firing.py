@@ -6,6 +6,10 @@ The heap is only a look-ahead: it may be stale, and two schedulers may hold the 
 is the compare-and-set inside Store.fire. So nothing here is ever lost by forgetting the heap: a sweep from
 the beginning of time, at start, on every hint and every `scan_interval`, finds whatever is due.
 
+A change whose hint was lost is found without it. While few moments come, every refill reads the whole look-ahead
+again; when many come, that would cost too much, and each refill looks only at what should have fired since the
+last one: so such a moment is late by a refill or two, not by a `scan_interval`.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -14,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SECOND, Moment, Overlap
+from horae.errors import Unavailable
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
 from horae.service.jobs import LOOK_AHEAD
 from horae.service.ledger import Entry, Known, account, entry_of, know
@@ -27,6 +32,8 @@ REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
 LOOK_UP = 250  # definitions read at once: moments that fall due meanwhile wait for no more than these
+QUIET = 200  # moments in the look-ahead up to which reading all of it again costs nothing
+LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 
@@ -43,8 +50,10 @@ class Firing:
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
+        self._looked_until: Moment = 0  # nothing up to here was overdue
         self._offset = 0  # store's clock minus ours, µs
-        self.segments: frozenset[int] = frozenset()
+        self._terms: dict[int, int] = {}  # our segments, with the term under which we own them
+        self.is_superseded = False  # a write of ours was refused: ask which segments are left
         self.taken = 0  # due moments seen to, ever
         self.fired_at: Moment | None = None  # for readiness: the last time a tick came through
 
@@ -58,15 +67,16 @@ class Firing:
         after = self._clock.now()
         self._offset = theirs - (before + after) // 2
 
-    def own(self, segments: Iterable[int]) -> bool:
-        """Take over a set of segments; what is not ours any more is forgotten. True when it changed."""
-        wanted = frozenset(segments)
-        if wanted == self.segments:
+    def own(self, terms: Mapping[int, int]) -> bool:
+        """Take over these segments, each under its term; what is not ours any more is forgotten. True when
+        it changed."""
+        self.is_superseded = False
+        if terms == self._terms:
             return False
-        self.segments = wanted
+        self._terms = dict(terms)
         self._heap.clear()
         self._ahead.clear()
-        self._cursor = BEGINNING
+        self._start_over()
         return True
 
     # ── the look-ahead ──
@@ -76,22 +86,27 @@ class Firing:
         It stops where something is due: the rest is read after that was fired.
         """
         until = self.now() + LOOK_AHEAD
-        if not self.segments:
+        if not self._terms:
             self._cursor = (until, 0)  # nothing to look for until some are given
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
+        segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
         try:
-            await self._read(BEGINNING if sweep else self._cursor, until)
+            if not sweep and len(self._ahead) > QUIET:
+                await self._look_back(segments)
+            cursor = BEGINNING if sweep or len(self._ahead) <= QUIET else self._cursor
+            await self._read(segments, cursor, until)
         finally:
             self._reading = BEGINNING
 
-    async def _read(self, cursor: tuple[Moment, int], until: Moment) -> None:
-        segments = sorted(self.segments)
+    async def _read(self, segments: list[int], cursor: tuple[Moment, int], until: Moment) -> None:
         while True:
             rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
+            if self._reading == BEGINNING:
+                return  # a moment that fired in between asks for a new start
             if len(rows) < PAGE:
                 self._cursor = max(self._cursor, (until - 1, NEVER))
                 break
@@ -102,6 +117,18 @@ class Firing:
 
     def _is_due(self) -> bool:
         return bool(self._heap) and self._heap[0][0] <= self.now()
+
+    def _start_over(self) -> None:
+        """The next refill reads from the beginning of time; one under way does not count."""
+        self._cursor = self._reading = BEGINNING
+
+    async def _look_back(self, segments: list[int]) -> None:
+        """Find moments that came into the look-ahead behind our back and are due by now. There are none, as a rule,
+        and the range is short, because in a long one the index is full of what has fired."""
+        now = self.now()
+        rows = await self._store.load_due(segments, (self._looked_until - LOOK_BACK, 0), now, PAGE)
+        await self._remember(rows)
+        self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
@@ -143,7 +170,7 @@ class Firing:
             if flight is not None:
                 flight.cancel()
                 await asyncio.gather(flight, return_exceptions=True)
-            self._cursor = BEGINNING  # what was taken off the heap is found again by the next refill
+            self._start_over()  # what was taken off the heap is found again by the next refill
             self._ahead.clear()
             self._heap.clear()
             raise
@@ -169,7 +196,7 @@ class Firing:
         for entry in entries:
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
-                self._cursor = BEGINNING  # evicted or changed: a sweep brings it back
+                self._start_over()  # evicted or changed: a sweep brings it back
             elif known.schedule.delay is not None:
                 delayed.append((entry, known))
             else:
@@ -179,10 +206,14 @@ class Firing:
             fires += [account(entry, known, now, last.get(entry[1])) for entry, known in delayed]
         return fires
 
-    async def _commit(self, fires: list[Fire]) -> None:
+    async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
-        fired = await self._store.fire(fires)
+        try:
+            fired = await self._store.fire(fires, self._terms)
+        except Unavailable:
+            self._queue.announce("runs")  # it may have happened
+            raise
         self._offset = max(self._offset, fired.now - self._clock.now())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued
@@ -192,7 +223,17 @@ class Firing:
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
+        if fired.stale:
+            fires = self._give_up(fires, fired.stale)
         self._follow_up(fires, fired)
+
+    def _give_up(self, fires: Sequence[Fire], stale: Collection[int]) -> list[Fire]:
+        """Segments that somebody else owns by now: what we wanted to fire there was refused, and is theirs."""
+        self._terms = {segment: term for segment, term in self._terms.items() if segment not in stale}
+        self.is_superseded = True
+        kept = [fire for fire in fires if fire.segment not in stale]
+        self._metrics.fenced += len(fires) - len(kept)
+        return kept
 
     def _follow_up(self, fires: Sequence[Fire], fired: Fired) -> None:
         """Put the next moments within the look-ahead on the heap; see to those that did not fire.
@@ -207,8 +248,8 @@ class Firing:
                     self._offset = fired.now - self._clock.now()
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
-                    self._cursor = BEGINNING  # somebody else moved it: see where to
+                    self._start_over()  # somebody else moved it: see where to
             elif fire.reserve:
-                self._cursor = BEGINNING  # the reserved run id is in the store: read it from there
+                self._start_over()  # the reserved run id is in the store: read it from there
             elif (fire.next_at, fire.trigger_id) <= cursor:
                 self._push(Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, None))

@@ -1,6 +1,13 @@
 -- now --
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
+-- timeline --
+-- The number of failovers and restores that the server has behind it, plus one: the first 8 digits of its log files.
+SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int;
+
+-- find_jobs --
+SELECT id FROM jobs WHERE id = ANY($1::bigint[]);
+
 -- due_of --
 SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id = ANY($1::bigint[]);
 
@@ -104,12 +111,16 @@ WITH v AS MATERIALIZED (
          reserved, reserve)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), stale AS (
+  SELECT s.segment FROM segments s JOIN unnest($18::smallint[], $19::bigint[]) AS g(segment, term) USING (segment)
+  WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
   WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
     AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.cur_at <= (SELECT now FROM c)
+    AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
@@ -127,7 +138,8 @@ WITH v AS MATERIALIZED (
   RETURNING id
 )
 SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),
-       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c);
+       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c),
+       ARRAY(SELECT segment FROM stale);
 
 -- enqueue --
 -- Runs by request: due now, by the same rule. The jobs are locked against their deletion, which would not see what is
@@ -186,7 +198,7 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 WITH c AS (
   SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 )
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', start_by = NULL,
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
   started_at = (SELECT now FROM c)
 WHERE r.id = ANY(ARRAY(
   SELECT id FROM live
@@ -327,10 +339,16 @@ SELECT
 WITH b AS (
   UPDATE nodes SET beat = beat + 1, busy = $2,
     heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') RETURNING wanted
+  WHERE name = $1 AND state IN ('live', 'draining') RETURNING beat, wanted
 )
-SELECT 0::bigint, 0, wanted FROM b
-UNION ALL SELECT id, fence, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+SELECT 0::bigint, beat, wanted FROM b
+UNION ALL SELECT id, fence::bigint, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+
+-- beat_alone --
+-- Without a look at the live runs, for when they are locked.
+UPDATE nodes SET beat = beat + 1, busy = $2,
+  heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+WHERE name = $1 AND state IN ('live', 'draining') RETURNING 0::bigint, beat, wanted;
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.
