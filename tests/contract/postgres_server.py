@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for one test, to be crashed, starved, copied and promoted; and a line to it that can be cut."""
+"""A PostgreSQL of its own for one test, to be crashed, starved, copied and promoted; and a line to it to be cut."""
 
 from __future__ import annotations
 
