@@ -18,6 +18,7 @@ from campaign.history import (
     KILLS,
     OK,
     PAUSE,
+    PAUSES,
     RUN,
     SECOND,
     SUBMIT,
@@ -221,8 +222,18 @@ def results(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         ran = case.witnesses.get(run.id, [])
         wrote = next((one for one in ran if one.fence == run.fence), None)
-        if complaint := _mismatch(run, ran, wrote):
+        if (complaint := _mismatch(run, ran, wrote)) and not _is_excused(case, run, wrote):
             yield _of(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
+
+
+def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
+    """An agent that stands still while a work of it ends hears of that end and of the passed timeout together."""
+    if run.state != "timed_out" or wrote is None or run.finished_at is None:
+        return False
+    pauses = (fault for fault in case.history.faults if fault.kind in PAUSES and fault.target == run.node)
+    return any(
+        pause.at <= run.finished_at and wrote.last_at <= pause.at + round(pause.seconds * SECOND) for pause in pauses
+    )
 
 
 def _mismatch(run: Run, ran: Sequence[Witness], wrote: Witness | None) -> str:

@@ -12,8 +12,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import asyncpg
 import httpx
@@ -154,11 +154,8 @@ class Nemesis:
         if member is None:
             return
         async with member.busy:
-            began = now()
-            member.signal(signal.SIGSTOP)
-            await asyncio.sleep(seconds)
-            member.signal(signal.SIGCONT)
-            self._record(kind, member.name, began)
+            with self._stopped(kind, member):
+                await asyncio.sleep(seconds)
             await asyncio.sleep(SETTLE)
 
     async def _pause_until_lost(self) -> None:
@@ -169,13 +166,22 @@ class Nemesis:
             return
         async with member.busy:
             await _wait_for_work(member)
-            began = now()
-            member.signal(signal.SIGSTOP)
-            is_lost = await self._is_given_up(member)
-            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
-            member.signal(signal.SIGCONT)
-            self._record(LOST if is_lost else "pause beyond lease", member.name, began)
+            with self._stopped("pause beyond lease", member) as fault:
+                if await self._is_given_up(member):
+                    fault[0] = LOST
+                await asyncio.sleep(self._chance.uniform(0.0, 3.0))
             await asyncio.sleep(SETTLE)
+
+    @contextmanager
+    def _stopped(self, kind: str, member: Member) -> Iterator[list[str]]:
+        """Within, a process stands still. What is yielded holds the kind of the fault; written down however it ends."""
+        began, fault = now(), [kind]
+        member.signal(signal.SIGSTOP)
+        try:
+            yield fault
+        finally:
+            member.signal(signal.SIGCONT)
+            self._record(fault[0], member.name, began)
 
     async def _is_given_up(self, member: Member) -> bool:
         deadline = time.monotonic() + LOST_WITHIN
@@ -195,19 +201,26 @@ class Nemesis:
 
     # ── the database ──
     async def _restart_database(self) -> None:
+        """Not broken off when the time is up: a server that is half stopped can be neither stopped nor started."""
+        restart = asyncio.create_task(self._end_and_begin_database())
+        try:
+            await asyncio.shield(restart)
+        except asyncio.CancelledError:
+            await restart
+            raise
+
+    async def _end_and_begin_database(self) -> None:
         assert self._cluster.postgres is not None
         began = now()
         await self._cluster.postgres.end()
-        try:
-            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
-        finally:
-            await asyncio.shield(self._cluster.postgres.begin())
+        await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+        await self._cluster.postgres.begin()
         self._record("restart database", "postgres", began)
 
     async def _cut_connections(self) -> None:
         assert self._cluster.postgres is not None
         began = now()
-        with suppress(OSError, asyncpg.PostgresError, TimeoutError):
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             if await self._cluster.postgres.cut():
                 self._record("cut connections", "postgres", began)
 
