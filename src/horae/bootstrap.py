@@ -29,7 +29,7 @@ from horae.executors.shell import ShellExecutor
 from horae.files import open_files
 from horae.ports import Executor, Store
 from horae.queues.database import LocalQueue
-from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
 from horae.service.agent import Agent
@@ -39,6 +39,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
@@ -132,8 +133,8 @@ class App:
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
-            history_days=config.history_days,
         )  # fmt: skip
+        self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = self._executors() if "agent" in config.roles else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
@@ -196,6 +197,8 @@ class App:
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
             coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
+            retention = RetentionRole(self.cluster, self.retention, self.clock)
+            tasks["retention"] = group.create_task(retention.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
@@ -223,6 +226,7 @@ class App:
         if self.executors:
             await self.agent.drain(DRAIN)
         await _end(tasks.get("agent"))
+        await _end(tasks.get("retention"))
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())

@@ -33,11 +33,12 @@ MASK = "***"
 _SQLITE = "sqlite://"
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
-# a job is given. A job may well call `horae`, and then HORAE_DATA is the data of its run, not a directory.
-OTHER_VARIABLES = frozenset({"HORAE_SERVER", "HORAE_REQUIRE_SERVERS"})
+# a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
-    f"HORAE_{name}" for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "DATA")
+    f"HORAE_{name}"
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
 )
+OTHER_VARIABLES = frozenset({"HORAE_SERVER", "HORAE_REQUIRE_SERVERS"}) | JOB_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +392,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
     Setting("history_days", _whole(0, 36_500), 0,
-            "Days for which ended runs are kept; 0 keeps them for ever."),
+            "Days for which ended runs and their output are kept; 0 keeps them for ever."),
     Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
             "Directory of the output of runs.", "outputs in the data directory"),
 )
@@ -472,10 +473,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     variables = {setting.variable: setting.name for setting in SETTINGS}
-    others = OTHER_VARIABLES | JOB_VARIABLES if "HORAE_RUN_ID" in environ else OTHER_VARIABLES
     given = {}
     for variable in sorted(environ):
-        if not variable.startswith("HORAE_") or variable in others:
+        if not variable.startswith("HORAE_") or variable in OTHER_VARIABLES:
             continue
         if variable not in variables:
             raise ConfigError(

@@ -210,6 +210,7 @@ class Insight:
     grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     is_ready: bool = True
     followers: int = 0
+    followed_from: tuple[int | None, int] | None = None
     broken: Exception | None = None
     node: str = "alpha"
 
@@ -228,8 +229,9 @@ class Insight:
         data = bytes(self.logs.get(run_id, b"")[offset : offset + limit])
         return LogSlice(data, offset, offset + len(data), run, attempt or run.attempt)
 
-    async def follow(self, run_id: int, *, offset: int) -> AsyncIterator[LogSlice]:
+    async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         self.followers += 1
+        self.followed_from = (attempt, offset)
         attempt = self.jobs.runs[run_id].attempt
         try:
             while True:

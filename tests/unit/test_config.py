@@ -193,9 +193,9 @@ def test_variables_that_are_no_settings_are_left_alone() -> None:
 
 
 def test_inside_a_job_its_variables_are_not_taken_for_settings(tmp_path: Path) -> None:
-    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_DATA": '{"full": true}'}
-    assert load(environ=given).data == tmp_path / ".horae"
-    assert load(environ={"HORAE_DATA": "d"}).data == tmp_path / "d"
+    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_RUN_DATA": '{"full": true}'}
+    assert load(environ=given).sources == {}
+    assert load(environ={**given, "HORAE_DATA": "d"}).data == tmp_path / "d"
     assert load(environ={**given, "HORAE_PORT": "99"}).port == 99
 
 

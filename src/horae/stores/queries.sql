@@ -31,6 +31,18 @@ ORDER BY 1 DESC LIMIT {limit};
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 ORDER BY fence;
 
+-- outdated --
+-- Oldest ids first, by the primary key: a run that took days may keep its record a little longer, and no index of ends
+-- is paid for by every run.
+SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM (
+  SELECT id, attempt, fence, output, reason, finished_at FROM history ORDER BY id LIMIT $2) AS oldest
+WHERE finished_at < $1;
+
+-- purge_keys --
+DELETE FROM idempotency WHERE (scope, key) IN (
+  SELECT scope, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+RETURNING 1;
+
 -- load_running --
 SELECT id, fence FROM live WHERE state = 1 AND node = $1;
 

@@ -29,6 +29,7 @@ from horae.core.model import (
     JobFilter,
     Json,
     Lease,
+    Moment,
     Node,
     Page,
     Phase,
@@ -38,7 +39,7 @@ from horae.core.model import (
     Trigger,
 )
 from horae.errors import Conflict, Invalid
-from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Receipt, Submission
+from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Outdated, Receipt, Submission
 
 Row = Sequence[Any]
 
@@ -440,6 +441,15 @@ class SqlStore:
             Attempt(row[0], row[1], row[2], row[3], State(row[4]), row[5], row[6], row[7], row[8], row[9], row[10])
             for row in rows
         ]
+
+    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
+        rows = await self._get("outdated", before, limit)
+        ids = [row[0] for row in rows]
+        earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
+        return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
+
+    async def purge_keys(self, before: Moment, limit: int) -> int:
+        return len(await self._put("purge_keys", before, limit))
 
     async def census(self) -> Census:
         counts = {row[0]: row[1] for row in await self._get("count_live")}

@@ -230,9 +230,9 @@ async def _end(tasks: set[asyncio.Future[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def event(name: str, value: Any, event_id: int | None = None) -> bytes:
+def event(name: str, value: Any, event_id: str = "") -> bytes:
     """One server-sent event. JSON keeps the data on one line."""
-    where = b"" if event_id is None else b"id: %d\n" % event_id
+    where = b"id: %b\n" % event_id.encode() if event_id else b""
     return b"event: %b\n%bdata: %b\n\n" % (name.encode(), where, encode(value))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import re
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
@@ -68,11 +69,12 @@ _LOG = (
         place="header",
     ),
 )
+_EVENT_ID = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,18})", re.ASCII)
 _FOLLOW = (
     http.Param(
         "Last-Event-ID",
-        "The id of the last event that was seen: the byte offset to go on from.",
-        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        "The id of the last event that was seen: attempt:offset, or a byte offset in the log of the latest attempt.",
+        {"type": "string", "pattern": "^([0-9]{1,9}:)?[0-9]{1,18}$"},
         place="header",
     ),
 )
@@ -292,17 +294,14 @@ class Native:
         """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
         run_id = request.path_id("run_id")
         run = await self._jobs.get_run(run_id)
-        last = request.header(b"last-event-id")
-        last = "0" if last is None else last
-        if not (last.isascii() and last.isdigit() and len(last) <= 18):
-            raise Invalid("a byte offset expected", code="E_TYPE", path="Last-Event-ID", hint="start without it")
+        attempt, offset = _event_place(request.header(b"last-event-id"), run)
         self._streams.take()
-        return http.EventStream(self._log_events(run, int(last)), self._streams)
+        return http.EventStream(self._log_events(run, attempt, offset), self._streams)
 
-    async def _log_events(self, run: model.Run, offset: int) -> AsyncGenerator[bytes, None]:
+    async def _log_events(self, run: model.Run, attempt: int, offset: int) -> AsyncGenerator[bytes, None]:
         yield http.event("state", render.run(run))
-        text, attempt = _Text(), run.attempt
-        async for piece in self._insight.follow(run.id, offset=offset):
+        text = _Text()
+        async for piece in self._insight.follow(run.id, attempt=attempt, offset=offset):
             if piece.attempt != attempt:  # tried again: its log begins anew
                 for event in text.rest(attempt):
                     yield event
@@ -372,6 +371,18 @@ def _standing(run: model.Run) -> tuple[Any, ...]:
     return run.state, run.attempt, run.phase, run.cancel_requested
 
 
+def _event_place(last: str | None, run: model.Run) -> tuple[int, int]:
+    """Attempt and offset to go on from: each attempt has a log of its own."""
+    found = _EVENT_ID.fullmatch("0" if last is None else last)
+    if found is None:
+        message = "attempt:offset or a byte offset expected"
+        raise Invalid(message, code="E_TYPE", path="Last-Event-ID", hint="start without it")
+    attempt = run.attempt if found[1] is None else int(found[1])
+    if attempt > run.attempt:
+        raise Invalid(f"run {run.id} has no attempt {attempt} yet", code="E_RANGE", path="Last-Event-ID")
+    return attempt, int(found[2])
+
+
 class _Text:
     """The log of one attempt as text: a character cut in two waits for its rest, and so does the event id."""
 
@@ -384,7 +395,8 @@ class _Text:
         text = self._decoder.decode(piece.data)
         self._end = piece.next_offset - len(self._decoder.getstate()[0])
         if text:
-            yield http.event("log", {"attempt": piece.attempt, "offset": start, "text": text}, self._end)
+            where = f"{piece.attempt}:{self._end}"
+            yield http.event("log", {"attempt": piece.attempt, "offset": start, "text": text}, where)
 
     def rest(self, attempt: int) -> Iterator[bytes]:
         if text := self._decoder.decode(b"", final=True):

@@ -168,7 +168,7 @@ _EVENT: Json = {  # one server-sent event
     "required": ["event", "data"],
     "properties": {
         "event": {"enum": ["log", "state", "end"]},
-        "id": {"type": "string", "description": "The byte offset to go on from, for Last-Event-ID."},
+        "id": {"type": "string", "description": "Where to go on from, for Last-Event-ID: attempt:offset."},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
