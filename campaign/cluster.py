@@ -189,11 +189,11 @@ class Cluster:
         self.postgres = self.database if isinstance(self.database, Postgres) else None
         self.http = httpx.AsyncClient(timeout=5.0)
         self.members: dict[str, Member] = {}
+        self._gates: list[int] = []  # gRPC ports, where remote agents come in
         for number in range(nodes):
             self._add_node(f"node-{number + 1}")
-        self._gates = [member.argv[member.argv.index("--grpc-port") + 1] for member in self.members.values()]
         for number in range(agents):
-            self._add_agent(f"agent-{number + 1}", self._gates[number % nodes])
+            self._add_agent(f"agent-{number + 1}")
 
     @property
     def nodes(self) -> list[Member]:
@@ -205,6 +205,7 @@ class Cluster:
 
     def _add_node(self, name: str) -> None:
         port, gate = _free_ports(2)
+        self._gates.append(gate)
         flags = {
             "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
@@ -212,10 +213,10 @@ class Cluster:
         }  # fmt: skip
         self._add(name, ["up", *_flags(flags)], port)
 
-    def _add_agent(self, name: str, gate: str) -> None:
-        flags = {
-            "server": f"127.0.0.1:{gate}", "node": name, "data": self._directory / name, "slots": SLOTS,
-        }  # fmt: skip
+    def _add_agent(self, name: str) -> None:
+        """The one place that knows how a remote agent is started."""
+        gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
+        flags = {"server": gates, "node": name, "data": self._directory / name, "slots": SLOTS, "log-format": "json"}
         self._add(name, ["agent", *_flags(flags)], None)
 
     def _add(self, name: str, argv: list[str], port: int | None) -> None:

@@ -62,7 +62,7 @@ class Reader:
 
     async def _log(self, run_id: int) -> str:
         response = await self._cluster.http.get(f"{self._url}/v1/runs/{run_id}/log", timeout=30)
-        return response.raise_for_status().text
+        return response.text if response.is_success else f"unreadable: {response.status_code} {response.text}"
 
 
 def read_run(shown: dict[str, Any], earlier: list[dict[str, Any]], log: str | None) -> Run:
