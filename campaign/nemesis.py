@@ -1,6 +1,6 @@
 """Faults, seeded: what is done to whom follows from the seed; what really happened is written down.
 
-Three lanes go on side by side: deaths, pauses, and the database. No two faults are at one process together, and
+Four lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, and the database. No two faults are at one process together, and
 everything that was ended is begun again. Each lane goes through all of its faults once before it draws at random,
 so a short campaign has seen every one of them.
 """
@@ -46,15 +46,17 @@ class Nemesis:
             return
 
     def _lanes(self) -> list[tuple[str, Sequence[Deed], float]]:
-        deaths = [self._kill_leader, self._kill_node, self._kill_keeper, self._stop]
+        """Name, faults, and the seconds between two of them."""
         pauses = [self._pause_briefly, self._pause_beyond_lease]
-        if self._cluster.agents:
-            deaths.append(self._kill_agent)
-        if self._cluster.postgres is None:
-            return [("deaths", deaths, 2.0), ("pauses", pauses, 4.0)]
-        pauses.insert(0, self._pause_until_lost)
-        database = [self._restart_database, self._cut_connections]
-        return [("deaths", [*deaths, self._kill_leader], 2.0), ("pauses", pauses, 4.0), ("database", database, 12.0)]
+        lanes: list[tuple[str, Sequence[Deed], float]] = [
+            ("nodes", [self._kill_leader, self._kill_node], 1.5),
+            ("work", [self._kill_keeper, self._stop, *[self._kill_agent] * len(self._cluster.agents)], 4.0),
+            ("pauses", pauses, 4.0),
+        ]
+        if self._cluster.postgres is not None:
+            pauses.insert(0, self._pause_until_lost)
+            lanes.append(("database", [self._restart_database, self._cut_connections], 12.0))
+        return lanes
 
     async def _lane(self, chance: random.Random, deeds: Sequence[Deed], calm: float) -> None:
         first = list(deeds)
@@ -128,9 +130,17 @@ class Nemesis:
             await self._begin_again(member)
 
     async def _begin_again(self, member: Member) -> None:
-        await asyncio.sleep(self._chance.choice((0.0, 0.5, 2.0, 6.0)) * self._chance.random())
+        """A start may fail while the database is away; then it is tried again."""
+        await asyncio.sleep(self._chance.choice((0.0, 0.5, 1.0, 5.0)) * self._chance.random())
+        began = now()
         member.start()
-        await self._cluster.up(member)
+        while not await self._cluster.up(member):
+            self._record("start failed", member.name, began)
+            member.signal(signal.SIGKILL)
+            await member.ended()
+            await asyncio.sleep(0.5)
+            began = now()
+            member.start()
 
     async def _watch(self) -> None:
         """Begin again what ended by itself, and write that down: nobody may end for a fault of another."""
