@@ -232,10 +232,10 @@ class Cluster:
             await self.up(member)
 
     async def up(self, member: Member, seconds: float = START) -> bool:
-        """Wait until a member answers, or is at least running; False when it is not."""
+        """Wait until a node answers, or a node knows an agent; False when it has ended or the time is up."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and member.is_alive:
-            if not member.is_node or await self._answers(member):
+            if await self._answers(member) if member.is_node else await self.state_of(member) == "live":
                 return True
             await asyncio.sleep(0.05)
         return False
@@ -245,6 +245,16 @@ class Cluster:
             return (await self.http.get(f"{member.url}/healthz", timeout=2)).status_code == 200
         except httpx.TransportError:
             return False
+
+    async def state_of(self, member: Member) -> str:
+        """What the first node that answers says of a member; empty when none does."""
+        for node in self.nodes:
+            try:
+                answer = await self.http.get(f"{node.url}/v1/nodes", timeout=1)
+                return next((one["state"] for one in answer.json()["items"] if one["name"] == member.name), "")
+            except (httpx.TransportError, ValueError, KeyError):
+                continue
+        return ""
 
     async def heal(self) -> None:
         """Everything runs and answers."""

@@ -1,8 +1,8 @@
 """Faults, seeded: what is done to whom follows from the seed; what really happened is written down.
 
-Four lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, and the database. No two faults are at one process together, and
-everything that was ended is begun again. Each lane goes through all of its faults once before it draws at random,
-so a short campaign has seen every one of them.
+Four lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, and the database. No two
+faults are at one process together, and everything that was ended is begun again. Each lane goes through all of its
+faults once before it draws at random, so a short campaign has seen every one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import asyncpg
-import httpx
 
 from campaign.cluster import LEASE, Cluster, Member
 from campaign.history import CRASH, LOST, SECOND, Fault, Journal, now
@@ -197,17 +196,9 @@ class Nemesis:
         deadline = time.monotonic() + LOST_WITHIN
         while time.monotonic() < deadline:
             await asyncio.sleep(0.3)
-            witness = self._draw(self._cluster.nodes)
-            if witness is not None and await self._state_of(member, witness) == "gone":
+            if await self._cluster.state_of(member) == "gone":
                 return True
         return False
-
-    async def _state_of(self, member: Member, asked: Member) -> str:
-        try:
-            answer = await self._cluster.http.get(f"{asked.url}/v1/nodes", timeout=2)
-            return next((node["state"] for node in answer.json()["items"] if node["name"] == member.name), "")
-        except (httpx.TransportError, ValueError, KeyError):
-            return ""
 
     # ── the database ──
     async def _restart_database(self) -> None:
