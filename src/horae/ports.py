@@ -1,6 +1,6 @@
 """Every seam of the system in one file. The docstrings are the contract; tests/contract checks them.
 
-Store      state: jobs, due moments, live runs, history, nodes, leases     (stores/)
+Store      state: jobs, due moments, live runs, history, nodes, leases, tokens (stores/)
 Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
 Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
 Executor   does one kind of work                                            (executors/)
@@ -29,6 +29,7 @@ from horae.core.model import (
     Run,
     RunFilter,
     State,
+    Token,
     Trigger,
 )
 
@@ -238,6 +239,7 @@ class Beat:
 
     cancel: list[tuple[int, int]]  # (run id, fence) of its runs that shall stop
     wanted: str = "live"  # see Node.wanted
+    in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +339,8 @@ class Store(Protocol):
 
         Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
         need labels go to nodes that have them all; runs past their start deadline go to nobody.
-        A run is given to one caller, however many ask at once.
+        A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
+        of the database lost may still be held.
         """
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
@@ -421,6 +424,18 @@ class Store(Protocol):
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
 
+    # ── tokens ──
+    async def add_token(self, token: Token) -> Token:
+        """Keep a new token, under a fresh id in place of the given one."""
+
+    async def get_token(self, token_id: int) -> Token | None:
+        """Revoked and expired ones too."""
+
+    async def list_tokens(self) -> list[Token]: ...
+
+    async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
+        """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
+
 
 class Watch(Protocol):
     """One listener's memory of a topic."""
@@ -463,9 +478,9 @@ class Link(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """As Store.load_previous."""
 
-    async def disown(self, held: Sequence[int]) -> None:
+    async def disown(self, held: Sequence[int]) -> set[int]:
         """Give back every run that is ours in the service's books but not among those we hold: a claim
-        whose answer was lost."""
+        whose answer was lost. Answers those we hold that are not ours in the books."""
 
     async def goodbye(self) -> None: ...
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import asyncpg
 import pytest
 
-from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
+from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State, Token
 from horae.errors import Invalid
 from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
 from horae.stores.postgres import PostgresStore
@@ -969,3 +970,34 @@ async def test_only_the_leader_assigns_segments(store: Store):
     assert not await store.assign_segments({0: "x"}, replace(lease, term=9))
     assert await store.assign_segments({1: "a"}, lease)
     assert await store.load_segments() == {0: ("a", 1), 1: ("a", 2)}
+
+
+# ── tokens ──
+
+
+def a_token(name: str = "ci", **fields: Any) -> Token:
+    return Token(0, name, "user", "ann", "ab" * 32, START, **fields)
+
+
+async def test_a_token_is_kept_under_an_id_of_its_own(store: Store):
+    first = await store.add_token(a_token())
+    second = await store.add_token(a_token("night", expires_at=START + 7))
+
+    assert 0 < first.id < second.id
+    assert first == replace(a_token(), id=first.id)
+    assert await store.get_token(second.id) == second == replace(a_token("night", expires_at=START + 7), id=second.id)
+    assert await store.list_tokens() == [second, first]
+    assert await store.get_token(second.id + 1) is None
+
+
+async def test_a_token_is_revoked_once_and_stays_listed(store: Store):
+    kept = await store.add_token(a_token())
+    other = await store.add_token(a_token("other"))
+
+    revoked = await store.revoke_token(kept.id, START + 5)
+    again = await store.revoke_token(kept.id, START + 9)
+
+    assert revoked == again == replace(kept, revoked_at=START + 5)
+    assert await store.get_token(kept.id) == revoked
+    assert await store.list_tokens() == [other, revoked]
+    assert await store.revoke_token(other.id + 1, START) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -581,8 +581,16 @@ async def test_a_range_beside_an_offset_is_a_conflict(api: httpx.AsyncClient, se
 class Follower:
     """Reads an event stream straight from the application, as httpx's ASGI transport would buffer it."""
 
-    def __init__(self, gate: web.Gate, run_id: int, last: str | None = None, method: str = "GET") -> None:
-        headers = [(b"host", b"127.0.0.1")] + ([(b"last-event-id", last.encode())] if last is not None else [])
+    def __init__(
+        self,
+        gate: web.Gate,
+        run_id: int,
+        last: str | None = None,
+        method: str = "GET",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        headers = [(b"host", b"127.0.0.1"), *headers]
+        headers += [(b"last-event-id", last.encode())] if last is not None else []
         self.scope = {
             "type": "http",
             "method": method,

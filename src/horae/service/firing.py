@@ -6,6 +6,10 @@ The heap is only a look-ahead: it may be stale, and two schedulers may hold the 
 is the compare-and-set inside Store.fire. So nothing here is ever lost by forgetting the heap: a sweep from
 the beginning of time, at start, on every hint and every `scan_interval`, finds whatever is due.
 
+A change whose hint was lost is found without it. While few moments come, every refill reads the whole look-ahead
+again; when many come, that would cost too much, and each refill looks only at what should have fired since the
+last one: so such a moment is late by a refill or two, not by a `scan_interval`.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -17,6 +21,7 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SECOND, Moment, Overlap
+from horae.errors import Unavailable
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
 from horae.service.jobs import LOOK_AHEAD
 from horae.service.ledger import Entry, Known, account, entry_of, know
@@ -26,6 +31,8 @@ BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
+QUIET = 200  # moments in the look-ahead up to which reading all of it again costs nothing
+LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 
@@ -41,6 +48,7 @@ class Firing:
         self._known: dict[int, Known] = {}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._refill = REFILL
+        self._looked_until: Moment = 0  # nothing up to here was overdue
         self._offset = 0  # store's clock minus ours, µs
         self._terms: dict[int, int] = {}  # our segments, with the term under which we own them
         self.is_superseded = False  # a write of ours was refused: ask which segments are left
@@ -81,7 +89,10 @@ class Firing:
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
-        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self._terms)
+        segments = sorted(self._terms)
+        if not sweep and len(self._ahead) > QUIET:
+            await self._look_back(segments)
+        cursor = BEGINNING if sweep or len(self._ahead) <= QUIET else self._cursor
         while True:
             rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
@@ -92,6 +103,14 @@ class Firing:
             if self._heap and self._heap[0][0] <= self.now():
                 break
         self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
+
+    async def _look_back(self, segments: list[int]) -> None:
+        """Find moments that came into the look-ahead behind our back and are due by now. There are none, as a rule,
+        and the range is short, because in a long one the index is full of what has fired."""
+        now = self.now()
+        rows = await self._store.load_due(segments, (self._looked_until - LOOK_BACK, 0), now, PAGE)
+        await self._remember(rows)
+        self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
@@ -170,7 +189,11 @@ class Firing:
     async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
-        fired = await self._store.fire(fires, self._terms)
+        try:
+            fired = await self._store.fire(fires, self._terms)
+        except Unavailable:
+            self._queue.announce("runs")  # it may have happened
+            raise
         self._offset = max(self._offset, fired.now - self._clock.now())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued

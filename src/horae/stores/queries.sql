@@ -90,3 +90,18 @@ UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND
 
 -- load_segments --
 SELECT segment, owner, term FROM segments ORDER BY segment;
+
+-- add_token --
+INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, NULL)
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;
+
+-- get_token --
+SELECT id, name, scope, owner, hash, created_at, expires_at, revoked_at FROM tokens WHERE id = $1;
+
+-- list_tokens --
+SELECT id, name, scope, owner, hash, created_at, expires_at, revoked_at FROM tokens ORDER BY id DESC;
+
+-- revoke_token --
+-- The first time stands, however often it is said.
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;

@@ -36,6 +36,7 @@ from horae.core.model import (
     Run,
     RunFilter,
     State,
+    Token,
     Trigger,
 )
 from horae.errors import Conflict, Invalid
@@ -490,6 +491,24 @@ class SqlStore:
 
     async def load_segments(self) -> dict[int, tuple[str, int]]:
         return {row[0]: (row[1], row[2]) for row in await self._get("load_segments")}
+
+    # ── tokens ──
+    async def add_token(self, token: Token) -> Token:
+        given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at)
+        return Token(*(await self._put("add_token", *given))[0])
+
+    async def get_token(self, token_id: int) -> Token | None:
+        return _token_of(await self._get("get_token", token_id))
+
+    async def list_tokens(self) -> list[Token]:
+        return [Token(*row) for row in await self._get("list_tokens")]
+
+    async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
+        return _token_of(await self._put("revoke_token", token_id, at))
+
+
+def _token_of(rows: Sequence[Row]) -> Token | None:
+    return Token(*rows[0]) if rows else None
 
 
 def _trigger_of(row: Row) -> Trigger:

@@ -18,6 +18,7 @@ from horae.core import model, moments, schedule, specs
 from horae.core.fields import Fields, Problems, fields_of
 from horae.errors import Invalid, NotFound
 from horae.service import Services
+from horae.service.access import parse_token
 from horae.service.insight import LogSlice
 from horae.web import http, render
 
@@ -38,6 +39,7 @@ JOB_EXAMPLE = {
     "steps": [{"run": "echo hello"}],
     "timeout": "10m",
 }
+TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "30d"}
 TRIGGER_EXAMPLE = {"cron": "*/15 * * * *", "timezone": "Europe/Berlin", "data": {"full": False}}
 
 _JOBS = (
@@ -91,13 +93,15 @@ class Native:
     def __init__(self, services: Services, streams: http.Streams) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
+        self._access = services.access
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *self._others()]
+        rest = (*self._others(), *self._token_operations())
+        return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *rest]
 
     def _job_operations(self) -> list[http.Operation]:
         op, jobs, job = http.Operation, "/v1/jobs", "/v1/jobs/{job_id}"
@@ -156,6 +160,15 @@ class Native:
             op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+        ]  # fmt: skip
+
+    def _token_operations(self) -> list[http.Operation]:
+        op, tokens = http.Operation, "/v1/tokens"
+        return [
+            op("POST", tokens, self.create_token, "tokens", "Make a token", "NewToken", 201,
+               body=http.Body("TokenRequest", TOKEN_EXAMPLE)),
+            op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage"),
+            op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204),
         ]  # fmt: skip
 
     # ── jobs ──
@@ -355,6 +368,24 @@ class Native:
             due=[render.trigger(trigger) for trigger in seen.due],
             names=names,
         )
+
+    # ── tokens ──
+
+    async def create_token(self, request: http.Request) -> http.Answer:
+        """`token` in the answer is shown this once: Horae keeps only its hash."""
+        wanted = parse_token(await request.document())
+        token, text = await self._access.create(wanted.name, wanted.scope, wanted.owner, wanted.expires_in)
+        return http.reply(201, render.new_token(token, self._access.state_of(token), text))
+
+    async def list_tokens(self, request: http.Request) -> http.Answer:
+        """Revoked and expired ones too; never their secrets."""
+        items = [render.token(token, self._access.state_of(token)) for token in await self._access.list()]
+        return http.reply(200, render.TokenPage(items))
+
+    async def revoke_token(self, request: http.Request) -> http.Answer:
+        """This node refuses it at once, every other one within 5 seconds."""
+        await self._access.revoke(request.path_id("token_id"))
+        return http.Reply(204)
 
 
 def _job_reply(job: model.Job) -> http.Reply:
