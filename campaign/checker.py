@@ -382,8 +382,9 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
 
 def _was_live(other: Run, run: Run) -> bool:
     """Whether another run can have been live when this one was made."""
-    if other.id == run.id or other.state not in EXECUTED or other.finished_at is None:
-        return other.id != run.id and other.state == "skipped" and other.reason == "start_deadline"
+    has_lived = other.state in EXECUTED or other.reason == "start_deadline"
+    if other.id == run.id or not has_lived or other.finished_at is None:
+        return False
     return other.created_at <= run.created_at <= other.finished_at + UNREPORTED
 
 
