@@ -1,6 +1,6 @@
 """The one place that knows concrete classes: builds a running Horae from a Config.
 
-listen ─► store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
+TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import gc
 import logging
 import signal
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -31,9 +33,10 @@ from horae.files import open_files
 from horae.ports import Executor, Store
 from horae.queues.database import LocalQueue
 from horae.queues.postgres import LISTENER, PostgresQueue
-from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
+from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
@@ -41,16 +44,18 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
+from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
-GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone
+LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 HINTS = 5.0  # seconds after which the connection for hints counts as lost
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
@@ -102,14 +107,15 @@ async def patiently(config: Config, step: Callable[[], Awaitable[T]]) -> T:
         pause = min(pause * 2, 5.0)
 
 
-async def open_store(config: Config, clock: SystemClock) -> Store:
+async def open_store(config: Config, clock: SystemClock, holder: str = "") -> Store:
+    """`holder` is what others are told of this process while it holds a database of one; the node, unless said."""
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
         server = PostgresStore(config.database, lease=config.lease)
         await patiently(config, server.open)
         return server
-    sqlite = SqliteStore(path, clock=clock.now, holder=f"node {config.node} at {config.address}")
+    sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
@@ -144,16 +150,17 @@ class App:
         self.link = LocalLink(self.execution, store, self.queue)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
-            dead_after=config.lease + GRACE, is_exclusive=config.sqlite_path is not None,
-            history_days=config.history_days,
+            dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
+            is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
         )  # fmt: skip
+        self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = self._executors() if "agent" in config.roles else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit,
         )  # fmt: skip
         insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
-        self.services = Services(Jobs(store, self.queue), insight)
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
         self.metrics.busy = lambda: self.agent.busy
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
@@ -208,8 +215,12 @@ class App:
         config, interval = self.config, self.config.heartbeat_interval
         tasks = {}
         if "coordinator" in config.roles:
-            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval)
+            # Alone on its store, it has nobody to watch.
+            look = interval if config.sqlite_path else min(1.0, config.lease / 15)
+            coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
+            retention = RetentionRole(self.cluster, self.retention, self.clock)
+            tasks["retention"] = group.create_task(retention.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
@@ -228,11 +239,16 @@ class App:
         await self.clock.sleep(self.config.heartbeat_interval)
 
     async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
-        """In this order: fire nothing more, drain the agent while the node still beats, give up the lead."""
+        """In this order: hand the segments over, fire nothing more, drain the agent while the node still beats,
+        give up the lead."""
+        if "scheduler" in self.config.roles:
+            with suppress(Unavailable):  # then they are taken from us when our lease is over
+                await self.cluster.hand_over()
         await _end(tasks.get("scheduler"))
         if self.executors:
             await self.agent.drain(DRAIN)
         await _end(tasks.get("agent"))
+        await _end(tasks.get("retention"))
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
@@ -251,6 +267,7 @@ async def _end(task: asyncio.Task[None] | None) -> None:
 async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
+    secure = _secure(config)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -260,9 +277,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(store.close)
         app = App(config, store, clock)
         stack.push_async_callback(app.queue.close)
+        await _require_login(config, app.services.access)
         await app.start()
-        gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
-        server = _http_server(gate)
+        gate = create_app(
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
+        )
+        server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))
@@ -277,6 +297,39 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+
+
+def _secure(config: Config) -> ssl.SSLContext | None:
+    """What TLS needs, if it is configured."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        log.warning("tls.warning", text=warning)
+    return context
+
+
+async def _require_login(config: Config, access: Access) -> None:
+    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
+    if not config.is_loopback and not await access.has_login():
+        raise ConfigError(
+            f"listening on {config.host} needs a login, and there is no user token that is good",
+            code="E_LOGIN_REQUIRED",
+            path="host",
+            hint="make the first one with `horae token create NAME` and the same --data or --database",
+        )
+
+
+@asynccontextmanager
+async def local_access(config: Config) -> AsyncIterator[Access]:
+    """The tokens of a database without a server: the first one is made before anything listens."""
+    set_up_logging(config.log_format)
+    clock = SystemClock()
+    store = await open_store(config, clock, holder="a `horae token` command")
+    try:
+        yield Access(store, clock)
+    finally:
+        await store.close()
 
 
 def _calm_collector() -> None:
@@ -321,10 +374,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _http_server(gate: Gate) -> _Server:
+def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)
 

@@ -51,7 +51,7 @@ def open_files(place: str | Path) -> ObjectFiles:
         )
     path = Path(unquote(parts.path) if "://" in text else text).absolute()
     try:
-        return ObjectFiles(LocalStore(prefix=path, mkdir=True))
+        return ObjectFiles(LocalStore(prefix=path, mkdir=True, automatic_cleanup=True))
     except (BaseError, OSError) as error:
         raise ConfigError(f"the output directory {path} cannot be used: {error}", code="E_FILE") from error
 
@@ -82,6 +82,16 @@ class ObjectFiles:
     async def size(self, ref: str) -> int:
         _check(ref)
         return sum(await self._look(ref, None))
+
+    async def remove(self, ref: str) -> None:
+        """Chunks from the last to the first: a reader never sees a log that begins in the middle."""
+        _check(ref)
+        with _translated(ref):
+            names = [each["path"] async for page in obstore.list(self._store, prefix=f"{ref}/") for each in page]
+            for name in sorted(names, reverse=True):
+                with suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, name)
+        self._sizes.pop(ref, None)
 
     def changed(self, ref: str) -> asyncio.Future[None]:
         """Watches from the call on, not from the await: ask before reading, and nothing is missed."""

@@ -15,13 +15,23 @@ from horae.errors import Error, Unavailable
 from horae.files import open_files
 from horae.ports import Done, Result, Work
 from horae.queues.database import LocalQueue, LocalWatch
-from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, Pace, SchedulerRole, persist
+from horae.roles import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    AgentRole,
+    CoordinatorRole,
+    Pace,
+    RetentionRole,
+    SchedulerRole,
+    persist,
+)
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock
 
@@ -288,7 +298,7 @@ async def test_a_flood_of_hints_is_slowed_down(role: SchedulerRole, cluster: Clu
 async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
     cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     for _ in range(20):
         await role.step()
 
@@ -301,7 +311,7 @@ async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
 async def test_a_retry_is_released_at_its_moment(
     cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     await role.step()
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
     run = await jobs.run_now(job.id)
@@ -317,16 +327,30 @@ async def test_a_retry_is_released_at_its_moment(
     assert clock.now() == failed_at + 300_000
 
 
-async def test_a_coordinator_that_does_not_lead_touches_nothing(
+async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
     probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep
 ):
     await probe.take_lease("leader", "other", None)
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
 
     for _ in range(10):
         await role.step()
 
-    assert probe.calls["sweep"] == probe.calls["list_nodes"] == probe.calls["purge"] == 0
+    assert probe.calls["sweep"] == probe.calls["load_segments"] == 0
+    assert probe.calls["list_nodes"] == 10  # it watches, to know who was silent should it lead
+
+
+# ── retention ──
+
+
+async def test_only_the_leader_drops_what_is_old(probe: Probe, cluster: Cluster, clock: NoSleep, tmp_path: Path):
+    role = RetentionRole(cluster, Retention(probe, open_files(tmp_path), history_days=0), clock)
+
+    await role.step()
+    assert probe.calls["purge_keys"] == 0
+    await cluster.campaign()
+    await role.step()
+    assert probe.calls["purge_keys"] == 1
 
 
 # ── the agent ──

@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +35,7 @@ def register(app: typer.Typer) -> None:
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
 
 
-def _load(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
+def load_settings(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
     config = load(flags, file=file)
     for warning in config.warnings:
         screen.warn(warning)
@@ -47,7 +48,7 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     Each flag may also be a line of the settings file, or a variable such as HORAE_PORT.
     Flags win over variables, variables over the file.
     """
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
     # Only here: the whole server is loaded with it, which no other command needs.
     import uvloop
 
@@ -71,7 +72,7 @@ def _greet(session: Session, config: Config, address: str) -> None:
                 ("  data", str(config.data)),
                 ("  database", database),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
-                ("  try it", _first_submit(address)),
+                ("  try it", _first_submit(address) if config.is_loopback else _first_look(config.port)),
                 ("  stop", "Ctrl-C"),
             ]
         )
@@ -86,6 +87,10 @@ def _first_submit(address: str) -> str:
     return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
 
 
+def _first_look(port: int) -> str:
+    return f"horae --server https://NAME:{port} --token-file FILE nodes, from anywhere"
+
+
 def check(
     session: Session,
     flags: dict[str, str],
@@ -98,13 +103,26 @@ def check(
     """
     if paths:
         return _check_files(session, paths)
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
+    warnings = [*config.warnings, *_check_tls(config, session.screen)]
     if session.as_json:
         shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
-        session.screen.json({"settings": shown, "warnings": list(config.warnings)})
+        session.screen.json({"settings": shown, "warnings": warnings})
     else:
         session.screen.table(["setting", "value", "source"], config.shown())
     return 0
+
+
+def _check_tls(config: Config, screen: Screen) -> list[str]:
+    """What `up` would warn of; a certificate it would refuse is refused here too."""
+    if config.tls_cert is None or config.tls_key is None:
+        return []
+    from horae.tls import server_context  # few have a certificate
+
+    _, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        screen.warn(warning)
+    return warnings
 
 
 def _check_files(session: Session, paths: list[str]) -> int:
@@ -148,7 +166,7 @@ def migrate(
     config_file: ConfigFile = None,
 ) -> int:
     """Bring the database schema up to this version."""
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
     from horae.bootstrap import migrate as migrate_database  # as in `up`
 
     report = asyncio.run(migrate_database(config, check=only_check))

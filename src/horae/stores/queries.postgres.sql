@@ -111,12 +111,16 @@ WITH v AS MATERIALIZED (
          reserved, reserve)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), stale AS (
+  SELECT s.segment FROM segments s JOIN unnest($18::smallint[], $19::bigint[]) AS g(segment, term) USING (segment)
+  WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
   WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
     AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.cur_at <= (SELECT now FROM c)
+    AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
@@ -134,12 +138,16 @@ WITH v AS MATERIALIZED (
   RETURNING id
 )
 SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),
-       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c);
+       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c),
+       ARRAY(SELECT segment FROM stale);
 
 -- enqueue --
--- Runs by request: due now, by the same rule.
-WITH v AS MATERIALIZED (
-  SELECT t.*, nextval('run_id') AS run_id
+-- Runs by request: due now, by the same rule. The jobs are locked against their deletion, which would not see what is
+-- being made here; those deleted already get no run.
+WITH alive AS MATERIALIZED (
+  SELECT id FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL FOR KEY SHARE
+), v AS MATERIALIZED (
+  SELECT t.*, CASE WHEN job_id IN (SELECT id FROM alive) THEN nextval('run_id') END AS run_id
   FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
               $9::text[])
     WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, number)
@@ -149,13 +157,13 @@ WITH v AS MATERIALIZED (
   INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs, data, pin)
   SELECT run_id, job_id, (SELECT now FROM c), (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, 0,
     priority, overlap, kind, needs::text[], data, pin
-  FROM v ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  FROM v WHERE run_id IS NOT NULL ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, NULL, (SELECT now FROM c), (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, 14,
     0, priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
-  FROM v WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  FROM v WHERE run_id IS NOT NULL AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
 )
 SELECT (SELECT array_agg(run_id ORDER BY number) FROM v), (SELECT array_agg(id) FROM made), (SELECT now FROM c);
 
@@ -309,14 +317,13 @@ WHERE state = 0 AND needs IS NOT NULL AND reason = ''
 RETURNING id;
 
 -- purge --
-DELETE FROM history WHERE id = ANY(ARRAY(SELECT id FROM history ORDER BY id LIMIT $2)) AND finished_at < $1
-RETURNING id;
+DELETE FROM history WHERE id = ANY($1::bigint[]);
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
 
--- purge_idempotency --
-DELETE FROM idempotency WHERE created_at < $1;
+-- outdated_attempts --
+SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts WHERE run_id = ANY($1::bigint[]);
 
 -- census --
 -- Big tables are estimated: a count of a million rows is not worth a glance at a dashboard.
