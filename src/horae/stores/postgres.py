@@ -690,7 +690,9 @@ def addresses(url: str) -> list[str]:
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     every, query = hosts.split(","), parts.query
-    if len(every) > 1 and "target_session_attrs=" not in query:
+    if len(every) == 1:
+        return [url]
+    if "target_session_attrs=" not in query:
         query = "&".join(filter(None, (query, "target_session_attrs=read-write")))
     return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
 
@@ -770,8 +772,9 @@ def _submit_arrays(jobs: Sequence[Job]) -> Columns:
 
 
 async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Rows are made while the server works on those before them."""
     await connection.copy_records_to_table(
-        "jobs", records=[sql.job_values(job) for job in jobs], columns=sql.JOB_COLUMNS.split(", ")
+        "jobs", records=map(sql.job_values, jobs), columns=sql.JOB_COLUMNS.split(", ")
     )
     await connection.copy_records_to_table(
         "due",
