@@ -29,7 +29,9 @@ OWN = 5.0  # seconds after which a scheduler asks which segments are its own, sh
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
 
-async def persist(name: str, step: Callable[[], Awaitable[None]], clock: Clock) -> None:
+async def persist(
+    name: str, step: Callable[[], Awaitable[None]], clock: Clock, *, longest: float = LONGEST_PAUSE
+) -> None:
     """Repeat a step for ever; wait and try again while the store is out of reach."""
     pause = FIRST_PAUSE
     while True:
@@ -39,7 +41,7 @@ async def persist(name: str, step: Callable[[], Awaitable[None]], clock: Clock) 
         except Unavailable as error:
             log.warning("store.unavailable", role=name, error=error.message, retry_seconds=pause)
             await clock.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, longest)
 
 
 class Pace:
@@ -141,7 +143,13 @@ class AgentRole:
         async with asyncio.TaskGroup() as group:
             group.create_task(persist("agent", self._claim, self._clock))
             group.create_task(persist("agent", self._report, self._clock))
-            group.create_task(persist("agent", self._beat, self._clock))
+            group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
+            group.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while True:
+            await self._agent.results_made.wait()
+            await self._agent.keep()
 
     async def _claim(self) -> None:
         agent = self._agent
@@ -176,4 +184,4 @@ class AgentRole:
 
     async def _beat(self) -> None:
         await self._agent.beat()
-        await self._link.wait("cancel", self._interval)
+        await self._link.wait("cancel", self._agent.heartbeat_seconds or self._interval)

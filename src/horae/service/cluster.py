@@ -129,7 +129,7 @@ class Cluster:
         if node.name == self._node or node.state == "gone" or not self.is_leader:
             return False
         watch = self._node_watches.setdefault(node.name, Watch())
-        return self._is_exclusive or watch.still_for(node.beat, asked, answered) > self._dead_after
+        return (self._is_exclusive and not node.via) or watch.still_for(node.beat, asked, answered) > self._dead_after
 
     async def _bury(self, node: Node) -> None:
         """Declare a node gone and take back what it held until now; should it return, what it claims then
