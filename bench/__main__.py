@@ -16,7 +16,7 @@ from bench.places import Places
 
 __all__ = ["figures"]
 
-NUMBERS = ("size", "rate", "registered", "agents", "window", "seconds")
+NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds")
 ONE_NUMBER = ("trials", "lead", "clients")
 
 
@@ -29,6 +29,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         parser.add_argument(f"--{option}", type=int, nargs="+", help=_users(option))
     for option in ONE_NUMBER:
         parser.add_argument(f"--{option}", type=int, help=_users(option))
+    parser.add_argument("--victim", choices=("leader", "scheduler", "agent"), nargs="+", help=_users("victim"))
     parser.add_argument("--handler", choices=("inline", "worker"), nargs="+", help=_users("handler"))
     return parser.parse_args(argv)
 

@@ -49,7 +49,7 @@ async def _drain(bench: Bench, line: Line, size: int, agents: int, handler: str)
             before = await _go(nodes)
             after = await until(nodes, "finished", size, PATIENCE)
             await judge(place, size)
-            return _rate(size, before, after)
+            return rate_of(size, before, after)
 
     async def loop() -> float:
         async with bench.places.fresh(bench.store) as place:
@@ -65,7 +65,7 @@ async def _go(nodes: list[Node]) -> list[dict[str, Any]]:
     return before
 
 
-def _rate(count: int, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
+def rate_of(count: int, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> tuple[float, dict[str, Any]]:
     """Per second, and what it cost the Horae processes."""
     seconds = (max(stat["at"] for stat in after) - min(stat["at"] for stat in before)) / SECOND
     cpu = sum(b["cpu"] - a["cpu"] for a, b in zip(before, after, strict=True))
@@ -112,7 +112,7 @@ async def _lifecycle(bench: Bench, line: Line, size: int, window: int, handler: 
                 after = await until([one], "finished", size, PATIENCE)
                 await judge(place, size)
                 ahead = before["cpu"] - start["cpu"]
-                rate, detail = _rate(size, [{**before, "at": began}], after)
+                rate, detail = rate_of(size, [{**before, "at": began}], after)
                 ahead_us = round(ahead / size * 1e6, 1)
                 return rate, {**detail, "ahead_cpu_us_per_run": ahead_us, "load_jobs_per_s": round(loaded)}
 
@@ -152,8 +152,8 @@ async def _fire(bench: Bench, line: Line, size: int) -> Line:
                 await sleep_until(began)
                 before = await one.stat()
                 after = await until([one], "fired", size, PATIENCE)
-                await _judge_fired(place.rows, size)
-                return _rate(size, [{**before, "at": began}], after)
+                await judge_fired(place.rows, size)
+                return rate_of(size, [{**before, "at": began}], after)
 
     async def loop() -> float:
         async with bench.places.fresh(bench.store) as place:
@@ -162,7 +162,7 @@ async def _fire(bench: Bench, line: Line, size: int) -> Line:
     return await measure(line, bench["trials"], ours, loop)
 
 
-async def _judge_fired(rows: Any, size: int) -> None:
+async def judge_fired(rows: Any, size: int) -> None:
     total, jobs = (await rows("SELECT count(*), count(DISTINCT trigger_id) FROM live WHERE state = 0"))[0]
     if (total, jobs) != (size, size):
         raise Void(f"{size} queued runs expected, one a trigger; got {total} of {jobs} triggers")

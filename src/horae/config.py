@@ -25,6 +25,7 @@ from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
+SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
@@ -56,6 +57,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     sandbox: str
+    scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
     lease: float
@@ -77,6 +79,11 @@ class Config:
     def address(self) -> str:
         """Where people reach this process."""
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    @property
+    def grpc_address(self) -> str:
+        """Where agents and other servers reach this process."""
+        return f"[{self.host}]:{self.grpc_port}" if ":" in self.host else f"{self.host}:{self.grpc_port}"
 
     def shown(self) -> list[tuple[str, str, str]]:
         """(setting, value as text, source) of every setting; passwords are masked."""
@@ -350,7 +357,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("port", _PORT, 8080,
             "Port of the API and the dashboard."),
     Setting("grpc_port", _PORT, _default_grpc_port,
-            "Port kept for gRPC.", "port + 10"),
+            "Port of gRPC, for remote agents and other nodes.", "port + 10"),
     Setting("data", Kind("DIR", _read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
     Setting("database", Kind("URL", _read_database, mask_database), _default_database,
@@ -372,6 +379,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
+    Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
+            "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
             "Longest time between two sweeps for missed work."),
     Setting("heartbeat_interval", _duration(0.1, 60), 5,

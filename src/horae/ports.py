@@ -12,7 +12,7 @@ Clock      time, so that tests can move it
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -144,6 +144,7 @@ class Fired:
     queued: int  # runs now waiting for an agent
     skipped: int  # runs born skipped(overlap)
     now: Moment  # the store's clock
+    stale: frozenset[int] = frozenset()  # segments that have another term by now: nothing of theirs was fired
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,11 +306,12 @@ class Store(Protocol):
     async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
         """The newest run of each trigger that was neither skipped nor coalesced."""
 
-    async def fire(self, fires: Sequence[Fire]) -> Fired:
+    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
         """Advance triggers and make their runs.
 
-        A fire happens only if the due row still says (cur_at, version) and cur_at has come by the
-        store's clock; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
+        A fire happens only if the due row still says (cur_at, version), cur_at has come by the store's
+        clock, and its segment does not have another term than the one in `terms`, under which the caller
+        believes to own it; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
         live run of the job, `forbid` makes the new one history as skipped(overlap), `queue` makes it
         blocked(overlap) up to its limit, `replace` makes it blocked(overlap), cancels those that wait
         and asks the running one to stop. Trigger ids are distinct within a call.
@@ -418,8 +420,7 @@ class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
 
     Topics: "runs" (queued runs for agents), "due" (moments for schedulers), "waiting" (blocked runs for
-    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted), "nodes"
-    (somebody joined or leaves: for the leader).
+    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted).
     """
 
     def announce(self, topic: str) -> None:

@@ -81,7 +81,7 @@ class SchedulerRole:
     async def step(self) -> None:
         """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
         elapsed = self._clock.elapsed()
-        if self._hinted or elapsed - self._asked >= OWN:
+        if self._hinted or self._firing.is_superseded or elapsed - self._asked >= OWN:
             self._firing.own(await self._cluster.own_segments())
             self._asked = elapsed
         sweep = self._hinted or elapsed - self._swept >= self._scan_interval
@@ -104,24 +104,30 @@ class SchedulerRole:
 
 
 class CoordinatorRole:
-    """Campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
+    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
 
-    def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float) -> None:
+    def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float, look: float) -> None:
+        """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds."""
         self._cluster = cluster
         self._waiting = queue.watch("waiting")
         self._clock = clock
         self._interval = interval
-        self._led_at = float("-inf")
+        self._look = look
+        self._renewed_at = self._looked_at = float("-inf")
 
     async def step(self) -> None:
-        now = self._clock.elapsed()
-        if now - self._led_at >= self._interval:
-            if await self._cluster.campaign():
-                await self._cluster.lead()
-                await self._cluster.purge()
-            self._led_at = now
-        more = await self._cluster.sweep() if self._cluster.is_leader else None
-        wait = min(1.0, self._interval) if more is None else min(more, 1.0, self._interval)
+        cluster, now = self._cluster, self._clock.elapsed()
+        if now - self._looked_at >= self._look:
+            if not cluster.is_leader or now - self._renewed_at >= self._interval:
+                await cluster.campaign()
+                self._renewed_at = now
+            await (cluster.lead() if cluster.is_leader else cluster.look())
+            if self._renewed_at == now and cluster.is_leader:
+                await cluster.purge()
+            self._looked_at = now
+        more = await cluster.sweep() if cluster.is_leader else None
+        longest = min(1.0, self._look)
+        wait = longest if more is None else min(more, longest)
         if wait > 0:
             await self._waiting.wait(wait)
 

@@ -40,7 +40,12 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
     results = [Result(i, 1, State.SUCCEEDED, finished_at=START) for i in ids]
     birth = Birth(1, "python", 5, 1)
     args = {
-        "fire": [START, *postgres._fire_arrays([Fire(i, 0, 1, START, START + 1, START, birth, START) for i in ids])],
+        "fire": [
+            START,
+            *postgres._fire_arrays([Fire(i, 0, 1, START, START + 1, START, birth, START) for i in ids]),
+            [0],
+            [1],
+        ],
         "claim": ["n1", "python", [], COUNT, START],
         "finish": postgres._result_arrays(results),
         "wait": postgres._waiting_arrays([Waiting(result, START) for result in results]),

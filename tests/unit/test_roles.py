@@ -260,7 +260,7 @@ async def test_a_flood_of_hints_is_slowed_down(role: SchedulerRole, cluster: Clu
 async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
     cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     for _ in range(20):
         await role.step()
 
@@ -273,7 +273,7 @@ async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
 async def test_a_retry_is_released_at_its_moment(
     cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours, clock: NoSleep
 ):
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
     await role.step()
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
     run = await jobs.run_now(job.id)
@@ -289,16 +289,17 @@ async def test_a_retry_is_released_at_its_moment(
     assert clock.now() == failed_at + 300_000
 
 
-async def test_a_coordinator_that_does_not_lead_touches_nothing(
+async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
     probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep
 ):
     await probe.take_lease("leader", "other", None)
-    role = CoordinatorRole(cluster, queue, clock, interval=5)
+    role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
 
     for _ in range(10):
         await role.step()
 
-    assert probe.calls["sweep"] == probe.calls["list_nodes"] == probe.calls["purge"] == 0
+    assert probe.calls["sweep"] == probe.calls["purge"] == probe.calls["load_segments"] == 0
+    assert probe.calls["list_nodes"] == 10  # it watches, to know who was silent should it lead
 
 
 # ── the agent ──

@@ -6,6 +6,7 @@ to its fair share, and only what is left over is given out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from horae.core.model import SEGMENTS
@@ -47,3 +48,16 @@ def rebalance(owners: Mapping[int, str], nodes: Collection[str]) -> dict[int, st
         for _ in range(quota[node] - len(held[node])):
             moves[homeless.pop()] = node
     return moves
+
+
+def gather(owners: Mapping[int, str], nodes: Collection[str]) -> dict[int, str]:
+    """The moves that give all segments to one of `nodes`: to who has most of them already.
+
+    >>> gather({0: "b"}, ["a", "b"]) == {segment: "b" for segment in range(1, 100)}
+    True
+    """
+    if not nodes:
+        return {}
+    held = Counter(owner for owner in owners.values() if owner in nodes)
+    active = min(nodes, key=lambda node: (-held[node], node))
+    return {segment: active for segment in range(SEGMENTS) if owners.get(segment) != active}

@@ -267,7 +267,7 @@ class _Stream:
     """Requests out, answers in, by their ids."""
 
     def __init__(self, channel: Any, hear: Callable[[_Stream, pb.ServerFrame], None], metadata: Any) -> None:
-        self._call = channel.stream_stream(wire.CONNECT)(metadata=metadata, wait_for_ready=True)
+        self._call = channel.stream_stream(wire.CONNECT)(metadata=metadata)
         self._hear = hear
         self._outbox = Outbox()
         self._ids = count(1)

@@ -230,6 +230,7 @@ class Session:
 
     async def serve(self) -> Refused | None:
         """Until either side ends it; answers with what it is ended, if it is refused."""
+        refused = None
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write())
@@ -241,8 +242,8 @@ class Session:
         except* _Over:
             pass
         except* Refused as refusals:
-            return _first(refusals)
-        return None
+            refused = _first(refusals)
+        return refused
 
     async def _read_all(self, group: asyncio.TaskGroup) -> None:
         patience = 2 * self._agents.terms.lease_seconds + HELLO_SECONDS

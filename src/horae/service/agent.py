@@ -89,8 +89,12 @@ class Agent:
         return any(self._free[kind] > 0 for kind in self._hungry)
 
     async def join(self) -> None:
-        """Come up: no work of an earlier life is alive, and the service has taken back what it held. What
-        that life finished and could not report is reported now."""
+        """Come up: no work of an earlier life is alive, and the service has taken back what it held."""
+        await self.prepare()
+        await self.greet()
+
+    async def prepare(self) -> None:
+        """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
         for executor in self._executors.values():
             await executor.open()
@@ -98,9 +102,8 @@ class Agent:
             self._results = await self._spool.load()
             self._kept = set(map(id, self._results))
             self.results_ready.set()
-        await self._greet()
 
-    async def _greet(self) -> None:
+    async def greet(self) -> None:
         sent = self._clock.elapsed()
         terms = await self._link.hello(self.node, [result.run_id for result in self._results])
         if terms is not None:
@@ -272,7 +275,7 @@ class Agent:
         self._life += 1
         self._stop_all()
         await self._is_idle.wait()
-        await self._greet()
+        await self.greet()
         self.wake()
 
     def _stop_all(self) -> None:

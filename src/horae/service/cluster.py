@@ -2,17 +2,21 @@
 
 **The lease.** One coordinator leads. Its lease is a row (owner, term, beat); each renewal moves the beat.
 Nobody compares wall clocks: a candidate may take the lease only after it has itself watched the beat stand
-still for the whole time to live plus a margin, on its own clock that counts suspend. The holder, in turn,
+still for the whole time to live and a little more, on its own clock that counts suspend. The holder, in turn,
 trusts itself only for the time to live minus a margin, counted from before its last renewal was sent. So
 whatever the clocks of the two show, the old leader stops before the new one starts. The term grows with
 every change of hands, and what a leader writes is refused once its term is over.
 
-**Segments** are given out by the leader, evenly, moving as few as possible. They only save work: two
-schedulers that both believe to own a segment do no harm, because firing is a compare-and-set.
+**Nodes** beat. Every coordinator watches, so that whoever takes the lead already knows who has been silent:
 
-**Nodes** beat. The leader watches; one whose beat stands still for `dead_after` seconds is declared gone
-and what it held is taken back. That is longer than an agent's keeper lets work live without a beat. What a
-node left running when it was declared gone, or said so itself, is taken back however often that breaks off.
+    silent for the lease      its segments are given to others, which costs nothing if it is alive after all
+    silent for `dead_after`   it is declared gone, and its runs are taken back: by then its keeper has killed them
+
+What a node left running when it was declared gone, or said so itself, is taken back however often that breaks off.
+
+**Segments** are given out by the leader, moving as few as possible: evenly (`shared`), or all to one scheduler
+while the others stand by (`active-passive`). They only save work: two schedulers that both believe to own a
+segment do no harm, because firing is a compare-and-set. A node that stops hands its segments over first.
 
 A store that one process holds exclusively (SQLite) makes all of this immediate: every other holder is dead.
 """
@@ -23,13 +27,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from horae.core.model import SECOND, Lease, Node
-from horae.core.segments import rebalance
+from horae.core.segments import gather, rebalance
 from horae.ports import Clock, Queue, Store
 from horae.service.execution import Execution
 
 LEADER = "leader"
-MARGIN = 2.0  # seconds between the end of a holder's trust and the start of a candidate's right
+LONGEST_MARGIN = 2.0  # seconds, of a long lease
+HAND_OVER = 5.0  # seconds a stopping node waits for others to take its segments
+LOOK = 0.05  # seconds between its looks
 PURGE_BATCH = 5000
+
+
+def margin(lease_seconds: float) -> float:
+    """Seconds by which a holder's trust ends before its lease does."""
+    return min(LONGEST_MARGIN, lease_seconds / 5)
+
+
+def patience(lease_seconds: float) -> float:
+    """Seconds of watched silence after which a lease may be taken: clocks may run one percent apart."""
+    return lease_seconds + margin(lease_seconds) / 4
 
 
 @dataclass(slots=True)
@@ -38,12 +54,14 @@ class Watch:
 
     value: object = None
     since: float = 0.0
+    silence: float = 0.0  # seconds it has certainly stood still
 
-    def still_for(self, value: object, asked: float, answered: float) -> float:
-        """Seconds it has certainly stood still: from the first answer that said so to the last question."""
+    def see(self, value: object, asked: float, answered: float) -> float:
+        """From the first answer that said so to the last question."""
         if value != self.value:
             self.value, self.since = value, answered
-        return asked - self.since
+        self.silence = asked - self.since
+        return self.silence
 
 
 class Cluster:
@@ -58,9 +76,10 @@ class Cluster:
         lease_seconds: float,
         dead_after: float,
         is_exclusive: bool,
+        is_shared: bool = True,
         history_days: int = 0,
     ) -> None:
-        """`is_exclusive`: no other process can have this store open."""
+        """`is_exclusive`: no other process can have this store open. `is_shared`: schedulers share the segments."""
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -69,11 +88,13 @@ class Cluster:
         self._ttl = lease_seconds
         self._dead_after = dead_after
         self._is_exclusive = is_exclusive
+        self._share = rebalance if is_shared else gather
         self._history_days = history_days
         self._lease: Lease | None = None
         self._trusted_until = 0.0
         self._lease_watch = Watch()
-        self._node_watches: dict[str, Watch] = {}
+        self._nodes: list[Node] = []  # as of the last look
+        self._watches: dict[str, Watch] = {}
         self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
 
     @property
@@ -87,7 +108,7 @@ class Cluster:
         lease = await self._store.renew_lease(self._lease) if self._lease else await self._try_to_take()
         self._lease = lease
         if lease is not None:
-            self._trusted_until = sent + self._ttl - MARGIN
+            self._trusted_until = sent + self._ttl - margin(self._ttl)
         return self.is_leader
 
     async def _try_to_take(self) -> Lease | None:
@@ -100,57 +121,72 @@ class Cluster:
     def _may_take(self, seen: Lease, asked: float) -> bool:
         if self._is_exclusive or seen.owner in ("", self._node):
             return True
-        return self._lease_watch.still_for(seen, asked, self._clock.elapsed()) > self._ttl + MARGIN
+        return self._lease_watch.see(seen, asked, self._clock.elapsed()) > patience(self._ttl)
 
     async def resign(self) -> None:
         if self._lease is not None:
             await self._store.resign_lease(self._lease)
             self._lease = None
 
+    # ── watching nodes ──
+    async def look(self) -> None:
+        """See who beats. Every coordinator does, leader or not."""
+        asked = self._clock.elapsed()
+        self._nodes = await self._store.list_nodes()
+        answered = self._clock.elapsed()
+        for node in self._nodes:
+            self._watches.setdefault(node.name, Watch()).see((node.beat, node.state), asked, answered)
+
+    def _is_silent(self, node: Node, seconds: float) -> bool:
+        if node.name == self._node:
+            return False
+        return (self._is_exclusive and not node.via) or self._watches[node.name].silence > seconds
+
     # ── the leader's work ──
     async def lead(self) -> None:
-        """One round of a leader: bury the dead, share out segments, see to runs that wait."""
-        asked = self._clock.elapsed()
-        nodes = await self._store.list_nodes()
-        answered = self._clock.elapsed()
-        silent = [node for node in nodes if self._is_silent(node, asked, answered)]
-        for node in silent:
-            await self._bury(node)
-        for node in nodes:
-            if node.state == "gone" and node.name != self._node and self._cleared.get(node.name) != node.beat:
+        """One round of a leader: bury the dead, share out segments, see to runs that nobody can run."""
+        await self.look()
+        present = []
+        for node in self._nodes:
+            if node.state == "gone":
                 await self._clear(node)
-        alive = [node for node in nodes if node.state != "gone" and node not in silent]
-        await self._share_out(alive)
-        kinds = {kind for node in alive for kind in node.kinds if "agent" in node.roles}
-        if kinds:
-            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
+            elif self._is_silent(node, self._dead_after):
+                await self._bury(node)
+            else:
+                present.append(node)
+        await self._share_out(present)
+        await self._tell_unrunnable([node for node in present if node.kinds])
 
-    def _is_silent(self, node: Node, asked: float, answered: float) -> bool:
-        if node.name == self._node or node.state == "gone" or not self.is_leader:
-            return False
-        watch = self._node_watches.setdefault(node.name, Watch())
-        return (self._is_exclusive and not node.via) or watch.still_for(node.beat, asked, answered) > self._dead_after
+    async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:
+        """A kind of work that nobody has fails at once; a label that nobody has is waited for, and said."""
+        if agents:
+            kinds = {kind for agent in agents for kind in agent.kinds}
+            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
+            await self._store.mark_unlabelled([agent.labels for agent in agents])
 
     async def _bury(self, node: Node) -> None:
         """Declare a node gone and take back what it held until now; should it return, what it claims then
         is its own."""
+        if not self.is_leader:
+            return
         held = await self._store.load_running(node.name)
         await self._store.retire_node(node.name, "gone")
         await self._execution.take_back(node.name, dict(held))
-        del self._node_watches[node.name]
 
     async def _clear(self, node: Node) -> None:
         """Take back what a gone node still holds, unless it has come back meanwhile."""
+        if node.name == self._node or self._cleared.get(node.name) == node.beat:
+            return
         held = await self._store.load_running(node.name)
         if held and node not in await self._store.list_nodes():
             return
         await self._execution.take_back(node.name, dict(held))
         self._cleared[node.name] = node.beat
 
-    async def _share_out(self, alive: Sequence[Node]) -> None:
-        schedulers = [node.name for node in alive if "scheduler" in node.roles and node.state == "live"]
+    async def _share_out(self, present: Sequence[Node]) -> None:
+        schedulers = [node.name for node in present if _may_schedule(node) and not self._is_silent(node, self._ttl)]
         owners = {segment: owner for segment, (owner, _) in (await self._store.load_segments()).items()}
-        moves = rebalance(owners, schedulers)
+        moves = self._share(owners, schedulers)
         if moves and self._lease is not None and await self._store.assign_segments(moves, self._lease):
             self._queue.announce("due")
 
@@ -170,5 +206,27 @@ class Cluster:
         before = await self._store.now() - self._history_days * 86_400 * SECOND
         return await self._store.purge(before, PURGE_BATCH)
 
-    async def own_segments(self) -> list[int]:
-        return [segment for segment, (owner, _) in (await self._store.load_segments()).items() if owner == self._node]
+    # ── a scheduler's part ──
+    async def own_segments(self) -> dict[int, int]:
+        """The segments that are ours, with the term under which they are."""
+        return {
+            segment: term
+            for segment, (owner, term) in (await self._store.load_segments()).items()
+            if owner == self._node
+        }
+
+    async def hand_over(self) -> None:
+        """Say that we leave, and go on until others have taken our segments, or nobody is there to."""
+        await self._store.retire_node(self._node, "draining")
+        until = self._clock.elapsed() + HAND_OVER
+        while self._clock.elapsed() < until:
+            if self.is_leader:
+                await self.lead()
+            heirs = [node for node in await self._store.list_nodes() if _may_schedule(node) and node.name != self._node]
+            if not heirs or not await self.own_segments():
+                return
+            await self._clock.sleep(LOOK)
+
+
+def _may_schedule(node: Node) -> bool:
+    return "scheduler" in node.roles and node.state == "live" and node.wanted != "drained"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SECOND, Moment, Overlap
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
@@ -42,7 +42,8 @@ class Firing:
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._refill = REFILL
         self._offset = 0  # store's clock minus ours, µs
-        self.segments: frozenset[int] = frozenset()
+        self._terms: dict[int, int] = {}  # our segments, with the term under which we own them
+        self.is_superseded = False  # a write of ours was refused: ask which segments are left
         self.taken = 0  # due moments seen to, ever
         self.fired_at: Moment | None = None  # for readiness: the last time a tick came through
 
@@ -56,12 +57,13 @@ class Firing:
         after = self._clock.now()
         self._offset = theirs - (before + after) // 2
 
-    def own(self, segments: Iterable[int]) -> bool:
-        """Take over a set of segments; what is not ours any more is forgotten. True when it changed."""
-        wanted = frozenset(segments)
-        if wanted == self.segments:
+    def own(self, terms: Mapping[int, int]) -> bool:
+        """Take over these segments, each under its term; what is not ours any more is forgotten. True when
+        it changed."""
+        self.is_superseded = False
+        if terms == self._terms:
             return False
-        self.segments = wanted
+        self._terms = dict(terms)
         self._heap.clear()
         self._ahead.clear()
         self._cursor = BEGINNING
@@ -74,12 +76,12 @@ class Firing:
         It stops where something is due: the rest is read after that was fired.
         """
         until = self.now() + LOOK_AHEAD
-        if not self.segments:
+        if not self._terms:
             self._cursor = (until, 0)  # nothing to look for until some are given
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
-        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self.segments)
+        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self._terms)
         while True:
             rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
@@ -165,10 +167,10 @@ class Firing:
             fires += [account(entry, known, now, last.get(entry[1])) for entry, known in delayed]
         return fires
 
-    async def _commit(self, fires: list[Fire]) -> None:
+    async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
-        fired = await self._store.fire(fires)
+        fired = await self._store.fire(fires, self._terms)
         self._offset = max(self._offset, fired.now - self._clock.now())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued
@@ -178,7 +180,17 @@ class Firing:
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
+        if fired.stale:
+            fires = self._give_up(fires, fired.stale)
         self._follow_up(fires, fired)
+
+    def _give_up(self, fires: Sequence[Fire], stale: Collection[int]) -> list[Fire]:
+        """Segments that somebody else owns by now: what we wanted to fire there was refused, and is theirs."""
+        self._terms = {segment: term for segment, term in self._terms.items() if segment not in stale}
+        self.is_superseded = True
+        kept = [fire for fire in fires if fire.segment not in stale]
+        self._metrics.fenced += len(fires) - len(kept)
+        return kept
 
     def _follow_up(self, fires: Sequence[Fire], fired: Fired) -> None:
         """Put the next moments within the look-ahead on the heap; see to those that did not fire."""

@@ -8,7 +8,7 @@ Statements run at READ COMMITTED; what must not interleave is a compare-and-set 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -331,11 +331,11 @@ class PostgresStore(SqlStore):
             rows = await connection.fetch(self.queries["load_definitions"], trigger_ids)
         return [sql.definition_from_row((*row[:3], *row[3])) for row in rows]
 
-    async def fire(self, fires: Sequence[Fire]) -> Fired:
-        arrays = _fire_arrays(fires)
+    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
+        arrays = [*_fire_arrays(fires), list(terms or ()), list((terms or {}).values())]
         if not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
             row = await self._row(self._fire, "fire", self._clock(), *arrays)
-            return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4])
+            return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4], frozenset(row[5]))
 
         async def transact(connection: Connection) -> Fired:
             row = await connection.fetchrow(self.queries["fire"], self._clock(), *arrays)
@@ -349,7 +349,7 @@ class PostgresStore(SqlStore):
                 run_id = run_ids[f.trigger_id]
                 if f.born and run_id not in made and f.birth.overlap >= Overlap.QUEUE:
                     skipped += await self._follow(connection, run_id, f.birth, f.trigger_id, f.due_at, now)
-            return Fired(set(advanced), len(made), skipped, now)
+            return Fired(set(advanced), len(made), skipped, now, frozenset(row[5]))
 
         return await self._retried(self._fire, transact)
 

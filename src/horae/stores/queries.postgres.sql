@@ -104,12 +104,16 @@ WITH v AS MATERIALIZED (
          reserved, reserve)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), stale AS (
+  SELECT s.segment FROM segments s JOIN unnest($18::smallint[], $19::bigint[]) AS g(segment, term) USING (segment)
+  WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
   WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
     AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.cur_at <= (SELECT now FROM c)
+    AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
@@ -127,7 +131,8 @@ WITH v AS MATERIALIZED (
   RETURNING id
 )
 SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),
-       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c);
+       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c),
+       ARRAY(SELECT segment FROM stale);
 
 -- enqueue --
 -- Runs by request: due now, by the same rule.

@@ -16,7 +16,7 @@ import queue
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -319,10 +319,11 @@ class SqliteStore(SqlStore):
         rows = await self._get("load_definitions", encode(list(trigger_ids)))
         return [sql.definition_from_row(row) for row in from_json(rows[0][0])]
 
-    async def fire(self, fires: Sequence[Fire]) -> Fired:
+    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
         def write(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
-            held = self._holding(connection, [f for f in fires if f.cur_at <= now])
+            stale = self._stale(connection, terms) if terms else frozenset()
+            held = self._holding(connection, [f for f in fires if f.cur_at <= now and f.segment not in stale])
             run_ids = [f.reserved or next(fresh) for fresh in (iter(self._next("run", len(held))),) for f in held]
             advances = [
                 (f.trigger_id, f.cur_at, f.next_at, f.last_at, run_id if f.reserve else None)
@@ -333,9 +334,14 @@ class SqliteStore(SqlStore):
             queued, skipped = self._bear(connection, born, now)
             self._pass(connection, held, run_ids, now)
             self._save_ids(connection)
-            return Fired({f.trigger_id for f in held}, queued, skipped, now)
+            return Fired({f.trigger_id for f in held}, queued, skipped, now, stale)
 
         return await self._do(write)
+
+    def _stale(self, connection: sqlite3.Connection, terms: Mapping[int, int]) -> frozenset[int]:
+        """Segments that have another term than the caller believes."""
+        rows = self._run(connection, "load_segments")
+        return frozenset(segment for segment, _, term in rows if terms.get(segment, term) != term)
 
     def _holding(self, connection: sqlite3.Connection, fires: Sequence[Fire]) -> Sequence[Fire]:
         """Those whose due row still says what the scheduler saw."""

@@ -137,7 +137,7 @@ def words(runs: list[Run]) -> list[tuple[Moment, str, str]]:
 
 def scheduler(store: Any, clock: FakeClock, queue: LocalQueue | None = None) -> Firing:
     firing = Firing(store, queue or LocalQueue(), clock, Metrics())
-    firing.own(ALL_SEGMENTS)
+    firing.own(dict.fromkeys(ALL_SEGMENTS, 0))
     return firing
 
 

@@ -10,7 +10,7 @@ import pytest
 from horae.core.model import SECOND, Run, State
 from horae.errors import Unavailable
 from horae.ports import Idempotency, Result, Store
-from horae.service.cluster import LEADER, MARGIN, Cluster
+from horae.service.cluster import LEADER, Cluster, margin, patience
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -46,7 +46,7 @@ def member(store: Any, name: str, clock: FakeClock, queue: Told | None = None, *
 async def watch(cluster: Cluster, clock: FakeClock, seconds: float, step: float = 1.0) -> bool:
     """Campaign each second for a while; True as soon as it leads."""
     passed = 0.0
-    while passed < seconds:
+    while passed + step <= seconds:
         clock.advance(step)
         passed += step
         if await cluster.campaign():
@@ -75,7 +75,7 @@ async def test_a_lease_is_taken_only_after_its_beat_was_seen_to_stand_still(prob
     heir = member(probe, "b", clock)
     assert not await heir.campaign()
 
-    assert not await watch(heir, clock, TTL + MARGIN)
+    assert not await watch(heir, clock, patience(TTL))
     assert await watch(heir, clock, 1.5)
     lease = await probe.get_lease(LEADER)
     assert (lease.owner, lease.term) == ("b", 2)
@@ -99,7 +99,7 @@ async def test_jumps_of_wall_clocks_change_nothing(jump: int, probe: Probe):
 
     assert one.is_leader
     assert not await two.campaign()
-    assert not await watch(two, clock, TTL + MARGIN)
+    assert not await watch(two, clock, patience(TTL))
     assert await watch(two, clock, 1.5)
 
 
@@ -125,7 +125,7 @@ async def test_a_slow_renewal_does_not_extend_trust(probe: Probe, clock: FakeClo
 
     probe.after("renew_lease", take_long)
     assert await one.campaign()
-    clock.advance(TTL - MARGIN - 10 - 0.1)
+    clock.advance(TTL - margin(TTL) - 10 - 0.1)
     assert one.is_leader
     clock.advance(0.2)
     assert not one.is_leader
@@ -152,7 +152,7 @@ async def test_a_leader_that_cannot_renew_leads_until_its_trust_is_over(probe: P
         await one.campaign()
 
     assert one.is_leader
-    clock.advance(TTL - MARGIN - 5)
+    clock.advance(TTL - margin(TTL) - 5)
     assert not one.is_leader
 
 
@@ -203,7 +203,7 @@ async def running_on(probe: Probe, jobs: Jobs, name: str = "n1") -> Run:
 async def lead(cluster: Cluster, clock: FakeClock, seconds: float, step: float = 5.0) -> None:
     """Lead for a while, in rounds."""
     passed = 0.0
-    while passed < seconds:
+    while passed + step <= seconds:
         clock.advance(step)
         passed += step
         assert await cluster.campaign()
@@ -405,7 +405,142 @@ async def test_a_draining_node_gets_no_segments(probe: Probe, clock: FakeClock):
 
     assert await owners(probe) == {"a": 100}
     assert len(await member(probe, "a", clock).own_segments()) == 100
-    assert await member(probe, "b", clock).own_segments() == []
+    assert await member(probe, "b", clock).own_segments() == {}
+
+
+async def test_a_silent_scheduler_loses_its_segments_with_its_lease_and_its_runs_later(
+    probe: Probe, jobs: Jobs, clock: FakeClock
+):
+    leader = member(probe, "boss", clock)
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler", "agent")))
+    await leader.campaign()
+    await leader.lead()
+    run = await running_on(probe, jobs, "b")
+    silent = 0
+
+    while (await owners(probe)).get("b"):
+        clock.advance(1)
+        silent += 1
+        await probe.beat("a", 0)
+        await leader.campaign()
+        await leader.lead()
+
+    assert TTL < silent <= TTL + 2
+    assert (await probe.get_run(run.id)).state is State.RUNNING  # its keeper has not killed it yet
+
+
+async def test_a_new_leader_knows_who_was_silent_before_it_led(probe: Probe, clock: FakeClock):
+    """The leader's machine dies, with the scheduler on it: one lease is waited for, not two."""
+    old, heir = member(probe, "old", clock), member(probe, "heir", clock)
+    for name in ("old", "heir"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await old.campaign()
+    await old.lead()
+    assert await owners(probe) == {"old": 50, "heir": 50}
+    seconds = 0
+
+    while (await owners(probe)).get("old"):
+        clock.advance(1)
+        seconds += 1
+        await probe.beat("heir", 0)
+        await heir.look()
+        if await heir.campaign():
+            await heir.lead()
+
+    assert seconds <= TTL + 2
+
+
+async def test_a_node_that_returns_gets_its_share_and_no_more_segments_move(probe: Probe, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    for name in ("a", "b", "c"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await leader.lead()
+    assert sorted((await owners(probe)).values()) == [33, 33, 34]
+    await probe.retire_node("c", "gone")
+    await leader.lead()
+    before = await probe.load_segments()
+    assert await owners(probe) == {"a": 50, "b": 50}
+
+    await probe.register_node(node("c", roles=("scheduler",)))
+    await leader.lead()
+
+    after = await probe.load_segments()
+    assert sorted((await owners(probe)).values()) == [33, 33, 34]
+    moved = [s for s in after if before[s] != after[s]]
+    assert len(moved) in (33, 34)
+    assert {after[s][0] for s in moved} == {"c"}
+
+
+async def test_in_active_passive_mode_one_scheduler_has_all_segments_until_it_dies(probe: Probe, clock: FakeClock):
+    leader = member(probe, "boss", clock, is_shared=False)
+    await leader.campaign()
+    for name in ("b", "a"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await leader.lead()
+    assert await owners(probe) == {"a": 100}
+    await probe.register_node(node("0", roles=("scheduler",)))
+    await leader.lead()
+    assert await owners(probe) == {"a": 100}  # whoever comes later stands by
+
+    await probe.retire_node("a", "gone")
+    await leader.lead()
+
+    assert await owners(probe) == {"0": 100}
+
+
+async def test_a_node_that_stops_hands_its_segments_over_before_it_goes(probe: Probe, clock: FakeClock):
+    leader, leaver = member(probe, "a", clock), member(probe, "b", clock)
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await leader.campaign()
+    await leader.lead()
+    assert await owners(probe) == {"a": 50, "b": 50}
+
+    async def notice(*_: Any) -> None:
+        await leader.lead()
+
+    probe.before("load_segments", notice)
+    await leaver.hand_over()
+
+    assert await owners(probe) == {"a": 100}
+    assert {n.name: n.state for n in await probe.list_nodes()} == {"a": "live", "b": "draining"}
+
+
+async def test_a_leader_that_stops_hands_its_own_segments_over(probe: Probe, clock: FakeClock):
+    leader = member(probe, "a", clock)
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await leader.campaign()
+    await leader.lead()
+
+    await leader.hand_over()
+
+    assert await owners(probe) == {"b": 100}
+
+
+async def test_the_last_scheduler_keeps_its_segments_when_it_stops(probe: Probe, clock: FakeClock):
+    leader = member(probe, "a", clock)
+    await probe.register_node(node("a", roles=("scheduler",)))
+    await leader.campaign()
+    await leader.lead()
+
+    await leader.hand_over()
+
+    assert await owners(probe) == {"a": 100}
+    assert clock.elapsed() == FakeClock().elapsed()  # it waited for nobody
+
+
+async def test_a_run_that_needs_a_label_nobody_has_waits_and_says_so(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await probe.register_node(node("n1"))
+    await leader.campaign()
+    run = await jobs.run_now((await submitted(jobs, labels=["gpu"])).id)
+
+    await leader.lead()
+
+    assert (await probe.get_run(run.id)).reason == "no_label"
 
 
 @BOTH
@@ -415,7 +550,7 @@ async def test_a_leader_of_an_old_term_assigns_nothing(probe: Probe, clock: Fake
     await probe.register_node(node("a", roles=("scheduler",)))
     new = member(probe, "new", clock)
     await new.campaign()
-    assert await watch(new, clock, TTL + MARGIN + 2)
+    assert await watch(new, clock, patience(TTL) + 2)
 
     await old.lead()  # it does not know yet
 

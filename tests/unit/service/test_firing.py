@@ -14,10 +14,12 @@ import pytest
 from horae.core.model import SECOND, Overlap, Run, State
 from horae.errors import Unavailable
 from horae.ports import NEVER, Order, Result
+from horae.queues.database import LocalQueue
 from horae.service import firing as module
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.ledger import CATCH_UP, birth_of
+from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock
 
@@ -452,8 +454,8 @@ async def test_a_segment_that_is_taken_away_is_left_alone(jobs: Jobs, firing: Fi
     theirs = await submitted(jobs, schedule="1s", segment=2)
     await firing.refill()
 
-    assert firing.own([1])
-    assert not firing.own([1])
+    assert firing.own({1: 0})
+    assert not firing.own({1: 0})
     clock.advance(1)
     await fire_due(firing)
 
@@ -466,8 +468,8 @@ async def test_a_job_that_moves_to_another_segment_is_fired_by_its_new_owner(
 ):
     job = await submitted(jobs, schedule="1s", segment=1, overlap="allow")
     old, new = scheduler(probe, clock), scheduler(probe, clock)
-    old.own([1])
-    new.own([2])
+    old.own({1: 0})
+    new.own({2: 0})
     await old.refill()
     await new.refill()
     await jobs.replace(job.id, draft(schedule="1s", segment=2, overlap="allow"))
@@ -496,8 +498,46 @@ async def test_a_run_that_takes_the_place_of_a_waiting_one_is_announced(
     assert "runs" in queue.take()
 
 
+@BOTH
+async def test_two_schedulers_that_both_own_everything_fire_each_moment_once(probe: Probe, clock: FakeClock):
+    queue = Told()
+    jobs = Jobs(probe, queue)
+    many = (await jobs.submit([draft(f"job {i}", schedule="1s", overlap="allow") for i in range(20)])).jobs
+    rivals = [scheduler(probe, clock, queue) for _ in range(2)]
+    for _ in range(5):
+        clock.advance(1)
+        await asyncio.gather(*(fire_due(rival) for rival in rivals))
+
+    for job in many:
+        moments = [run.due_at for run in await ledger(probe, job.id)]
+        assert moments == [START + n * SECOND for n in range(1, 6)]
+
+
+@BOTH
+async def test_a_scheduler_whose_term_is_over_fires_nothing_and_says_so(probe: Probe, clock: FakeClock):
+    jobs = Jobs(probe, Told())
+    job = await submitted(jobs, schedule="1s", segment=7)
+    lease = await probe.take_lease("leader", "boss", None)
+    await probe.assign_segments({7: "old"}, lease)
+    metrics = Metrics()
+    old = Firing(probe, LocalQueue(), clock, metrics)
+    old.own({7: 1})
+    await old.refill()
+    await probe.assign_segments({7: "new"}, lease)
+    clock.advance(1)
+
+    await old.tick()
+
+    assert await ledger(probe, job.id) == []
+    assert (old.is_superseded, metrics.fenced) == (True, 1)
+    new = scheduler(probe, clock)
+    new.own({7: 2})
+    await fire_due(new)
+    assert len(await ledger(probe, job.id)) == 1
+
+
 async def test_without_segments_the_scheduler_sleeps(probe: Probe, clock: FakeClock, firing: Firing):
-    firing.own([])
+    firing.own({})
 
     await firing.refill(sweep=True)
 
