@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvicorn
@@ -34,6 +34,7 @@ from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
 from horae.executors.shell import ShellExecutor
 from horae.files import open_files
+from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
 from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
@@ -125,9 +126,7 @@ async def open_store(config: Config, clock: SystemClock) -> Store:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(
-        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock
-    )
+    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
@@ -137,8 +136,10 @@ def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[s
 class App:
     """Everything a process is made of, wired but not yet running."""
 
-    def __init__(self, config: Config, store: Store, clock: SystemClock) -> None:
+    def __init__(self, config: Config, store: Store, clock: SystemClock, secret: str = "") -> None:
+        """`secret` is what the servers of the cluster have in common."""
         self.config = config
+        self._secret = secret
         self.store = store
         self.clock = clock
         self.queue = LocalQueue()
@@ -159,7 +160,10 @@ class App:
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit,
         )  # fmt: skip
-        insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
+        self.peers = GrpcPeers(secret)
+        insight = Insight(
+            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
+        )
         self.services = Services(Jobs(store, self.queue), insight)
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
@@ -230,8 +234,7 @@ class App:
             self.execution, self.store, self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
         )  # fmt: skip
-        secret = await self.store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
-        server = RpcServer(agents, Outputs(self.files, secret))
+        server = RpcServer(agents, Outputs(self.files, self._secret))
         await server.start(config.grpc_address)
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
@@ -256,7 +259,7 @@ class App:
         await (self.agent.leave() if self.executors else self.link.goodbye())
 
 
-async def _end(task: asyncio.Task[None] | None) -> None:
+async def _end(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -276,7 +279,9 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stop = _on_signals()
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
-        app = App(config, store, clock)
+        secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
+        app = App(config, store, clock, secret)
+        stack.push_async_callback(app.peers.close)
         await app.start()
         gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
         server = _http_server(gate)

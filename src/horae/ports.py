@@ -7,6 +7,8 @@ Executor   does one kind of work                                            (exe
 Keeper     the process that starts and kills work                           (executors/process)
 Sandbox    where a process runs                                             (sandboxes/)
 Files      output of attempts                                               (files)
+Spool      what a remote agent has not delivered yet                        (links/spool)
+Peers      other servers of the cluster                                     (links/peers)
 Clock      time, so that tests can move it
 """
 
@@ -505,6 +507,15 @@ class Files(Protocol):
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""
+
+
+class Peers(Protocol):
+    """The other servers of the cluster."""
+
+    async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
+        """As Files.read, of another node. Unavailable names it when it does not answer."""
+
+    async def close(self) -> None: ...
 
 
 class Spool(Protocol):

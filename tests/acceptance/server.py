@@ -31,6 +31,7 @@ class Server:
     def __init__(self, directory: Path, *flags: str, port: int | None = None) -> None:
         self.directory = directory
         self.port = port or free_port()
+        self.grpc_port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._flags = flags
         self._log = directory / "server.log"
@@ -39,7 +40,8 @@ class Server:
 
     def start(self) -> Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
-        argv = [horae(), "up", "--port", str(self.port), "--data", str(self.directory / "data"), *self._flags]
+        argv = [horae(), "up", "--port", str(self.port), "--grpc-port", str(self.grpc_port)]
+        argv += ["--data", str(self.directory / "data"), *self._flags]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.directory, env=environment)
         self.wait_until(self._answers, "the server to answer")

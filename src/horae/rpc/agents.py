@@ -78,6 +78,8 @@ class Agents:
         self.node, self.version, self.terms = node, version, terms
         self._admit = admit
         self._sessions: dict[str, Session] = {}
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
 
     async def connect(self, _: Any, context: Any) -> None:
         """One stream, from hello to its end."""
@@ -102,6 +104,8 @@ class Agents:
             log.info("agent.disconnected", node=name, session=session.id)
             if self._sessions.get(name) is session:
                 del self._sessions[name]
+            if not self._sessions:
+                self._is_empty.set()
 
     async def _admitted(self, context: Any) -> None:
         if self._admit is None:
@@ -152,6 +156,7 @@ class Agents:
         if there is not None:
             there.end()
         self._sessions[node.name] = session
+        self._is_empty.clear()
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
@@ -159,8 +164,7 @@ class Agents:
             session.send(pb.ServerFrame(leaving=pb.Leaving()), Urgency.BEAT)
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                while self._sessions:
-                    await asyncio.sleep(0.02)
+                await self._is_empty.wait()
         for session in self._sessions.values():
             session.end()
 

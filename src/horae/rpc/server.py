@@ -94,8 +94,6 @@ def _service(method: str) -> str:
 
 def _service_names() -> Sequence[str]:
     ours = [
-        service.full_name
-        for file in (agents_pb2, outputs_pb2)
-        for service in file.DESCRIPTOR.services_by_name.values()
+        service.full_name for file in (agents_pb2, outputs_pb2) for service in file.DESCRIPTOR.services_by_name.values()
     ]
     return [*ours, health.SERVICE_NAME, reflection.SERVICE_NAME]
