@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help setup up test check format docs bench clean
+.PHONY: help setup up test check format docs bench campaign clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,7 +35,7 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/codespell src docs bench README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src docs bench campaign README.md CHANGELOG.md CONTRIBUTING.md
 	$(BIN)/python -m pytest -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed
@@ -47,6 +47,10 @@ docs: $(STAMPS)/dev     ## write the generated reference pages
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all
+
+campaign: $(STAMPS)/dev ## break a real cluster for SECONDS (600), judge what it promised: SEED=n STORE=postgres|sqlite
+	$(BIN)/python -m campaign --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --store $(or $(STORE),postgres) \
+	  --nodes 3 --agents 2
 
 clean:                  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

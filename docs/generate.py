@@ -77,7 +77,7 @@ def default(setting: config.Setting) -> str:
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────
 
-SHARED = ("server", "insecure", "json", "version", "help")
+SHARED = ("server", "token_file", "ca_file", "insecure", "json", "version", "help")
 SETTING_FLAGS = {setting.flag for setting in config.SETTINGS}
 
 
@@ -138,6 +138,8 @@ BODIES = {
     "TriggerDocument": "a [trigger document](job-document.md#triggers)",
     "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
     "RunRequest": "`data` for this run, and `node`, the only node that may run it",
+    "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) and "
+    "`expires_in` (a duration of at most 366 days; never, unless said)",
     "PreviewRequest": "a [trigger document](job-document.md#triggers), and `count` (1 to 1000, default 10); "
     "beside `schedule` as text, `start_at` says from when to look",
 }
@@ -145,7 +147,7 @@ BODIES = {
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
-    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node="")))
+    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node=""), access=None))
     return app.create_app(nobody, version="").api.document
 
 

@@ -1,6 +1,7 @@
 """The one place that knows concrete classes: builds a running Horae from a Config.
 
-listen ─► store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run ─► HTTP ─► gRPC
+TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run
+─► HTTP ─► gRPC
 
 gRPC comes last and is loaded only then, because nobody at a terminal should wait for it. A remote agent
 (`serve_agent`) is made of the same parts, with a link to a server in the place of a store.
@@ -14,11 +15,13 @@ import logging
 import secrets
 import signal
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -37,9 +40,10 @@ from horae.files import open_files
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
-from horae.roles import AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
+from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
@@ -47,9 +51,11 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
+from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
 
 if TYPE_CHECKING:
@@ -108,14 +114,15 @@ async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Rep
         pause = min(pause * 2, 5.0)
 
 
-async def open_store(config: Config, clock: SystemClock) -> Store:
+async def open_store(config: Config, clock: SystemClock, holder: str = "") -> Store:
+    """`holder` is what others are told of this process while it holds a database of one; the node, unless said."""
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
         postgres = PostgresStore(config.database)
         await postgres.open()
         return postgres
-    sqlite = SqliteStore(path, clock=clock.now, holder=f"node {config.node} at {config.address}")
+    sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
@@ -153,18 +160,18 @@ class App:
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
-            history_days=config.history_days,
         )  # fmt: skip
+        self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit,
         )  # fmt: skip
-        self.peers = GrpcPeers(secret)
+        self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
         )
-        self.services = Services(Jobs(store, self.queue), insight)
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
@@ -173,7 +180,7 @@ class App:
         return Node(
             name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
             version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
-            grpc=config.grpc_address if "api" in config.roles else "",
+            grpc=_reachable(config) if "api" in config.roles else "",
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:
@@ -210,6 +217,8 @@ class App:
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
             coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
+            retention = RetentionRole(self.cluster, self.retention, self.clock)
+            tasks["retention"] = group.create_task(retention.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
@@ -227,17 +236,24 @@ class App:
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
         from horae.rpc.agents import Agents
         from horae.rpc.outputs import Outputs
-        from horae.rpc.server import RpcServer
+        from horae.rpc.server import Certificate, RpcServer
 
         config = self.config
         agents = Agents(
             self.execution, self.store, self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
+            admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
         server = RpcServer(agents, Outputs(self.files, self._secret))
-        await server.start(config.grpc_address)
+        certificate = None
+        if config.tls_cert is not None and config.tls_key is not None:
+            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
+        await server.start(config.grpc_address, certificate)
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
+
+    async def _admit(self, token: str | None, peer: str) -> None:
+        await self.services.access.check(token, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:
@@ -254,6 +270,7 @@ class App:
         if self.executors:
             await self.agent.drain(DRAIN)
         await _end(tasks.get("agent"))
+        await _end(tasks.get("retention"))
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
@@ -271,6 +288,7 @@ async def _end(task: asyncio.Task[Any] | None) -> None:
 async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
+    secure = _secure(config)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -282,9 +300,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
         app = App(config, store, clock, secret)
         stack.push_async_callback(app.peers.close)
+        await _require_login(config, app.services.access)
         await app.start()
-        gate = create_app(app.services, version=version("horae"), allowed_hosts=config.allowed_hosts)
-        server = _http_server(gate)
+        gate = create_app(
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
+        )
+        server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
             http = group.create_task(server.serve(sockets=[listener]))
@@ -303,6 +324,54 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+
+
+def _secure(config: Config) -> ssl.SSLContext | None:
+    """What TLS needs, if it is configured."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        log.warning("tls.warning", text=warning)
+    return context
+
+
+def _authority(config: Config) -> bytes | None:
+    """Whom this node trusts to be a server of its cluster: the certificate they all have, or whom the system trusts."""
+    if config.tls_cert is None:
+        return None
+    system = ssl.get_default_verify_paths().cafile
+    return config.tls_cert.read_bytes() + b"\n" + (Path(system).read_bytes() if system else b"")
+
+
+def _reachable(config: Config) -> str:
+    """Where other nodes find the gRPC port; one that listens everywhere is known by the name of its machine."""
+    if config.host in ("0.0.0.0", "::"):  # noqa: S104  # not listened on, compared with
+        return f"{socket.gethostname()}:{config.grpc_port}"
+    return config.grpc_address
+
+
+async def _require_login(config: Config, access: Access) -> None:
+    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
+    if not config.is_loopback and not await access.has_login():
+        raise ConfigError(
+            f"listening on {config.host} needs a login, and there is no user token that is good",
+            code="E_LOGIN_REQUIRED",
+            path="host",
+            hint="make the first one with `horae token create NAME` and the same --data or --database",
+        )
+
+
+@asynccontextmanager
+async def local_access(config: Config) -> AsyncIterator[Access]:
+    """The tokens of a database without a server: the first one is made before anything listens."""
+    set_up_logging(config.log_format)
+    clock = SystemClock()
+    store = await open_store(config, clock, holder="a `horae token` command")
+    try:
+        yield Access(store, clock)
+    finally:
+        await store.close()
 
 
 # ── a remote agent ─────────────────────────────────────────────────────────────────────────────────
@@ -433,10 +502,11 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _http_server(gate: Gate) -> _Server:
+def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)
 

@@ -38,6 +38,7 @@ from horae.errors import (
     Problem,
     Stale,
     TooLarge,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -51,7 +52,7 @@ SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts a
 
 _BY_STATUS: Final[dict[int, type[Error]]] = {
     400: Malformed,
-    401: Denied,
+    401: Unauthenticated,
     403: Denied,
     404: NotFound,
     409: Conflict,
@@ -107,18 +108,34 @@ def _bad_url(text: str, hint: str = "") -> Invalid:
     return Invalid(f"expected a server such as http://127.0.0.1:8080, got {text!r}", code="E_URL", hint=hint)
 
 
+def _trusted(url: str, ca_file: str | None) -> ssl.SSLContext | bool:
+    """What a server's certificate is checked against."""
+    if url.startswith("http://"):  # reading certificates takes longer than a request: not where none are used
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:  # what OpenSSL says is one too
+        why = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise Error(f"the CA file {ca_file} cannot be used: {why}", code="E_FILE") from None
+
+
 class Client:
     """A connection to one Horae server. Use it as a context manager, or close it."""
 
-    def __init__(self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False) -> None:
+    def __init__(
+        self, url: str = DEFAULT_URL, token: str | None = None, *, insecure: bool = False, ca_file: str | None = None
+    ) -> None:
+        """`ca_file` holds the certificates to trust (PEM) in place of the usual authorities."""
         self.url = server_url(url, insecure=insecure)
-        is_plain = self.url.startswith("http://")
+        if token and not re.fullmatch(r"[\x21-\x7e]{1,1000}", token):
+            raise Unauthenticated("the token holds what no token does: is it one line, without spaces?")
         self._http = httpx.AsyncClient(
             base_url=self.url,
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(30, connect=5),
-            # Reading the machine's certificates takes longer than a request: not where none are used.
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,
+            verify=_trusted(self.url, ca_file),
             # A proxy cannot reach this machine's loopback.
             trust_env=not is_loopback(urlsplit(self.url).hostname or ""),
         )
@@ -311,6 +328,22 @@ class Client:
     async def health(self) -> Json:
         return await self._json("GET", "/healthz")
 
+    # ── tokens ──
+
+    async def create_token(
+        self, name: str, *, scope: str = "user", owner: str | None = None, expires_in: str | float | None = None
+    ) -> Json:
+        """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds."""
+        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in}
+        given = {field: value for field, value in wanted.items() if value is not None}
+        return await self._json("POST", "/v1/tokens", json=given)
+
+    async def tokens(self) -> Json:
+        return await self._json("GET", "/v1/tokens")
+
+    async def revoke_token(self, token_id: int) -> None:
+        await self._send("DELETE", f"/v1/tokens/{token_id}")
+
     # ── the wire ──
 
     async def _list(self, path: str, where: Mapping[str, Any], limit: int | None, cursor: str | None) -> Json:
@@ -375,11 +408,18 @@ class Client:
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: httpx.TransportError) -> Unavailable:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            why = str(error).rpartition("failed: ")[2].partition(" (_ssl")[0]
+            return Unavailable(
+                f"the certificate of {self.url} is not trusted: {why}",
+                hint="name the authority that signed it with --ca-file or HORAE_CA_FILE",
+            )
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return Unavailable(f"no Horae at {self.url}; start one with `horae up`")
         if isinstance(error, httpx.TimeoutException):
             return Unavailable(f"Horae at {self.url} did not answer in time; try again")
-        return Unavailable(f"the connection to Horae at {self.url} broke; try again")
+        hint = "if it serves TLS, write https://" if self.url.startswith("http://") else ""
+        return Unavailable(f"the connection to Horae at {self.url} broke; try again", hint=hint)
 
     async def _check(self, answer: httpx.Response, method: str, path: str) -> None:
         if answer.is_success:

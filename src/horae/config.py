@@ -33,11 +33,13 @@ MASK = "***"
 _SQLITE = "sqlite://"
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
-# a job is given. A job may well call `horae`, and then HORAE_DATA is the data of its run, not a directory.
-OTHER_VARIABLES = frozenset({"HORAE_SERVER", "HORAE_REQUIRE_SERVERS"})
+# a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
-    f"HORAE_{name}" for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "DATA")
+    f"HORAE_{name}"
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
 )
+_OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
+OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Config:
     allowed_hosts: tuple[str, ...]
     history_days: int
     files: Path
+    tls_cert: Path | None
+    tls_key: Path | None
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -78,7 +82,13 @@ class Config:
     @property
     def address(self) -> str:
         """Where people reach this process."""
-        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+        scheme = "https" if self.tls_cert else "http"
+        return f"{scheme}://[{self.host}]:{self.port}" if ":" in self.host else f"{scheme}://{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach what listens here; else everyone needs a token."""
+        return _is_loopback(self.host)
 
     @property
     def grpc_address(self) -> str:
@@ -228,11 +238,11 @@ def _read_allowed_hosts(value: object) -> tuple[str, ...]:
     return named
 
 
-def _read_path(value: object) -> Path:
+def _read_path(value: object, what: str = "directory") -> Path:
     if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
-        raise _Refused("a directory")
+        raise _Refused(f"a {what}")
     if "://" in str(value):
-        raise _Refused("a directory on this machine, not an address")
+        raise _Refused(f"a {what} on this machine, not an address")
     return Path(os.path.abspath(value))  # not resolve(): a link stays the name its owner gave it
 
 
@@ -250,6 +260,15 @@ def _read_existing_directory(value: object) -> Path:
     return path
 
 
+def _read_existing_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if not path.exists():
+        raise _Refused("a file that exists", code="E_TLS")
+    if not path.is_file():
+        raise _Refused("a file (this is something else)", code="E_TLS")
+    return path
+
+
 def _read_node(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
         raise _Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
@@ -257,25 +276,22 @@ def _read_node(value: object) -> str:
 
 
 def _read_host(value: object) -> str:
-    """A loopback address. Any other needs a login, which this version cannot configure."""
     host = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
-    if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host):
+    is_number = ":" in host or re.fullmatch(r"[0-9.]+", host)
+    if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host) or (is_number and not _is_address(host)):
         raise _Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
+    return host
+
+
+def _is_address(host: str) -> bool:
     try:
-        if ipaddress.ip_address(host).is_loopback:
-            return host
+        return bool(ipaddress.ip_address(host))
     except ValueError:
-        if ":" in host or re.fullmatch(r"[0-9.]+", host):
-            raise _Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN") from None
-        if host.lower() == "localhost":
-            return host
-    raise _Refused(
-        "a loopback address (127.0.0.1, ::1 or localhost)",
-        code="E_LOGIN_REQUIRED",
-        hint="without a login, whoever reaches any other address could run commands on this machine: "
-        "leave --host out and come in through an SSH tunnel (ssh -L 8080:127.0.0.1:8080 HOST) "
-        "or a reverse proxy that asks for a login",
-    )
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host.lower() == "localhost"
 
 
 def _read_database(value: object) -> str:
@@ -347,13 +363,18 @@ def _default_jobs_directory(_: Values) -> str | None:
     return "jobs" if Path("jobs").is_dir() else None
 
 
+def _nothing(_: Values) -> None:
+    return None
+
+
 _list_of = ",".join
 _PORT = _whole(1, 65535)
+_CERTIFICATE = Kind("FILE", _read_existing_file)
 
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
     Setting("host", Kind("ADDRESS", _read_host), "127.0.0.1",
-            "Address to listen on; loopback only, until a login can be configured."),
+            "Address to listen on; any but loopback needs a user token, tls_cert and tls_key."),
     Setting("port", _PORT, 8080,
             "Port of the API and the dashboard."),
     Setting("grpc_port", _PORT, _default_grpc_port,
@@ -396,9 +417,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
     Setting("history_days", _whole(0, 36_500), 0,
-            "Days for which ended runs are kept; 0 keeps them for ever."),
+            "Days for which ended runs and their output are kept; 0 keeps them for ever."),
     Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
             "Directory of the output of runs.", "outputs in the data directory"),
+    Setting("tls_cert", _CERTIFICATE, _nothing,
+            "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
+    Setting("tls_key", _CERTIFICATE, _nothing,
+            "Private key of the certificate, PEM.", "none: no TLS"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -464,6 +489,18 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
         heartbeat = _show_seconds(values["heartbeat_interval"])
         got = _show_seconds(values["lease"])
         _refuse_pair("lease", f"must be at least 2 heartbeat intervals of {heartbeat}; got {got}", sources)
+    for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
+        if values[one] and not values[other]:
+            _refuse_pair(other, f"is missing: {one} and {other} go together", sources)
+    if not _is_loopback(values["host"]) and not values["tls_cert"]:
+        raise ConfigError(
+            f"listening on {values['host']} needs a login and TLS: tls_cert and tls_key are not set "
+            f"({sources.get('host', 'default')})",
+            code="E_TLS_REQUIRED",
+            path="host",
+            hint="give --tls-cert and --tls-key (docs/howto/login-and-tls.md), or leave --host out and come in "
+            "through an SSH tunnel: ssh -L 8080:127.0.0.1:8080 HOST",
+        )
 
 
 def _refuse_pair(name: str, text: str, sources: Mapping[str, str]) -> None:
@@ -477,10 +514,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     variables = {setting.variable: setting.name for setting in SETTINGS}
-    others = OTHER_VARIABLES | JOB_VARIABLES if "HORAE_RUN_ID" in environ else OTHER_VARIABLES
     given = {}
     for variable in sorted(environ):
-        if not variable.startswith("HORAE_") or variable in others:
+        if not variable.startswith("HORAE_") or variable in OTHER_VARIABLES:
             continue
         if variable not in variables:
             raise ConfigError(

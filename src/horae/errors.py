@@ -3,6 +3,7 @@
     Error
     ├─ Malformed      400  the bytes cannot be read             E_JSON_SYNTAX, E_YAML_SYNTAX, …
     ├─ Denied         403  not allowed here                     E_POLICY, E_ORIGIN
+    │  └─ Unauthenticated 401  nobody knows who asks            E_TOKEN, E_JOIN_TOKEN
     ├─ NotFound       404  no such job, trigger, run, node      E_NOT_FOUND
     ├─ Conflict       409  the state forbids it                 E_TERMINAL, E_PAUSED, …
     ├─ Stale          412  the version has moved on             E_VERSION_CONFLICT
@@ -96,6 +97,12 @@ class Denied(Error):
     code, status = "E_POLICY", 403
 
 
+class Unauthenticated(Denied):
+    """Who asks must be known here."""
+
+    code, status = "E_TOKEN", 401
+
+
 class NotFound(Error):
     """There is no such thing."""
 
@@ -167,6 +174,9 @@ CODES: dict[str, str] = {
     "E_HEADER": "A request header cannot be read or is too large.",
     "E_HOST": "The Host header names another server.",
     "E_ORIGIN": "The request comes from a page of another site.",
+    "E_TOKEN": "A token is needed: none came, or one that is wrong, revoked or expired.",
+    "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
+    "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
     # fields
     "E_INVALID": "The request can be read but makes no sense.",
@@ -223,7 +233,9 @@ CODES: dict[str, str] = {
     "E_USAGE": "The command line cannot be understood.",
     "E_FILE": "A file cannot be read.",
     "E_LISTEN": "The address to listen on cannot be used.",
-    "E_LOGIN_REQUIRED": "Listening beyond loopback needs a configured login.",
+    "E_LOGIN_REQUIRED": "Listening beyond loopback needs a login: a user token.",
+    "E_TLS_REQUIRED": "Listening beyond loopback needs a certificate.",
+    "E_TLS": "The certificate or its key cannot be used.",
     "E_URL": "An address cannot be used.",
     "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",
     "E_DB_UNREACHABLE": "The database did not answer in time.",

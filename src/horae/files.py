@@ -85,6 +85,16 @@ class ObjectFiles:
         _check(ref)
         return sum(await self._look(ref, None))
 
+    async def remove(self, ref: str) -> None:
+        """Chunks from the last to the first: a reader never sees a log that begins in the middle."""
+        _check(ref)
+        with _translated(ref):
+            names = [each["path"] async for page in obstore.list(self._store, prefix=f"{ref}/") for each in page]
+            for name in sorted(names, reverse=True):
+                with suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, name)
+        self._sizes.pop(ref, None)
+
     def changed(self, ref: str) -> asyncio.Future[None]:
         """Watches from the call on, not from the await: ask before reading, and nothing is missed."""
         loop = asyncio.get_running_loop()
@@ -112,14 +122,6 @@ class ObjectFiles:
                 return bytes(await (await obstore.get_async(self._store, _key(ref, number))).bytes_async())
             except FileNotFoundError as error:
                 raise NotFound(f"the output {ref} has no chunk {number}") from error
-
-    async def remove(self, ref: str) -> None:
-        """Remove a log, chunk by chunk, the last one first: what is left of it has no gap."""
-        _check(ref)
-        with _translated(ref), suppress(FileNotFoundError):
-            for number in reversed(range(len(await self._look(ref, None)))):
-                await obstore.delete_async(self._store, _key(ref, number))
-        self._sizes.pop(ref, None)
 
     async def _read_chunk(self, ref: str, number: int, start: int, end: int) -> bytes:
         with _translated(ref):

@@ -1,6 +1,6 @@
 """Every seam of the system in one file. The docstrings are the contract; tests/contract checks them.
 
-Store      state: jobs, due moments, live runs, history, nodes, leases     (stores/)
+Store      state: jobs, due moments, live runs, history, nodes, leases, tokens (stores/)
 Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
 Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
 Executor   does one kind of work                                            (executors/)
@@ -31,6 +31,7 @@ from horae.core.model import (
     Run,
     RunFilter,
     State,
+    Token,
     Trigger,
 )
 
@@ -69,7 +70,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a Submission or an Order: the ids made now, or made by an earlier same request."""
+    """What became of a Submission, a save or an Order: ids made or saved now, or by an earlier same request."""
 
     ids: list[int]
     replayed: bool = False
@@ -249,6 +250,13 @@ class LastRun:
     finished_at: Moment | None
 
 
+class Outdated(NamedTuple):
+    """Ended runs past their age."""
+
+    run_ids: list[int]
+    outputs: list[tuple[int, int, int]]  # (run id, attempt, fence)
+
+
 class Store(Protocol):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.
 
@@ -272,11 +280,12 @@ class Store(Protocol):
         (org, owner, key) makes the whole submission refused with `key_taken`.
         """
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
         """Replace a job and all its triggers if its version is still `expected_version`.
 
         Versions of the job and of every trigger become `job.version`, so nothing that was looked up
-        before can fire. A trigger's `next_at` None parks it. False when the version has moved on.
+        before can fire. A trigger's `next_at` None parks it. None when the version has moved on.
+        A repeated idempotency key gives the earlier id and does nothing, whatever the version.
         """
 
     async def delete_job(self, job_id: int) -> Cancelled | None:
@@ -320,7 +329,10 @@ class Store(Protocol):
         """
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
-        """Make runs by request, due now, under the same overlap rules."""
+        """Make runs by request, due now, under the same overlap rules.
+
+        A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted.
+        """
 
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
@@ -366,8 +378,16 @@ class Store(Protocol):
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         """Attempts that did not end their run, oldest first."""
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        """Drop up to `limit` history rows finished before a moment, and old idempotency keys."""
+    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
+        """Ended runs that finished before a moment, among the `limit` oldest, and the attempts of theirs that
+        may have left output: named it, or were lost before they could."""
+
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        """Drop ended runs with their attempts from history."""
+
+    async def purge_keys(self, before: Moment, limit: int) -> int:
+        """Drop up to `limit` idempotency keys that were noted before a moment. They are kept for a day: a
+        repeat within that time is recognised."""
 
     async def census(self) -> Census: ...
 
@@ -409,6 +429,18 @@ class Store(Protocol):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
+
+    # ── tokens ──
+    async def add_token(self, token: Token) -> Token:
+        """Keep a new token, under a fresh id in place of the given one."""
+
+    async def get_token(self, token_id: int) -> Token | None:
+        """Revoked and expired ones too."""
+
+    async def list_tokens(self) -> list[Token]: ...
+
+    async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
+        """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
 
 
 class Watch(Protocol):
@@ -501,6 +533,9 @@ class Files(Protocol):
         """Bytes of a log from an offset; empty when there are none (yet)."""
 
     async def size(self, ref: str) -> int: ...
+
+    async def remove(self, ref: str) -> None:
+        """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""

@@ -20,12 +20,15 @@ from horae.ports import Clock, Link, Queue
 from horae.service.agent import MAX_CLAIM, Agent
 from horae.service.cluster import Cluster
 from horae.service.firing import Firing
+from horae.service.retention import Retention
 
 log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is away
 MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
 OWN = 5.0  # seconds after which a scheduler asks which segments are its own, should nobody tell it
+PURGE = 60.0  # seconds between looks for what is past its time
+NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
 
@@ -122,8 +125,6 @@ class CoordinatorRole:
                 await cluster.campaign()
                 self._renewed_at = now
             await (cluster.lead() if cluster.is_leader else cluster.look())
-            if self._renewed_at == now and cluster.is_leader:
-                await cluster.purge()
             self._looked_at = now
         more = await cluster.sweep() if cluster.is_leader else None
         longest = min(1.0, self._look)
@@ -133,6 +134,22 @@ class CoordinatorRole:
 
     async def run(self) -> None:
         await persist("coordinator", self.step, self._clock)
+
+
+class RetentionRole:
+    """Where this process leads: drops what is past its time, apart from leading, which must not wait for it."""
+
+    def __init__(self, cluster: Cluster, retention: Retention, clock: Clock) -> None:
+        self._cluster = cluster
+        self._retention = retention
+        self._clock = clock
+
+    async def step(self) -> None:
+        has_more = self._cluster.is_leader and await self._retention.purge()
+        await self._clock.sleep(NEXT_PURGE if has_more else PURGE)
+
+    async def run(self) -> None:
+        await persist("retention", self.step, self._clock)
 
 
 class AgentRole:

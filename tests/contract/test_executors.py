@@ -341,7 +341,7 @@ async def test_the_environment_is_clean_and_tells_the_attempt_who_it_is(
         "HORAE_FENCE": "3",
         "HORAE_SCHEDULED_FOR": "2027-01-15T08:00:00Z",
         "HORAE_STEP": "s1",
-        "HORAE_DATA": '{"k": "v w"}',
+        "HORAE_RUN_DATA": '{"k": "v w"}',
         "TRACEPARENT": "00-686f7261650000000000000000000001-0000000000000003-01",
     }
 

@@ -59,6 +59,32 @@ class Gate:
         await self._real(ref, number, data)
 
 
+# ── removing ──
+
+
+async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: ObjectFiles, tmp_path: Path) -> None:
+    for attempt, fence in ((1, 1), (1, 11)):
+        output = files.open(1, attempt, fence, ROOMY)
+        output.write(b"x" * 3 * module.CHUNK)
+        await output.close()
+    ref = files.ref(1, 1, 1)
+    assert await files.size(ref) == 3 * module.CHUNK
+
+    for _ in range(2):
+        await files.remove(ref)
+
+    assert await files.size(ref) == 0
+    assert await files.read(ref, 0, 100) == b""
+    assert await files.size(files.ref(1, 1, 11)) == 3 * module.CHUNK
+    await files.remove(files.ref(1, 1, 11))
+    assert stored(tmp_path) == []
+
+
+async def test_only_outputs_can_be_removed(files: ObjectFiles) -> None:
+    with pytest.raises(Invalid):
+        await files.remove("runs/0/1")
+
+
 # ── writing and reading ──
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -591,10 +592,34 @@ async def test_a_worker_that_cannot_start_fails_its_runs(make: Make, monkeypatch
     assert result.message.startswith("the worker process failed: ")
 
 
-async def test_without_a_keeper_runs_fail_and_nothing_hangs(make: Make, tmp_path: Path) -> None:
+async def test_without_a_keeper_runs_are_lost_and_nothing_hangs(make: Make, tmp_path: Path) -> None:
     rig = make(keeper=KeeperProcess(tmp_path / "never opened"))
     for _ in range(2):
-        assert (await rig.run("where")).message.startswith("the worker process failed: the keeper is not running")
+        result = await rig.run("where")
+        assert (result.state, result.reason) == (State.FAILED, Reason.LOST)
+        assert result.message.startswith("the worker process failed: the keeper is not running")
+
+
+@pytest.mark.parametrize("handler", ["sleeps", "polite"])
+@pytest.mark.parametrize("how", ["the lease runs out", "the keeper is killed"])
+async def test_what_ends_with_the_agents_keeper_is_lost_and_not_failed(
+    make: Make, tmp_path: Path, handler: str, how: str
+) -> None:
+    keeper = KeeperProcess(tmp_path / "doomed")
+    await keeper.open()
+    rig = make(keeper=keeper)
+    run_id = rig.begin(handler)
+    await rig.until_begun(run_id)
+
+    if how == "the lease runs out":
+        keeper.renew(0.0)
+    else:
+        os.kill(keeper.pid, signal.SIGKILL)
+    result = await rig.result(run_id)
+
+    assert (result.state, result.reason) == (State.FAILED, Reason.LOST)
+    assert not result.final
+    await keeper.close()
 
 
 # ── stopping ──

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
+import asyncpg
 import pytest
 
-from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State
+from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State, Token
 from horae.errors import Invalid
-from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Result, Store, Submission, Waiting
+from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
 
@@ -149,6 +152,44 @@ async def test_a_save_with_an_old_version_changes_nothing(store: Store):
     found = await store.get_job(1)
     assert found is not None
     assert (found.name, found.version) == ("new", 2)
+
+
+async def test_a_save_under_an_idempotency_key_acts_once(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    first = await store.save_job(changed(job, name="new"), 1, key)
+    found = await store.get_job(1)
+    assert found is not None
+    again = await store.save_job(changed(found, name="newer"), 2, key)
+    late = await store.save_job(changed(job, name="newer"), 1, key)
+    other = await store.save_job(changed(found, name="newer"), 2, replace(key, digest="d2"))
+
+    assert (first, again, late) == (Receipt([1]), Receipt([1], replayed=True), Receipt([1], replayed=True))
+    assert other == Receipt([], mismatch=True)
+    assert await store.get_job(1) == found
+    assert (await store.submit([Submission([make_job(2)], key)]))[0] == Receipt([1], replayed=True)
+
+
+async def test_a_save_that_is_refused_leaves_its_idempotency_key_free(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    assert not await store.save_job(changed(job, name="new"), 7, key)
+    assert await store.save_job(changed(job, name="new"), 1, key) == Receipt([1])
+
+
+async def test_concurrent_saves_under_one_idempotency_key_act_once(store: Store):
+    job = await due_job(store)
+    key = Idempotency("s", "k", "d1")
+
+    receipts = await asyncio.gather(*(store.save_job(changed(job, name=f"name {i}"), 1, key) for i in range(6)))
+
+    assert [receipt and receipt.ids for receipt in receipts] == [[1]] * 6
+    assert sum(receipt is not None and not receipt.replayed for receipt in receipts) == 1
+    found = await store.get_job(1)
+    assert found is not None
+    assert found.version == 2
 
 
 async def test_a_save_after_the_trigger_fired_is_refused(store: Store):
@@ -753,14 +794,86 @@ async def test_the_last_real_run_of_a_trigger_is_known(store: Store):
     assert [(r.is_live, r.finished_at) for r in await store.load_last_runs([10])] == [(False, START)]
 
 
-async def test_old_history_is_purged_oldest_first(store: Store):
+async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Store):
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
     await store.finish([ended(a) for a in await store.claim("n1", "python", [], 3)])
 
-    assert await store.purge(START, 10) == 0
-    assert await store.purge(START + 1, 2) == 2
+    assert (await store.load_outdated(START, 10)).run_ids == []
+    old = await store.load_outdated(START + 1, 2)
+    await store.purge(old.run_ids)
+
+    assert old.outputs == []
+    assert sorted(old.run_ids) == sorted(ids)[:2]
     assert [run.id for run in await runs_of(store)] == [max(ids)]
+
+
+async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(store: Store):
+    await due_job(store)
+    (run_id,) = await order(store, birth())
+    for fence, result in enumerate(({"reason": "lost"}, {"reason": "error"}, {"reason": "error", "output": "o"}), 1):
+        failed = ended(await claim_one(store), State.FAILED, **result)
+        assert failed.fence == fence
+        await store.finish([], [Waiting(failed, None)])
+    await store.finish([ended(await claim_one(store), output="o")])
+
+    old = await store.load_outdated(START + 1, 10)
+
+    assert old.run_ids == [run_id]
+    assert sorted(old.outputs) == [(run_id, 1, 1), (run_id, 3, 3), (run_id, 4, 4)]
+    await store.purge(old.run_ids)
+    assert await store.list_attempts(run_id) == []
+
+
+async def test_old_idempotency_keys_are_purged_oldest_first(store: Store, clock: FakeClock):
+    await due_job(store)
+    keys = [Idempotency("s", name, "d") for name in "abc"]
+    for key in keys:
+        await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key)])
+        clock.advance(1)
+
+    assert await store.purge_keys(START, 10) == 0
+    assert await store.purge_keys(START + 2 * SECOND, 1) == 1
+    assert await store.purge_keys(START + 2 * SECOND, 10) == 1
+    receipts = await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key) for key in keys])
+    assert [receipt.replayed for receipt in receipts] == [False, False, True]
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_a_job_that_is_deleted_gets_no_run_by_request(store: Store, overlap: Overlap):
+    await due_job(store, 1, overlap)
+    await due_job(store, 2, overlap)
+    await store.delete_job(1)
+    key = Idempotency("s", "k", "d")
+
+    plain = await store.enqueue([Order(birth(1, overlap)), Order(birth(2, overlap)), Order(birth(3, overlap))])
+    keyed = await store.enqueue([Order(birth(1, overlap), key)])
+
+    assert [bool(receipt.ids) for receipt in plain] == [False, True, False]
+    assert keyed == [Receipt([])]
+    assert [run.job_id for run in await runs_of(store)] == [2]
+    assert (await store.enqueue([Order(birth(2, overlap), key)]))[0].replayed is False
+
+
+async def test_a_request_to_run_waits_for_a_deletion_that_is_under_way(
+    postgres_store: PostgresStore, postgres_url: str
+):
+    await due_job(postgres_store)
+    other = await asyncpg.connect(postgres_url)
+    deletion = other.transaction()
+    await deletion.start()
+    await other.execute("SELECT 1 FROM jobs WHERE id = 1 FOR UPDATE")
+    await other.execute("UPDATE jobs SET deleted_at = 1 WHERE id = 1")
+
+    request = asyncio.create_task(postgres_store.enqueue([Order(birth())]))
+    async with asyncio.timeout(60):
+        while not request.done() and not await other.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0.01)
+    await deletion.commit()
+    await other.close()
+
+    assert await request == [Receipt([])]
+    assert await runs_of(postgres_store) == []
 
 
 async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):
@@ -857,3 +970,34 @@ async def test_only_the_leader_assigns_segments(store: Store):
     assert not await store.assign_segments({0: "x"}, replace(lease, term=9))
     assert await store.assign_segments({1: "a"}, lease)
     assert await store.load_segments() == {0: ("a", 1), 1: ("a", 2)}
+
+
+# ── tokens ──
+
+
+def a_token(name: str = "ci", **fields: Any) -> Token:
+    return Token(0, name, "user", "ann", "ab" * 32, START, **fields)
+
+
+async def test_a_token_is_kept_under_an_id_of_its_own(store: Store):
+    first = await store.add_token(a_token())
+    second = await store.add_token(a_token("night", expires_at=START + 7))
+
+    assert 0 < first.id < second.id
+    assert first == replace(a_token(), id=first.id)
+    assert await store.get_token(second.id) == second == replace(a_token("night", expires_at=START + 7), id=second.id)
+    assert await store.list_tokens() == [second, first]
+    assert await store.get_token(second.id + 1) is None
+
+
+async def test_a_token_is_revoked_once_and_stays_listed(store: Store):
+    kept = await store.add_token(a_token())
+    other = await store.add_token(a_token("other"))
+
+    revoked = await store.revoke_token(kept.id, START + 5)
+    again = await store.revoke_token(kept.id, START + 9)
+
+    assert revoked == again == replace(kept, revoked_at=START + 5)
+    assert await store.get_token(kept.id) == revoked
+    assert await store.list_tokens() == [other, revoked]
+    assert await store.revoke_token(other.id + 1, START) is None

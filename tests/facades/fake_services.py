@@ -12,8 +12,10 @@ from horae.core import model, schedule, specs
 from horae.core.model import Job, Page, Run, State, Trigger
 from horae.errors import Conflict, Invalid, NotFound, Stale
 from horae.ports import Idempotency
+from horae.service.access import Access
 from horae.service.insight import LogSlice, Overview, Readiness
 from horae.service.jobs import Submitted
+from horae.testing import FakeClock
 
 NOW = 1_800_000_000_000_000
 
@@ -210,6 +212,7 @@ class Insight:
     grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     is_ready: bool = True
     followers: int = 0
+    followed_from: tuple[int | None, int] | None = None
     broken: Exception | None = None
     node: str = "alpha"
 
@@ -228,8 +231,9 @@ class Insight:
         data = bytes(self.logs.get(run_id, b"")[offset : offset + limit])
         return LogSlice(data, offset, offset + len(data), run, attempt or run.attempt)
 
-    async def follow(self, run_id: int, *, offset: int) -> AsyncIterator[LogSlice]:
+    async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         self.followers += 1
+        self.followed_from = (attempt, offset)
         attempt = self.jobs.runs[run_id].attempt
         try:
             while True:
@@ -277,7 +281,40 @@ class Insight:
         return b"# TYPE horae_jobs gauge\nhorae_jobs 3\n"
 
 
+class Tokens:
+    """What Access needs of a store."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[int, model.Token] = {}
+        self.broken: Exception | None = None
+
+    async def now(self) -> int:
+        return NOW
+
+    async def add_token(self, token: model.Token) -> model.Token:
+        kept = replace(token, id=len(self.tokens) + 1)
+        self.tokens[kept.id] = kept
+        return kept
+
+    async def get_token(self, token_id: int) -> model.Token | None:
+        if self.broken is not None:
+            raise self.broken
+        return self.tokens.get(token_id)
+
+    async def list_tokens(self) -> list[model.Token]:
+        return list(reversed(self.tokens.values()))
+
+    async def revoke_token(self, token_id: int, at: int) -> model.Token | None:
+        if token_id not in self.tokens:
+            return None
+        self.tokens[token_id] = replace(self.tokens[token_id], revoked_at=at)
+        return self.tokens[token_id]
+
+
 class Services:
     def __init__(self) -> None:
         self.jobs = Jobs()
         self.insight = Insight(self.jobs)
+        self.tokens: Any = Tokens()
+        self.clock = FakeClock(NOW)
+        self.access = Access(self.tokens, self.clock)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -581,8 +581,16 @@ async def test_a_range_beside_an_offset_is_a_conflict(api: httpx.AsyncClient, se
 class Follower:
     """Reads an event stream straight from the application, as httpx's ASGI transport would buffer it."""
 
-    def __init__(self, gate: web.Gate, run_id: int, last: str | None = None, method: str = "GET") -> None:
-        headers = [(b"host", b"127.0.0.1")] + ([(b"last-event-id", last.encode())] if last is not None else [])
+    def __init__(
+        self,
+        gate: web.Gate,
+        run_id: int,
+        last: str | None = None,
+        method: str = "GET",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        headers = [(b"host", b"127.0.0.1"), *headers]
+        headers += [(b"last-event-id", last.encode())] if last is not None else []
         self.scope = {
             "type": "http",
             "method": method,
@@ -637,11 +645,11 @@ async def test_a_follower_sees_the_log_grow_and_the_run_end(gate: web.Gate, serv
     assert (await follower.events(1))[0][2]["state"] == "queued"
     await services.insight.write(run.id, b"one\n", state=State.RUNNING)
     log, state = await follower.events(2)
-    assert log == ("log", "4", {"attempt": 0, "offset": 0, "text": "one\n"})
+    assert log == ("log", "0:4", {"attempt": 0, "offset": 0, "text": "one\n"})
     assert (state[0], state[2]["state"]) == ("state", "running")
     await services.insight.write(run.id, b"two\n", state=State.SUCCEEDED, finished_at=NOW)
     log, state, end = await follower.events(3)
-    assert log == ("log", "8", {"attempt": 0, "offset": 4, "text": "two\n"})
+    assert log == ("log", "0:8", {"attempt": 0, "offset": 4, "text": "two\n"})
     assert (end[0], end[2]["state"], end[2]["finished_at"]) == ("end", "succeeded", "2027-01-15T08:00:00Z")
     async with asyncio.timeout(DEADLINE):
         await follower.task
@@ -655,10 +663,10 @@ async def test_a_character_cut_in_two_arrives_whole_and_the_id_waits_for_it(gate
     follower = Follower(gate, run.id)
     await follower.start()
     _, first = await follower.events(2)
-    assert first == ("log", "1", {"attempt": 0, "offset": 0, "text": "a"})
+    assert first == ("log", "0:1", {"attempt": 0, "offset": 0, "text": "a"})
     await services.insight.write(run.id, euro[1:] + b"\xff", state=State.FAILED)
     second = (await follower.events(1))[0]
-    assert second == ("log", "5", {"attempt": 0, "offset": 1, "text": "€\ufffd"})
+    assert second == ("log", "0:5", {"attempt": 0, "offset": 1, "text": "€\ufffd"})
     await follower.leave()
 
 
@@ -672,20 +680,38 @@ async def test_the_log_of_the_next_attempt_follows_from_its_beginning(gate: web.
     await services.insight.write(run.id, b"again", attempt=2)
     rest, log, state = await follower.events(3)
     assert rest == ("log", None, {"attempt": 1, "offset": 1, "text": "\ufffd"})
-    assert log == ("log", "5", {"attempt": 2, "offset": 0, "text": "again"})
+    assert log == ("log", "2:5", {"attempt": 2, "offset": 0, "text": "again"})
     assert (state[0], state[2]["attempt"]) == ("state", 2)
     await follower.leave()
 
 
-async def test_a_follower_resumes_where_it_was(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1, state=State.SUCCEEDED)
+@pytest.mark.parametrize("last", ["6", "2:6"])
+async def test_a_follower_resumes_where_it_was(gate: web.Gate, services: Services, last: str) -> None:
+    run = services.jobs.add_run(1, state=State.SUCCEEDED, attempt=2)
     await services.insight.write(run.id, b"0123456789")
-    follower = Follower(gate, run.id, last="6")
+    follower = Follower(gate, run.id, last=last)
     await follower.start()
     _, log, end = await follower.events(3)
-    assert log == ("log", "10", {"attempt": 0, "offset": 6, "text": "6789"})
+    assert log == ("log", "2:10", {"attempt": 2, "offset": 6, "text": "6789"})
     assert end[0] == "end"
     await follower.leave()
+
+
+async def test_a_follower_may_resume_in_an_earlier_attempt(gate: web.Gate, services: Services) -> None:
+    run = services.jobs.add_run(1, state=State.SUCCEEDED, attempt=2)
+    follower = Follower(gate, run.id, last="1:4")
+    await follower.start()
+    await follower.events(2)
+    assert services.insight.followed_from == (1, 4)
+    await follower.leave()
+
+
+async def test_a_follower_of_an_attempt_that_has_not_been_is_refused(
+    api: httpx.AsyncClient, services: Services
+) -> None:
+    run = services.jobs.add_run(1, state=State.RUNNING, attempt=2)
+    answer = await api.get(f"/v1/runs/{run.id}/log/follow", headers={"last-event-id": "3:0"})
+    problem_of(answer, 422, "E_RANGE")
 
 
 async def test_a_follower_that_leaves_frees_its_seat(gate: web.Gate, services: Services) -> None:
@@ -743,7 +769,7 @@ async def test_following_what_is_not_there_is_a_plain_problem(api: httpx.AsyncCl
     assert gate.streams.taken == 0
 
 
-@pytest.mark.parametrize("last", ["-1", "", "x", "1" * 19])
+@pytest.mark.parametrize("last", ["-1", "", "x", "1" * 19, "1:", ":1", "1:2:3", "1:-2", "1234567890:1"])
 async def test_an_odd_last_event_id_is_refused(
     api: httpx.AsyncClient, services: Services, gate: web.Gate, last: str
 ) -> None:

@@ -1051,10 +1051,10 @@ def test_a_wrong_port_is_a_usage_error(port: str) -> None:  # E05
     assert "port must be a whole number from 1 to 65535" in result.stderr
 
 
-def test_listening_beyond_loopback_is_refused() -> None:
+def test_listening_beyond_loopback_without_tls_is_refused() -> None:
     result = invoke(None, "up", "--host", "0.0.0.0")
     assert result.exit_code == 2
-    assert "error[E_LOGIN_REQUIRED]" in result.stderr
+    assert "error[E_TLS_REQUIRED]" in result.stderr
 
 
 def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

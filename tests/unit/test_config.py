@@ -97,6 +97,8 @@ def test_flags_win_over_environment_over_file_over_default_and_each_says_so() ->
 def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     for name in ("d", "j", "o"):
         (tmp_path / name).mkdir()
+    for name in ("c.pem", "k.pem"):
+        (tmp_path / name).touch()
     values = {
         "host": "::1", "port": "1", "grpc_port": "2", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
@@ -104,7 +106,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s",
         "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
-        "history_days": "30", "files": "o",
+        "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})
@@ -113,7 +115,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     plain = [{**dataclasses.asdict(found), "sources": None} for found in (by_flags, by_environment, by_file)]
     assert plain[0] == plain[1] == plain[2]
     assert (by_flags.lease, by_flags.output_limit, by_flags.roles) == (90, 3 * 2**20, ("api", "agent"))
-    assert by_flags.address == "http://[::1]:1"
+    assert by_flags.address == "https://[::1]:1"
 
 
 def test_a_file_may_use_the_types_of_toml() -> None:
@@ -189,13 +191,15 @@ def test_no_setting_is_taken_for_a_variable_of_something_else() -> None:
 
 
 def test_variables_that_are_no_settings_are_left_alone() -> None:
-    assert load(environ={"HORAE_SERVER": "http://x", "HORAE_REQUIRE_SERVERS": "1", "HOME": "/"}).sources == {}
+    others = {"HORAE_SERVER": "http://x", "HORAE_REQUIRE_SERVERS": "1", "HOME": "/", "HORAE_CA_FILE": "c",
+              "HORAE_TOKEN": "t", "HORAE_TOKEN_FILE": "f"}  # fmt: skip
+    assert load(environ=others).sources == {}
 
 
 def test_inside_a_job_its_variables_are_not_taken_for_settings(tmp_path: Path) -> None:
-    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_DATA": '{"full": true}'}
-    assert load(environ=given).data == tmp_path / ".horae"
-    assert load(environ={"HORAE_DATA": "d"}).data == tmp_path / "d"
+    given = {"HORAE_RUN_ID": "7", "HORAE_FENCE": "1", "HORAE_STEP": "build", "HORAE_RUN_DATA": '{"full": true}'}
+    assert load(environ=given).sources == {}
+    assert load(environ={**given, "HORAE_DATA": "d"}).data == tmp_path / "d"
     assert load(environ={**given, "HORAE_PORT": "99"}).port == 99
 
 
@@ -221,17 +225,42 @@ def test_a_port_is_a_number_from_1_to_65535(port: str) -> None:  # E05
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.com", "10.0.0.1"])
-def test_listening_beyond_loopback_is_refused_with_the_reason_and_a_way(host: str) -> None:
+def test_listening_beyond_loopback_without_tls_is_refused_with_the_reason_and_a_way(host: str) -> None:
     error = refused({"host": host})
-    assert error.code == "E_LOGIN_REQUIRED"
-    assert "loopback" in error.message
-    assert "without a login" in error.hint
+    assert error.code == "E_TLS_REQUIRED"
+    assert "needs a login and TLS" in error.message
+    assert "--tls-cert" in error.hint
     assert "ssh -L" in error.hint
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::", "example.com"])
+def test_listening_beyond_loopback_with_tls_is_https_and_not_loopback(host: str, tmp_path: Path) -> None:
+    for name in ("c.pem", "k.pem"):
+        (tmp_path / name).touch()
+    found = load({"host": host, "tls_cert": "c.pem", "tls_key": "k.pem"}, environ={})
+    assert not found.is_loopback
+    assert found.address == (f"https://[{host}]:8080" if ":" in host else f"https://{host}:8080")
+    assert found.tls_cert == tmp_path / "c.pem"
+
+
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").touch()
+    assert "tls_key is missing" in refused({"tls_cert": "c.pem"}).message
+    assert "tls_cert is missing" in refused({"tls_key": "c.pem"}).message
+
+
+@pytest.mark.parametrize("name", ["nowhere.pem", ".", "", "https://x/c.pem"])
+def test_a_certificate_that_is_no_file_is_refused(name: str) -> None:
+    error = refused({"tls_cert": name, "tls_key": name})
+    assert error.message.startswith("tls_cert must be a file")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
 def test_every_loopback_address_can_be_listened_on(host: str) -> None:
-    assert load({"host": host}, environ={}).host == host.strip("[]")
+    found = load({"host": host}, environ={})
+    assert found.host == host.strip("[]")
+    assert found.is_loopback
+    assert found.address.startswith("http://")
 
 
 @pytest.mark.parametrize("host", ["", "999.1.1.1", "1.2.3", ":::", "a b", "http://127.0.0.1"])

@@ -14,13 +14,23 @@ from horae.errors import Error, Unavailable
 from horae.files import open_files
 from horae.ports import Done, Result, Work
 from horae.queues.database import LocalQueue, LocalWatch
-from horae.roles import FIRST_PAUSE, LONGEST_PAUSE, AgentRole, CoordinatorRole, Pace, SchedulerRole, persist
+from horae.roles import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    AgentRole,
+    CoordinatorRole,
+    Pace,
+    RetentionRole,
+    SchedulerRole,
+    persist,
+)
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.retention import Retention
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock
 
@@ -298,8 +308,21 @@ async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
     for _ in range(10):
         await role.step()
 
-    assert probe.calls["sweep"] == probe.calls["purge"] == probe.calls["load_segments"] == 0
+    assert probe.calls["sweep"] == probe.calls["load_segments"] == 0
     assert probe.calls["list_nodes"] == 10  # it watches, to know who was silent should it lead
+
+
+# ── retention ──
+
+
+async def test_only_the_leader_drops_what_is_old(probe: Probe, cluster: Cluster, clock: NoSleep, tmp_path: Path):
+    role = RetentionRole(cluster, Retention(probe, open_files(tmp_path), history_days=0), clock)
+
+    await role.step()
+    assert probe.calls["purge_keys"] == 0
+    await cluster.campaign()
+    await role.step()
+    assert probe.calls["purge_keys"] == 1
 
 
 # ── the agent ──

@@ -3,6 +3,7 @@
     screen     what reaches the user                session   the frame around every command, exit codes
     jobfiles   job files as bytes                   remote    commands that ask a server
     local      commands that need none: up, check, migrate
+    tokens     commands that ask whoever holds the database: token
 
 Starting fast is a feature: whatever only some commands need (httpx, Rich, the server, the readers of
 schedules) is imported inside them. `horae --help` has 250 ms, a command that asks a server 350 ms.
@@ -16,8 +17,8 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import local, remote
-from horae.cli.session import EXIT_CODES, Insecure, Json, Root, Server, Session, own_version
+from horae.cli import local, remote, tokens
+from horae.cli.session import EXIT_CODES, CaFile, Insecure, Json, Root, Server, Session, TokenFile, own_version
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -31,6 +32,8 @@ app = typer.Typer(cls=Root, add_completion=False, rich_markup_mode=None)
 def horae(
     ctx: typer.Context,
     server: Server = None,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     insecure: Insecure = False,
     json: Json = False,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
@@ -40,7 +43,7 @@ def horae(
     Start a server with `horae up`, then submit a job with `horae submit FILE`.
     """
     ctx.obj = Session()
-    ctx.obj.adopt(server=server, json=json, insecure=insecure)
+    ctx.obj.adopt(server=server, token_file=token_file, ca_file=ca_file, json=json, insecure=insecure)
     if version:
         typer.echo(f"horae {own_version()}")
         raise typer.Exit
@@ -50,6 +53,7 @@ def horae(
 
 local.register(app)
 remote.register(app)
+tokens.register(app)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
 
 
-def _load(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
+def load_settings(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
     config = load(flags, file=file)
     for warning in config.warnings:
         screen.warn(warning)
@@ -52,7 +52,7 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     Each flag may also be a line of the settings file, or a variable such as HORAE_PORT.
     Flags win over variables, variables over the file.
     """
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
     # Only here: the whole server is loaded with it, which no other command needs.
     import uvloop
 
@@ -76,7 +76,7 @@ def _greet(session: Session, config: Config, address: str) -> None:
                 ("  data", str(config.data)),
                 ("  database", database),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
-                ("  try it", _first_submit(address)),
+                ("  try it", _first_submit(address) if config.is_loopback else _first_look(config.port)),
                 ("  stop", "Ctrl-C"),
             ]
         )
@@ -89,6 +89,10 @@ def _first_submit(address: str) -> str:
     horae = "horae" if shutil.which("horae") else os.path.relpath(sys.argv[0])  # as in a fresh checkout
     horae = horae if address == DEFAULT_SERVER else f"{horae} --server {address}"
     return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
+
+
+def _first_look(port: int) -> str:
+    return f"horae --server https://NAME:{port} --token-file FILE nodes, from anywhere"
 
 
 def agent(
@@ -115,7 +119,7 @@ def agent(
     """
     from horae.cli.joining import agent_flags, read_way
 
-    config = _load(agent_flags(flags, label or []), config_file, session.screen)
+    config = load_settings(agent_flags(flags, label or []), config_file, session.screen)
     way = read_way(servers, token_file, ca_file)
     import uvloop  # as in `up`
 
@@ -147,7 +151,7 @@ def check(
     """
     if paths:
         return _check_files(session, paths)
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
     if session.as_json:
         shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
         session.screen.json({"settings": shown, "warnings": list(config.warnings)})
@@ -197,7 +201,7 @@ def migrate(
     config_file: ConfigFile = None,
 ) -> int:
     """Bring the database schema up to this version."""
-    config = _load(flags, config_file, session.screen)
+    config = load_settings(flags, config_file, session.screen)
     from horae.bootstrap import migrate as migrate_database  # as in `up`
 
     report = asyncio.run(migrate_database(config, check=only_check))

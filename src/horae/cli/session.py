@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from horae.cli.jobfiles import naming, read_file
 from horae.cli.screen import Screen, show_error
 from horae.config import SETTINGS, Setting
 from horae.errors import (
@@ -42,7 +43,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 ORDER = (
     *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "run", "cancel", "pause", "resume"),
-    *("preview", "nodes", "check", "migrate"),
+    *("preview", "nodes", "token", "check", "migrate"),
 )
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",
@@ -94,26 +95,54 @@ class Session:
     """What the shared options say."""
 
     def __init__(self) -> None:
-        self.server = os.environ.get("HORAE_SERVER") or DEFAULT_SERVER
+        self.named_server = os.environ.get("HORAE_SERVER") or None
+        self.token_file: str | None = None
+        self.ca_file = os.environ.get("HORAE_CA_FILE") or None
         self.insecure = False
         self.as_json = False
 
-    def adopt(self, *, server: str | None = None, json: bool = False, insecure: bool = False) -> None:
+    def adopt(
+        self,
+        *,
+        server: str | None = None,
+        token_file: str | None = None,
+        ca_file: str | None = None,
+        json: bool = False,
+        insecure: bool = False,
+    ) -> None:
         """Take options over: those of a command add to those given before it."""
-        self.server = server or self.server
+        self.named_server = server or self.named_server
+        self.token_file = token_file or self.token_file
+        self.ca_file = ca_file or self.ca_file
         self.as_json = self.as_json or json
         self.insecure = self.insecure or insecure
+
+    @property
+    def server(self) -> str:
+        return self.named_server or DEFAULT_SERVER
+
+    def token(self) -> str | None:
+        """The token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE."""
+        given = None if self.token_file else os.environ.get("HORAE_TOKEN")
+        file = self.token_file or os.environ.get("HORAE_TOKEN_FILE")
+        if given or not file:
+            return given or None
+        with naming(file):
+            text = read_file(file).decode("ascii", "replace").strip()
+            if not text:
+                raise Error("it is empty where a token was expected", code="E_FILE")
+            return text
 
     @property
     def screen(self) -> Screen:
         return Screen(as_json=self.as_json)
 
-    def client(self) -> Client:
+    def client(self, server: str = "") -> Client:
         # httpx loads its own command line with it, Pygments included, which takes longer than a request.
         sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         from horae.client import Client
 
-        return Client(self.server, insecure=self.insecure)
+        return Client(server or self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
 
 
 # ── reading the command line ───────────────────────────────────────────────────────────────────────
@@ -222,9 +251,29 @@ _server = typer.Option(
 )
 Server = Annotated[str | None, _server]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow http:// to another machine.")]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="File with the token to send. [default: $HORAE_TOKEN, else $HORAE_TOKEN_FILE]",
+    ),
+]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-file", metavar="FILE", help="Certificates to trust, PEM. [default: $HORAE_CA_FILE, else the usual ones]"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
 JSON = _option("json", Json, False)
-SHARED = (_option("server", Server, None), _option("insecure", Insecure, False), JSON)
+SHARED = (
+    _option("server", Server, None),
+    _option("token_file", TokenFile, None),
+    _option("ca_file", CaFile, None),
+    _option("insecure", Insecure, False),
+    JSON,
+)
 
 
 def _setting_option(setting: Setting) -> inspect.Parameter:
@@ -237,6 +286,7 @@ def _setting_option(setting: Setting) -> inspect.Parameter:
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────
 
 Command = Callable[..., Any]
+_CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
 
 def command(
@@ -254,7 +304,12 @@ def command(
 
 
 def settings_command(
-    app: typer.Typer, name: str, example: str, settings: Sequence[str]
+    app: typer.Typer,
+    name: str,
+    example: str,
+    settings: Sequence[str],
+    *,
+    shared: Sequence[inspect.Parameter] = (JSON,),
 ) -> Callable[[Command], Command]:
     """Register a command that reads the settings: it takes their flags, and gets those given as `flags`."""
     options = [_setting_option(setting) for setting in SETTINGS if setting.name in settings]
@@ -265,7 +320,7 @@ def settings_command(
             return function(session, flags={name: text for name, text in flags.items() if text is not None}, **given)
 
         own = [one for one in _own_parameters(function) if one.name != "flags"]
-        framed = _framed(with_flags, [JSON], [*own, *options])
+        framed = _framed(with_flags, shared, [*own, *options])
         app.command(name, cls=OneCommand, help=inspect.getdoc(function), epilog=f"Example: {example}")(framed)
         return function
 
@@ -285,6 +340,21 @@ def listing(app: typer.Typer, name: str, example: str) -> Callable[[Command], ty
     return register
 
 
+def family(app: typer.Typer, name: str, help: str, example: str) -> typer.Typer:
+    """Register a word that only further commands give a meaning; alone it shows its help."""
+    group = typer.Typer(cls=Group)
+
+    def alone(ctx: typer.Context, **given: Any) -> None:
+        ctx.obj.adopt(**given)
+        if ctx.invoked_subcommand is None:
+            typer.echo(ctx.get_help())
+
+    alone.__signature__ = inspect.Signature([_CONTEXT, *SHARED])  # type: ignore[attr-defined]
+    group.callback(invoke_without_command=True, help=help, epilog=f"Example: {example}")(alone)
+    app.add_typer(group, name=name)
+    return group
+
+
 def _own_parameters(function: Command) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True).parameters.values())[1:]  # without the session
 
@@ -302,7 +372,6 @@ def _framed(
         outcome = function(session, **given)
         return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
 
-    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *(_own_parameters(function) if own is None else own), *shared]
+    parameters = [_CONTEXT, *(_own_parameters(function) if own is None else own), *shared]
     framed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return framed

@@ -1,4 +1,4 @@
-"""The nouns: job, trigger, run, node, lease. Frozen values, no behaviour beyond reading themselves.
+"""The nouns: job, trigger, run, node, lease, token. Frozen values, no behaviour beyond reading themselves.
 
 Moments are whole microseconds since 1970 in UTC (`…_at`), because the hot tables, the timer and both
 databases handle integers ten times cheaper than calendar objects. Text appears only at the borders.
@@ -17,6 +17,7 @@ Json = dict[str, Any]
 SEGMENTS = 100
 LOST_LIMIT = 5  # attempts lost with their agent before the run is failed(lost)
 DEFAULT_ORG = 1
+SCOPES = ("user", "agent")  # what a token is good for: the HTTP API, or joining as an agent
 
 
 class State(IntEnum):
@@ -220,6 +221,20 @@ class Lease:
     owner: str
     term: int
     beat: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Proof of who asks, as it is kept: the secret itself is known to its bearer alone."""
+
+    id: int
+    name: str
+    scope: str  # one of SCOPES
+    owner: str  # of what is made with it
+    hash: str  # SHA-256 of the secret, hexadecimal
+    created_at: Moment
+    expires_at: Moment | None = None
+    revoked_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Json, Moment, Reason, State
-from horae.errors import Invalid
+from horae.errors import Invalid, Unavailable
+from horae.executors.keeper import LEASE_RAN_OUT
+from horae.executors.process import DIED
 from horae.executors.worker import (
     Call,
     End,
@@ -309,10 +311,10 @@ class PythonExecutor:
         if live.worker is not None and self._live.get(live.run_id) is live:
             live.worker.doom(f"the worker process was killed because run {live.run_id}, which shared it, did not stop")
 
-    def _end(self, live: _Live, end: End, now: Moment) -> None:
+    def _end(self, live: _Live, end: End, now: Moment, failure: Reason = Reason.ERROR) -> None:
         if self._live.pop(live.run_id, None) is None:
             return
-        result = _result(live, end, now)
+        result = _result(live, end, now, failure)
         if result.output is None:
             live.done(result)
         else:
@@ -336,14 +338,19 @@ class PythonExecutor:
 
     async def _attend(self, worker: _Worker) -> None:
         """The whole life of a worker: start it, wait until it is lost or doomed, bury it."""
+        is_lost = False
         try:
             gone = await worker.live_through(self._keeper)
+            is_lost = gone.message in (LEASE_RAN_OUT, DIED.message)
+        except Unavailable as error:
+            gone, is_lost = Exit(-1, error.message), True
         except Exception as error:
             gone = Exit(-1, str(error))
         worker.doom("")
         now = self._clock.now()
+        failure = Reason.LOST if is_lost else Reason.ERROR
         for live in list(worker.live.values()):
-            self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now)
+            self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now, failure)
         worker.live.clear()
         self._feed_sole()
 
@@ -353,7 +360,8 @@ class PythonExecutor:
         task.add_done_callback(self._tasks.discard)
 
 
-def _result(live: _Live, end: End, now: Moment) -> Result:
+def _result(live: _Live, end: End, now: Moment, failure: Reason) -> Result:
+    """`failure` is why, if it failed: lost with the agent's keeper, it does not count as a try."""
     given = live.work.assignment
     result = Result(live.run_id, given.fence, STATES[end.state], "", live.started_at, now)
     result.output = live.work.output.ref
@@ -364,7 +372,7 @@ def _result(live: _Live, end: End, now: Moment) -> Result:
     result.result = end.result
     result.retry_after = end.retry_after
     if end.state == State.FAILED:
-        result.reason = Reason.ERROR
+        result.reason = failure
     elif end.state == State.CANCELLED:
         result.reason = Reason.REQUESTED
         result.final = True

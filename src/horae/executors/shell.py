@@ -48,7 +48,7 @@ def describe_attempt(assignment: Assignment) -> dict[str, str]:
         "HORAE_SCHEDULED_FOR": format_moment(assignment.due_at),
         "TRACEPARENT": f"00-{TRACE_PREFIX}{assignment.run_id:016x}-{assignment.fence:016x}-01",
     }
-    return told if assignment.data is None else {**told, "HORAE_DATA": assignment.data}
+    return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}
 
 
 class ShellExecutor:

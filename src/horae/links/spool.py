@@ -37,8 +37,6 @@ class Chunks(Files, Protocol):
 
     async def load_chunk(self, ref: str, number: int) -> bytes: ...
 
-    async def remove(self, ref: str) -> None: ...
-
 
 class Piece(NamedTuple):
     """A chunk ready to be sent."""
@@ -117,6 +115,9 @@ class AgentSpool:
 
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         await self._files.store_chunk(ref, number, data)
+
+    async def remove(self, ref: str) -> None:
+        await self._files.remove(ref)
 
     def _add(self, shipment: _Shipment) -> None:
         self._shipments[shipment.ref] = self._by_fence[shipment.key] = shipment

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horae.service.access import Access
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 
@@ -14,3 +15,4 @@ class Services:
 
     jobs: Jobs
     insight: Insight
+    access: Access

@@ -69,6 +69,7 @@ class Agent:
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
         self._life = 0  # how often the service gave us up
         self._is_joined = False
+        self._trusted_until = 0.0  # by our clock: when the keeper kills all work and starts no more
         self._is_idle = asyncio.Event()  # nothing is held
         self._is_idle.set()
         self.results_ready = asyncio.Event()
@@ -113,7 +114,17 @@ class Agent:
 
     def _renew(self, sent: float) -> None:
         """The lease counts from before the call that was answered: a slow answer does not lengthen it."""
-        self._keeper.renew(self._lease * TRUST - (self._clock.elapsed() - sent))
+        was_over = self._is_lease_over
+        self._trusted_until = sent + self._lease * TRUST
+        self._keeper.renew(self._trusted_until - self._clock.elapsed())
+        if was_over:
+            self.wake()
+            self.slot_freed.set()
+
+    @property
+    def _is_lease_over(self) -> bool:
+        """Whatever we claimed now would be lost at once, and claimed and lost again until it counts as failed."""
+        return self._clock.elapsed() >= self._trusted_until
 
     # ── claim and start ──
     def wake(self) -> None:
@@ -122,7 +133,9 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or self.cordoned or not self._is_joined or len(self._results) > MAX_UNREPORTED:
+        if self.draining or self.cordoned or not self._is_joined or self._is_lease_over:
+            return 0
+        if len(self._results) > MAX_UNREPORTED:
             return 0
         if self._in_doubt:
             await self._link.disown([*self._held, *(result.run_id for result in self._results)])

@@ -35,7 +35,6 @@ LEADER = "leader"
 LONGEST_MARGIN = 2.0  # seconds, of a long lease
 HAND_OVER = 5.0  # seconds a stopping node waits for others to take its segments
 LOOK = 0.05  # seconds between its looks
-PURGE_BATCH = 5000
 
 
 def margin(lease_seconds: float) -> float:
@@ -77,7 +76,6 @@ class Cluster:
         dead_after: float,
         is_exclusive: bool,
         is_shared: bool = True,
-        history_days: int = 0,
     ) -> None:
         """`is_exclusive`: no other process can have this store open. `is_shared`: schedulers share the segments."""
         self._store = store
@@ -89,7 +87,6 @@ class Cluster:
         self._dead_after = dead_after
         self._is_exclusive = is_exclusive
         self._share = rebalance if is_shared else gather
-        self._history_days = history_days
         self._lease: Lease | None = None
         self._trusted_until = 0.0
         self._lease_watch = Watch()
@@ -198,13 +195,6 @@ class Cluster:
         if swept.next_at is None:
             return None
         return max(0.0, (swept.next_at - await self._store.now()) / SECOND)
-
-    async def purge(self) -> int:
-        """Drop history past its age, a batch at a time."""
-        if not self._history_days:
-            return 0
-        before = await self._store.now() - self._history_days * 86_400 * SECOND
-        return await self._store.purge(before, PURGE_BATCH)
 
     # ── a scheduler's part ──
     async def own_segments(self) -> dict[int, int]:

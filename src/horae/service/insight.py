@@ -119,14 +119,14 @@ class Insight:
         known = await self._node(node)
         return ref if known is None else f"{known.via or node}:{ref}"
 
-    async def follow(self, run_id: int, *, offset: int) -> AsyncIterator[LogSlice]:
-        """The log as it grows, until the run has ended and everything was given.
+    async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
+        """The log as it grows, from an attempt (or the latest) on, until the run has ended and all was given.
 
         A slice without data tells that the run changed its state. When the run is tried again, the log of
         the new attempt follows, from its beginning.
         """
         run = await self._run(run_id)
-        attempt = max(run.attempt, 1)
+        attempt = max(run.attempt if attempt is None else attempt, 1)
         while True:
             if attempt <= run.attempt:
                 part = await self._slice(run, attempt, offset, FOLLOW_SLICE)

@@ -75,21 +75,40 @@ class Jobs:
         org: int = DEFAULT_ORG,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
-        """Create jobs, all of them or none; a draft whose key exists already replaces that job."""
-        receipt, jobs = await self._submits.add(Request(drafts, owner, org, idempotency))
-        if receipt.mismatch:
-            raise Conflict(
-                "this Idempotency-Key was used with a different request; use a new key for a new request",
-                code="E_IDEMPOTENCY_MISMATCH",
-            )
-        if receipt.ids:
-            return Submitted([await self.get(i) for i in receipt.ids] if receipt.replayed else jobs, receipt.replayed)
-        # Some of the keys exist: each draft for itself.
-        items = _one_by_one(drafts, owner, org, idempotency)
-        found = [await self._upsert(*item, is_repeat=receipt.replayed) for item in items]
-        if idempotency is not None:
-            await self._store.submit([Submission([], idempotency)])
-        return Submitted(found, receipt.replayed)
+        """Create jobs, all of them or none; a draft whose key exists already replaces that job.
+
+        Where keys exist, each of several drafts is done for itself, under an idempotency key of its own in the
+        transaction that does it: whatever a broken request had done, its repeat goes on from there.
+        """
+        if len(drafts) == 1:
+            return await self._put(drafts[0], owner, org, idempotency)
+        request = Request(drafts, owner, org, idempotency)
+        if (done := await self._create(request)) is not None:
+            return done
+        keys = [idempotency and replace(idempotency, scope=f"{idempotency.scope} #{n}") for n in range(len(drafts))]
+        parts = [await self._put(draft, owner, org, key) for draft, key in zip(drafts, keys, strict=True)]
+        replayed = all(part.replayed for part in parts)
+        if idempotency is not None and not replayed:
+            await self._store.submit([Submission([], idempotency)])  # from now on a repeat creates nothing at all
+        return Submitted([job for part in parts for job in part.jobs], replayed)
+
+    async def _create(self, request: Request) -> Submitted | None:
+        """Make the jobs of a request, or recall them; None where a key exists."""
+        receipt, jobs = await self._submits.add(request)
+        _refuse_mismatch(receipt)
+        if not receipt.ids:
+            return None
+        return Submitted([await self.get(i) for i in receipt.ids] if receipt.replayed else jobs, receipt.replayed)
+
+    async def _put(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Submitted:
+        """Make one job, or replace the one with its key; whoever is first, the other replaces."""
+        for _ in range(TRIES):
+            if (done := await self._create(Request([draft], owner, org, idempotency))) is not None:
+                return done
+            found = await self._store.find_key(org, owner, draft.key or "")
+            if found is not None:
+                return await self._replace(found.id, draft, None, idempotency)
+        raise Conflict(f"the key '{draft.key}' is being changed by somebody else; try again", code="E_KEY_TAKEN")
 
     async def _submit_batch(self, requests: list[Request]) -> list[tuple[Receipt, list[Job]]]:
         drafts = [draft for request in requests for draft in request.drafts]
@@ -105,20 +124,6 @@ class Jobs:
         )
         self._tell([job for jobs in made for job in jobs], now)
         return list(zip(receipts, made, strict=True))
-
-    async def _upsert(
-        self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None, *, is_repeat: bool
-    ) -> Job:
-        """Replace the job with this key, or make it; whoever is first, the other replaces."""
-        for _ in range(TRIES):
-            found = await self._store.find_key(org, owner, draft.key) if draft.key else None
-            if found is not None:
-                is_done = is_repeat or _says_the_same(found, draft)
-                return found if is_done else await self.replace(found.id, draft)
-            receipt, jobs = await self._submits.add(Request([draft], owner, org, idempotency))
-            if receipt.ids:
-                return jobs[0] if not receipt.replayed else await self.get(receipt.ids[0])
-        raise Conflict(f"the key '{draft.key}' is being changed by somebody else; try again", code="E_KEY_TAKEN")
 
     def _tell(self, jobs: Sequence[Job], now: Moment) -> None:
         moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
@@ -137,6 +142,11 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
+        return (await self._replace(job_id, draft, expected_version, None)).jobs[0]
+
+    async def _replace(
+        self, job_id: int, draft: Draft, expected_version: int | None, idempotency: Idempotency | None
+    ) -> Submitted:
         fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
 
         def change(job: Job, now: Moment) -> Job:
@@ -147,7 +157,7 @@ class Jobs:
                 annotations=draft.annotations, triggers=triggers,
             )  # fmt: skip
 
-        return await self._change(job_id, change, expected_version)
+        return await self._change_once(job_id, change, expected_version, idempotency)
 
     async def set_paused(self, job_id: int, paused: bool) -> Job:
         """Stop or go on firing. Moments that pass while paused are not made up for."""
@@ -161,10 +171,20 @@ class Jobs:
         if cancelled.asked:
             self._queue.announce("cancel")
 
-    async def _change(
-        self, job_id: int, change: Callable[[Job, Moment], Job], expected_version: int | None = None
-    ) -> Job:
-        """Read, work out the next version, write it if nothing moved in between; again if it did."""
+    async def _change(self, job_id: int, change: Callable[[Job, Moment], Job]) -> Job:
+        return (await self._change_once(job_id, change, None, None)).jobs[0]
+
+    async def _change_once(
+        self,
+        job_id: int,
+        change: Callable[[Job, Moment], Job],
+        expected_version: int | None,
+        idempotency: Idempotency | None,
+    ) -> Submitted:
+        """Read, work out the next version, write it if nothing moved in between; again if it did.
+
+        What changes nothing bumps no version, and is written only to remember the idempotency key.
+        """
         tries = TRIES
         while tries:
             before = await self.get(job_id)
@@ -174,17 +194,21 @@ class Jobs:
                 raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
             now = await self._store.now()
             after = change(before, now)
-            if after == before:
-                return before
-            after = _reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
+            if after != before:
+                after = _reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
+            elif idempotency is None:
+                return Submitted([before])
             if after.key != before.key and after.key is not None:
                 await self._refuse_taken(after)
             if robbed := _robbed(before, after, now):
                 tries -= not await self._fire_first(before, robbed, now)
                 continue
-            if await self._store.save_job(after, before.version):
+            receipt = await self._store.save_job(after, before.version, idempotency)
+            if receipt is not None:
+                _refuse_mismatch(receipt)
                 self._tell([after], now)
-                return after
+                saved = await self.get(receipt.ids[0]) if receipt.replayed else after
+                return Submitted([saved], receipt.replayed)
             tries -= 1
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
 
@@ -290,8 +314,9 @@ class Jobs:
         now = await self._store.now() if job.policy.start_deadline_seconds is not None else 0
         birth = birth_of(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
         receipt = await self._orders.add(Order(birth, idempotency))
-        if receipt.mismatch:
-            raise Conflict("this Idempotency-Key was used with a different request", code="E_IDEMPOTENCY_MISMATCH")
+        _refuse_mismatch(receipt)
+        if not receipt.ids:
+            raise NotFound(f"job {job_id} was deleted")
         self._queue.announce("runs")
         if job.policy.overlap.name == "REPLACE":
             self._queue.announce("cancel")
@@ -326,11 +351,12 @@ def _text(data: Json | None) -> str | None:
     return None if data is None else msgspec.json.encode(data).decode()
 
 
-def _one_by_one(
-    drafts: Sequence[Draft], owner: str, org: int, key: Idempotency | None
-) -> list[tuple[Draft, str, int, Idempotency | None]]:
-    """Each draft for itself, under a key of its own, so that a repeat of the request repeats nothing."""
-    return [(draft, owner, org, key and replace(key, key=f"{key.key}#{number}")) for number, draft in enumerate(drafts)]
+def _refuse_mismatch(receipt: Receipt) -> None:
+    if receipt.mismatch:
+        raise Conflict(
+            "this Idempotency-Key was used with a different request; use a new key for a new request",
+            code="E_IDEMPOTENCY_MISMATCH",
+        )
 
 
 def _job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], request: Request, now: Moment) -> Job:
@@ -441,15 +467,3 @@ def _trigger_of(job: Job, trigger_id: int) -> Trigger:
     if found is None:
         raise NotFound(f"there is no trigger {trigger_id}")
     return found
-
-
-def _says_the_same(job: Job, draft: Draft) -> bool:
-    """Whether a draft asks for nothing that the job is not already."""
-    triggers = [(t.data, t.enabled) for t in job.triggers]
-    return (
-        (job.name, job.kind, job.spec, job.policy, job.paused, job.annotations)
-        == (draft.name, draft.kind, draft.spec, draft.policy, draft.paused, draft.annotations)
-        and triggers == [(t.data, t.enabled) for t in draft.triggers]
-        and all(map(_is_of, job.triggers, draft.triggers))
-        and draft.segment in (None, job.segment)
-    )

@@ -286,15 +286,18 @@ class PostgresStore(SqlStore):
                 await self._moment(connection),
             )
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
-        async def save(connection: Connection) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        async def save(connection: Connection) -> Receipt | None:
             row = await connection.fetchrow(self.queries["lock_job"], job.id)
+            # Asked under the lock: a twin of this request that was faster has bumped the version, and its key is seen.
+            if earlier := sql.replay(idempotency, await self._known(connection, [idempotency])):
+                return earlier
             if row is None or row[0] != expected_version:
-                return False
+                return None
             before = [doc["id"] for doc in sql.from_json(row[1])]
             fired = dict(await connection.fetch(self.queries["lock_due"], before))
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
-                return False  # it fired meanwhile: the next moment must be worked out anew
+                return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 await connection.execute(self.queries["save_job"], *sql.job_values(job))
             except asyncpg.UniqueViolationError as error:
@@ -302,7 +305,8 @@ class PostgresStore(SqlStore):
             kept = {t.id for t in job.triggers}
             await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
             await connection.execute(self.queries["save_due"], *_due_arrays([job]))
-            return True
+            await self._note(connection, [(idempotency, [job.id])])
+            return Receipt([job.id])
 
         return await self._retried(self._submit, save)
 
@@ -395,13 +399,13 @@ class PostgresStore(SqlStore):
         if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
             return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
         row = await self._row(self._submit, "enqueue", self._clock(), *_order_arrays(orders))
-        return [Receipt([run_id]) for run_id in row[0]]
+        return _receipts(row[0])
 
     async def _enqueue_checked(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
         known = await self._known(connection, [order.idempotency for order in orders])
         fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
         made = await self._make(connection, fresh) if fresh else []
-        await self._note(connection, [(o.idempotency, r.ids) for o, r in zip(fresh, made, strict=True)])
+        await self._note(connection, [(o.idempotency, r.ids) for o, r in zip(fresh, made, strict=True) if r.ids])
         return sql.order_receipts(orders, fresh, made, known)
 
     async def _make(self, connection: Connection, orders: Sequence[Order]) -> list[Receipt]:
@@ -409,9 +413,9 @@ class PostgresStore(SqlStore):
         assert row is not None
         made = set(row[1] or ())
         for run_id, order in zip(row[0], orders, strict=True):
-            if run_id not in made and order.birth.overlap >= Overlap.QUEUE:
+            if run_id is not None and run_id not in made and order.birth.overlap >= Overlap.QUEUE:
                 await self._follow(connection, run_id, order.birth, None, row[2], row[2])
-        return [Receipt([run_id]) for run_id in row[0]]
+        return _receipts(row[0])
 
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
@@ -472,14 +476,12 @@ class PostgresStore(SqlStore):
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        async def transact(connection: Connection) -> int:
-            rows = await connection.fetch(self.queries["purge"], before, limit)
-            await connection.execute(self.queries["purge_attempts"], [row[0] for row in rows])
-            await connection.execute(self.queries["purge_idempotency"], before)
-            return len(rows)
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        async def transact(connection: Connection) -> None:
+            await connection.execute(self.queries["purge_attempts"], run_ids)
+            await connection.execute(self.queries["purge"], run_ids)
 
-        return await self._retried(self._beat, transact)
+        await self._retried(self._beat, transact)
 
     # ── nodes and leases ──
     async def beat(self, name: str, busy: int) -> Beat | None:
@@ -492,6 +494,10 @@ class PostgresStore(SqlStore):
             "assign_segments", list(moves), list(moves.values()), lease.name, lease.owner, lease.term
         )
         return len(rows) == len(moves)
+
+
+def _receipts(run_ids: Sequence[int | None]) -> list[Receipt]:
+    return [Receipt([] if run_id is None else [run_id]) for run_id in run_ids]
 
 
 def _servers_own() -> None:

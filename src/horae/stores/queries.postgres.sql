@@ -135,9 +135,12 @@ SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM
        ARRAY(SELECT segment FROM stale);
 
 -- enqueue --
--- Runs by request: due now, by the same rule.
-WITH v AS MATERIALIZED (
-  SELECT t.*, nextval('run_id') AS run_id
+-- Runs by request: due now, by the same rule. The jobs are locked against their deletion, which would not see what is
+-- being made here; those deleted already get no run.
+WITH alive AS MATERIALIZED (
+  SELECT id FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL FOR KEY SHARE
+), v AS MATERIALIZED (
+  SELECT t.*, CASE WHEN job_id IN (SELECT id FROM alive) THEN nextval('run_id') END AS run_id
   FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
               $9::text[])
     WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, number)
@@ -147,13 +150,13 @@ WITH v AS MATERIALIZED (
   INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs, data, pin)
   SELECT run_id, job_id, (SELECT now FROM c), (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, 0,
     priority, overlap, kind, needs::text[], data, pin
-  FROM v ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  FROM v WHERE run_id IS NOT NULL ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, NULL, (SELECT now FROM c), (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, 14,
     0, priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
-  FROM v WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  FROM v WHERE run_id IS NOT NULL AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
 )
 SELECT (SELECT array_agg(run_id ORDER BY number) FROM v), (SELECT array_agg(id) FROM made), (SELECT now FROM c);
 
@@ -307,14 +310,13 @@ WHERE state = 0 AND needs IS NOT NULL AND reason = ''
 RETURNING id;
 
 -- purge --
-DELETE FROM history WHERE id = ANY(ARRAY(SELECT id FROM history ORDER BY id LIMIT $2)) AND finished_at < $1
-RETURNING id;
+DELETE FROM history WHERE id = ANY($1::bigint[]);
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
 
--- purge_idempotency --
-DELETE FROM idempotency WHERE created_at < $1;
+-- outdated_attempts --
+SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts WHERE run_id = ANY($1::bigint[]);
 
 -- census --
 -- Big tables are estimated: a count of a million rows is not worth a glance at a dashboard.

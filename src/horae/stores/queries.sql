@@ -31,6 +31,18 @@ ORDER BY 1 DESC LIMIT {limit};
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 ORDER BY fence;
 
+-- outdated --
+-- Oldest ids first, by the primary key: a run that took days may keep its record a little longer, and no index of ends
+-- is paid for by every run.
+SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM (
+  SELECT id, attempt, fence, output, reason, finished_at FROM history ORDER BY id LIMIT $2) AS oldest
+WHERE finished_at < $1;
+
+-- purge_keys --
+DELETE FROM idempotency WHERE (scope, key) IN (
+  SELECT scope, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+RETURNING 1;
+
 -- load_running --
 SELECT id, fence FROM live WHERE state = 1 AND node = $1;
 
@@ -86,3 +98,18 @@ UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND
 
 -- load_segments --
 SELECT segment, owner, term FROM segments ORDER BY segment;
+
+-- add_token --
+INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, NULL)
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;
+
+-- get_token --
+SELECT id, name, scope, owner, hash, created_at, expires_at, revoked_at FROM tokens WHERE id = $1;
+
+-- list_tokens --
+SELECT id, name, scope, owner, hash, created_at, expires_at, revoked_at FROM tokens ORDER BY id DESC;
+
+-- revoke_token --
+-- The first time stands, however often it is said.
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;

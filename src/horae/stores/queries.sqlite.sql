@@ -64,6 +64,9 @@ DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
 -- bury_job --
 UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
 
+-- alive --
+SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
+
 -- live_of_job --
 SELECT id FROM live WHERE job_id = $1;
 
@@ -180,17 +183,15 @@ WHERE state = 0 AND needs IS NOT NULL AND reason = '' AND NOT EXISTS (
   SELECT 1 FROM json_each($1) a WHERE NOT EXISTS (
     SELECT 1 FROM json_each(live.needs) n WHERE n.value NOT IN (SELECT value FROM json_each(a.value))));
 
--- purgeable --
-SELECT id FROM (SELECT id, finished_at FROM history ORDER BY id LIMIT $2) WHERE finished_at < $1;
-
 -- purge --
 DELETE FROM history WHERE id IN (SELECT value FROM json_each($1));
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));
 
--- purge_idempotency --
-DELETE FROM idempotency WHERE created_at < $1;
+-- outdated_attempts --
+SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts
+WHERE run_id IN (SELECT value FROM json_each($1));
 
 -- census --
 SELECT

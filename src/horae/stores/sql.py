@@ -29,16 +29,18 @@ from horae.core.model import (
     JobFilter,
     Json,
     Lease,
+    Moment,
     Node,
     Page,
     Phase,
     Run,
     RunFilter,
     State,
+    Token,
     Trigger,
 )
 from horae.errors import Conflict, Invalid
-from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Receipt, Submission
+from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Outdated, Receipt, Submission
 
 Row = Sequence[Any]
 
@@ -441,6 +443,15 @@ class SqlStore:
             for row in rows
         ]
 
+    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
+        rows = await self._get("outdated", before, limit)
+        ids = [row[0] for row in rows]
+        earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
+        return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
+
+    async def purge_keys(self, before: Moment, limit: int) -> int:
+        return len(await self._put("purge_keys", before, limit))
+
     async def census(self) -> Census:
         counts = {row[0]: row[1] for row in await self._get("count_live")}
         jobs, triggers, oldest_due, oldest_queued = (await self._get("census"))[0]
@@ -486,6 +497,24 @@ class SqlStore:
 
     async def load_segments(self) -> dict[int, tuple[str, int]]:
         return {row[0]: (row[1], row[2]) for row in await self._get("load_segments")}
+
+    # ── tokens ──
+    async def add_token(self, token: Token) -> Token:
+        given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at)
+        return Token(*(await self._put("add_token", *given))[0])
+
+    async def get_token(self, token_id: int) -> Token | None:
+        return _token_of(await self._get("get_token", token_id))
+
+    async def list_tokens(self) -> list[Token]:
+        return [Token(*row) for row in await self._get("list_tokens")]
+
+    async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
+        return _token_of(await self._put("revoke_token", token_id, at))
+
+
+def _token_of(rows: Sequence[Row]) -> Token | None:
+    return Token(*rows[0]) if rows else None
 
 
 def _trigger_of(row: Row) -> Trigger:

@@ -272,15 +272,17 @@ class SqliteStore(SqlStore):
         if key:
             self._run(connection, "save_idempotency", key.scope, key.key, key.digest, encode(ids), self._clock())
 
-    async def save_job(self, job: Job, expected_version: int) -> bool:
-        def write(connection: sqlite3.Connection) -> bool:
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        def write(connection: sqlite3.Connection) -> Receipt | None:
+            if earlier := sql.replay(idempotency, self._known(connection, [idempotency])):
+                return earlier
             row = self._run(connection, "lock_job", job.id).fetchone()
             if row is None or row[0] != expected_version:
-                return False
+                return None
             before = [doc["id"] for doc in from_json(row[1])]
             fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
             if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
-                return False  # it fired meanwhile: the next moment must be worked out anew
+                return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 self._run(connection, "save_job", *sql.job_values(job))
             except sqlite3.IntegrityError as error:
@@ -291,8 +293,9 @@ class SqliteStore(SqlStore):
                 if t.id in fired:
                     self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
             self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
+            self._note(connection, idempotency, [job.id])
             self._save_ids(connection)
-            return True
+            return Receipt([job.id])
 
         return await self._do(write)
 
@@ -415,6 +418,8 @@ class SqliteStore(SqlStore):
             now = self._clock()
             known = self._known(connection, [order.idempotency for order in orders])
             fresh = sql.first_of_each([o for o in orders if sql.replay(o.idempotency, known) is None])
+            jobs = set(self._json(connection, "alive", encode([o.birth.job_id for o in fresh])))
+            fresh = [o for o in fresh if o.birth.job_id in jobs]
             run_ids = self._next("run", len(fresh))
             births = [(run_id, o.birth, None, now) for run_id, o in zip(run_ids, fresh, strict=True)]
             self._bear(connection, births, now)
@@ -516,14 +521,13 @@ class SqliteStore(SqlStore):
         text = encode([list(labels) for labels in agents])
         return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text).rowcount)
 
-    async def purge(self, before: Moment, limit: int) -> int:
-        def write(connection: sqlite3.Connection) -> int:
-            ids = encode([row[0] for row in self._run(connection, "purgeable", before, limit)])
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
-            self._run(connection, "purge_idempotency", before)
-            return self._run(connection, "purge", ids).rowcount
+            self._run(connection, "purge", ids)
 
-        return await self._do(write)
+        await self._do(write)
 
     # ── nodes and leases ──
     async def beat(self, name: str, busy: int) -> Beat | None:

@@ -1,6 +1,6 @@
 """The ASGI application: one gate before every operation.
 
-    size of headers → Host → Origin → path and method → query → endpoint → answer, or problem+json
+    size of headers → Host → Origin → token → path and method → query → endpoint → answer, or problem+json
 
 The gate finds an operation in a table of rows; the same rows are the OpenAPI document. A framework's router
 and middleware would cost as much time again as the HTTP server itself, which a submit cannot afford, and
@@ -8,6 +8,8 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
+- Beyond loopback everybody needs a user token, whatever the address; only what a row declares open (health)
+  answers strangers. On loopback none is needed, but one that is sent is checked.
 - An unexpected error is logged under the request id and shows nothing of itself.
 - Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
   name can be pointed here), and a foreign Origin is refused, reads included.
@@ -20,20 +22,23 @@ import itertools
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from horae.errors import CODES, Error, Malformed, NotFound
+from horae.core import model
+from horae.errors import CODES, Error, Malformed, NotFound, Unauthenticated
 from horae.service import Services
+from horae.service.access import Access
 from horae.web import dashboard, http, native, openapi
 from horae.web.http import Receive, Scope, Send
 
 HEADER_BYTES = 32 * 1024
 HEADER_COUNT = 100
+STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +49,7 @@ class Routes:
     def __init__(self, operations: Iterable[http.Operation]) -> None:
         self._exact: dict[str, dict[str, http.Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, http.Operation]] = {}
+        self.open_paths: set[str] = set()
         for operation in operations:
             self._add(operation)
 
@@ -53,6 +59,8 @@ class Routes:
         methods = (
             self._patterns.setdefault(pattern, {}) if has_parameters else self._exact.setdefault(operation.path, {})
         )
+        if operation.is_open:
+            self.open_paths.add(operation.path)
         if operation.method in methods:
             raise ValueError(f"{operation.method} {operation.path} is declared twice")
         methods[operation.method] = operation
@@ -87,6 +95,8 @@ class Gate:
         api: openapi.Api,
         routes: Routes,
         streams: http.Streams,
+        access: Access,
+        login_page: Callable[[Unauthenticated], http.Reply],
         *,
         allowed_hosts: Collection[str],
         loopback_only: bool,
@@ -94,6 +104,9 @@ class Gate:
         self.api = api
         self.streams = streams
         self._routes = routes
+        self._access = access
+        self._login_page = login_page
+        self._needs_login = not loopback_only
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
         listed = frozenset(name.lower() for name in allowed_hosts)
         self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
@@ -107,10 +120,15 @@ class Gate:
             raise NotImplementedError(f"only http is served here, not {scope['type']}")
         scope["horae.request_id"] = next(self._ids)
         request = http.Request(scope, receive, send)
+        if self._needs_login and scope.get("scheme") == "https":
+            request.also = STAY_SECURE
         try:
             answer = await self._answer(request)
         except http.Gone:
             return
+        except Unauthenticated as error:
+            is_page = "text/html" in (request.by_name.get(b"accept") or b"").decode("latin-1")
+            answer = self._login_page(error) if is_page else http.problem(error, request.id)
         except Exception as error:
             answer = _failure(error, request)
         try:
@@ -122,6 +140,7 @@ class Gate:
     async def _answer(self, request: http.Request) -> http.Answer:
         scope = request.scope
         self._check(request)
+        await self._admit(request)
         found = self._routes.find(scope["method"], scope["path"])
         if found is None:
             raise NotFound("there is nothing at this address", hint="see /docs for what there is")
@@ -145,6 +164,19 @@ class Gate:
         if origin is not None:
             self._check_origin(origin, host)
 
+    async def _admit(self, request: http.Request) -> None:
+        """Set who asks, or refuse."""
+        sent = request.header(b"authorization")
+        if sent is None and not self._needs_login:
+            request.who = http.LOCAL
+            return
+        if sent is None and request.scope["path"] in self._routes.open_paths:
+            return
+        client = request.scope.get("client")
+        prove = partial(self._access.check, _bearer(sent), "user", client[0] if client else "")
+        token = await prove()
+        request.who, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), prove
+
     def _check_origin(self, origin: str, host: str) -> None:
         scheme, _, place = origin.partition("://")
         same = place.lower() == host.lower() or self._is_listed(place)
@@ -159,6 +191,14 @@ def _failure(error: Exception, request: http.Request) -> http.Reply:
         return http.problem(error, request.id)
     log.error("request failed", request_id=request.id, path=request.scope["path"], exc_info=error)
     return http.problem(Error(CODES["E_INTERNAL"]), request.id)
+
+
+def _bearer(sent: str | None) -> str | None:
+    """The token of an Authorization header. Another scheme is a wrong token, not a missing one."""
+    if sent is None:
+        return None
+    scheme, _, text = sent.partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
 
 
 def _host_name(host: str) -> str:
@@ -225,9 +265,12 @@ def create_app(
 ) -> Gate:
     """Everything that is served over HTTP. Call `streams.close()` before the server waits for its end."""
     streams = http.Streams(stream_limit)
-    api = openapi.Api(version)
+    api = openapi.Api(version, needs_login=not loopback_only)
     own = native.Native(services, streams)
     pages = dashboard.Dashboard(services, own, api, version)
     operations = [*own.operations(), *pages.operations()]
     api.describe(operations)
-    return Gate(api, Routes(operations), streams, allowed_hosts=allowed_hosts, loopback_only=loopback_only)
+    return Gate(
+        api, Routes(operations), streams, services.access, pages.login,
+        allowed_hosts=allowed_hosts, loopback_only=loopback_only,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from horae.core import moments
-from horae.errors import CODES, NotFound
+from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
 from horae.web import http, native, openapi, render
 
@@ -27,6 +27,7 @@ _TYPES = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
+_ALIVE = http.encode(render.Health("ok"))
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -50,9 +51,9 @@ class Dashboard:
             op("GET", "/docs", self.docs, "pages", "This documentation", page),
             op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
             op("GET", "/static/{name}", self.asset, "pages", "A file that the pages use", "*/*", also={304: ""}),
-            op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health"),
+            op("GET", "/healthz", self.healthz, "process", "Whether the process is alive", "Health", is_open=True),
             op("GET", "/readyz", self.readyz, "process", "Whether it can do its work", "Readiness",
-               also={503: "Readiness"}),
+               also={503: "Readiness"}, is_open=True),
             op("GET", "/metrics", self.metrics, "process", "Measurements for Prometheus", "text/plain"),
         ]  # fmt: skip
 
@@ -83,6 +84,11 @@ class Dashboard:
             return http.Reply(304, headers=headers, about=http.ASSET)
         return http.Reply(200, body, kind, headers, http.ASSET)
 
+    def login(self, error: Unauthenticated) -> http.Reply:
+        """What a browser shows of a refusal."""
+        answer = self._page("login.html", error=error)
+        return http.Reply(error.status, answer.body, _HTML, http.extra_headers(error), http.PAGE)
+
     def _page(self, template: str, **values: Any) -> http.Reply:
         body = self._pages.get_template(template).render(values).encode("utf-8", "replace")
         return http.Reply(200, body, _HTML, about=http.PAGE)
@@ -90,13 +96,14 @@ class Dashboard:
     # ── the process ──
 
     async def healthz(self, request: http.Request) -> http.Answer:
-        """Answers without looking at anything else."""
-        return http.Reply(200, self._health)
+        """Answers without looking at anything else. Strangers learn `status` only."""
+        return http.Reply(200, self._health if request.who else _ALIVE)
 
     async def readyz(self, request: http.Request) -> http.Answer:
-        """503 names the check that failed."""
+        """503 names the check that failed. Strangers learn `ready` only."""
         found = await self._insight.readiness()
-        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, found.checks))
+        checks = found.checks if request.who else {}
+        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, checks))
 
     async def metrics(self, request: http.Request) -> http.Answer:
         return http.Reply(200, self._insight.metrics(), METRICS_TYPE)

@@ -25,7 +25,19 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from horae.core import model, moments
-from horae.errors import CODES, Denied, Error, Invalid, Limited, Malformed, NotFound, Problem, Stale, TooLarge
+from horae.errors import (
+    CODES,
+    Denied,
+    Error,
+    Invalid,
+    Limited,
+    Malformed,
+    NotFound,
+    Problem,
+    Stale,
+    TooLarge,
+    Unavailable,
+)
 from horae.ports import Idempotency
 from horae.web import documents
 
@@ -39,6 +51,7 @@ LARGEST_ID = 2**63 - 1
 BODY_LIMIT = documents.MAX_BYTES
 BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
 HEARTBEAT_SECONDS = 15.0  # between comments on a silent event stream
+PROOF_SECONDS = 5.0  # between two looks whether a follower's token is still good
 STREAM_LIMIT = 256  # followers at once
 QUERY_LIMIT = 64  # parameters in one address
 
@@ -137,12 +150,19 @@ def reply(status: int, value: Any, headers: RawHeaders = ()) -> Reply:
     return Reply(status, encode(value), headers=headers)
 
 
-def _extra_headers(error: Error) -> RawHeaders:
+_BY_STATUS: dict[int, RawHeaders] = {
+    401: [(b"www-authenticate", b'Bearer realm="horae"')],
+    429: [(b"retry-after", b"5")],
+    503: [(b"retry-after", b"1")],
+}
+
+
+def extra_headers(error: Error) -> RawHeaders:
     if isinstance(error, BadMethod):
         return [(b"allow", error.allow.encode())]
     if isinstance(error, TooLarge | Unfinished):  # the rest of the body is not worth reading
         return [(b"connection", b"close")]
-    return {429: [(b"retry-after", b"5")], 503: [(b"retry-after", b"1")]}.get(error.status, ())
+    return _BY_STATUS.get(error.status, ())
 
 
 def problem(error: Error, request_id: str) -> Reply:
@@ -158,7 +178,7 @@ def problem(error: Error, request_id: str) -> Reply:
     }
     if error.hint:
         shown["hint"] = error.hint
-    return Reply(error.status, encode(shown), b"application/problem+json", _extra_headers(error))
+    return Reply(error.status, encode(shown), b"application/problem+json", extra_headers(error))
 
 
 class Streams:
@@ -201,8 +221,12 @@ class EventStream:
             await self._events.aclose()
 
     async def _pump(self, request: Request) -> None:
-        """Pass events on until they end, the client leaves, or the server closes its streams."""
-        leaving = {asyncio.ensure_future(_left(request)), asyncio.ensure_future(self._streams.closing.wait())}
+        """Pass events on until they end, the client leaves, its token ends, or the server closes its streams."""
+        leaving = {
+            asyncio.ensure_future(_left(request)),
+            asyncio.ensure_future(self._streams.closing.wait()),
+            asyncio.ensure_future(_shut_out(request)),
+        }
         step = asyncio.ensure_future(anext(self._events, b""))
         try:
             while True:
@@ -224,15 +248,28 @@ async def _left(request: Request) -> None:
         pass
 
 
+async def _shut_out(request: Request) -> None:
+    """Returns when the token that a stream was opened with is no longer good."""
+    while request.prove_again is not None:
+        await asyncio.sleep(PROOF_SECONDS)
+        try:
+            await request.prove_again()
+        except Unavailable:
+            continue  # nobody can tell just now: the stream was allowed, and goes on
+        except Error:
+            return
+    await asyncio.Event().wait()
+
+
 async def _end(tasks: set[asyncio.Future[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def event(name: str, value: Any, event_id: int | None = None) -> bytes:
+def event(name: str, value: Any, event_id: str = "") -> bytes:
     """One server-sent event. JSON keeps the data on one line."""
-    where = b"" if event_id is None else b"id: %d\n" % event_id
+    where = b"id: %b\n" % event_id.encode() if event_id else b""
     return b"event: %b\n%bdata: %b\n\n" % (name.encode(), where, encode(value))
 
 
@@ -247,18 +284,22 @@ class Principal:
     org: int
 
 
-LOCAL = Principal("local", model.DEFAULT_ORG)
+LOCAL = Principal("local", model.DEFAULT_ORG)  # whoever comes without a token, while only loopback is listened on
 
 
 def principal(request: Request) -> Principal:
-    """Who asks. Without a login there is one answer; the login takes its place here."""
-    return LOCAL
+    """Who asks: the gate lets nobody through to an operation that is not open without knowing it."""
+    assert request.who is not None
+    return request.who
 
 
 class Request:
     """One request. `args` holds the query parameters as the operation declares them."""
 
     args: dict[str, Any]
+    who: Principal | None = None  # None: a stranger, at an operation that is open
+    prove_again: Callable[[], Awaitable[object]] | None = None  # raises once the token is no longer good
+    also: RawHeaders = ()  # headers of every answer to it
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
@@ -280,7 +321,7 @@ class Request:
 
     async def start(self, status: int, headers: RawHeaders) -> None:
         named = (b"x-request-id", self.id.encode())
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, named]})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.also, named]})
 
     def header(self, name: bytes) -> str | None:
         """A header that may stand once."""
@@ -505,6 +546,7 @@ class Operation:
     errors: tuple[int, ...] = ()  # beyond those any operation may answer
     also: Mapping[int, str] | None = None  # further successes: status → what it gives
     headers: Mapping[str, str] | None = None  # of the answer: name → description
+    is_open: bool = False  # also to strangers, wherever we listen; it must tell them nothing
 
     def read_query(self, query: bytes) -> dict[str, Any]:
         """The parameters by name, defaults filled in. All that is wrong is named at once."""

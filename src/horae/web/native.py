@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import re
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from horae.core import model, moments, schedule, specs
 from horae.core.fields import Fields, Problems, fields_of
 from horae.errors import Invalid, NotFound
 from horae.service import Services
+from horae.service.access import parse_token
 from horae.service.insight import LogSlice
 from horae.web import http, render
 
@@ -37,6 +39,7 @@ JOB_EXAMPLE = {
     "steps": [{"run": "echo hello"}],
     "timeout": "10m",
 }
+TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "30d"}
 TRIGGER_EXAMPLE = {"cron": "*/15 * * * *", "timezone": "Europe/Berlin", "data": {"full": False}}
 
 _JOBS = (
@@ -68,11 +71,12 @@ _LOG = (
         place="header",
     ),
 )
+_EVENT_ID = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,18})", re.ASCII)
 _FOLLOW = (
     http.Param(
         "Last-Event-ID",
-        "The id of the last event that was seen: the byte offset to go on from.",
-        {"type": "string", "pattern": "^[0-9]{1,18}$"},
+        "The id of the last event that was seen: attempt:offset, or a byte offset in the log of the latest attempt.",
+        {"type": "string", "pattern": "^([0-9]{1,9}:)?[0-9]{1,18}$"},
         place="header",
     ),
 )
@@ -89,13 +93,15 @@ class Native:
     def __init__(self, services: Services, streams: http.Streams) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
+        self._access = services.access
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *self._others()]
+        rest = (*self._others(), *self._token_operations())
+        return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *rest]
 
     def _job_operations(self) -> list[http.Operation]:
         op, jobs, job = http.Operation, "/v1/jobs", "/v1/jobs/{job_id}"
@@ -154,6 +160,15 @@ class Native:
             op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+        ]  # fmt: skip
+
+    def _token_operations(self) -> list[http.Operation]:
+        op, tokens = http.Operation, "/v1/tokens"
+        return [
+            op("POST", tokens, self.create_token, "tokens", "Make a token", "NewToken", 201,
+               body=http.Body("TokenRequest", TOKEN_EXAMPLE)),
+            op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage"),
+            op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204),
         ]  # fmt: skip
 
     # ── jobs ──
@@ -292,17 +307,14 @@ class Native:
         """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
         run_id = request.path_id("run_id")
         run = await self._jobs.get_run(run_id)
-        last = request.header(b"last-event-id")
-        last = "0" if last is None else last
-        if not (last.isascii() and last.isdigit() and len(last) <= 18):
-            raise Invalid("a byte offset expected", code="E_TYPE", path="Last-Event-ID", hint="start without it")
+        attempt, offset = _event_place(request.header(b"last-event-id"), run)
         self._streams.take()
-        return http.EventStream(self._log_events(run, int(last)), self._streams)
+        return http.EventStream(self._log_events(run, attempt, offset), self._streams)
 
-    async def _log_events(self, run: model.Run, offset: int) -> AsyncGenerator[bytes, None]:
+    async def _log_events(self, run: model.Run, attempt: int, offset: int) -> AsyncGenerator[bytes, None]:
         yield http.event("state", render.run(run))
-        text, attempt = _Text(), run.attempt
-        async for piece in self._insight.follow(run.id, offset=offset):
+        text = _Text()
+        async for piece in self._insight.follow(run.id, attempt=attempt, offset=offset):
             if piece.attempt != attempt:  # tried again: its log begins anew
                 for event in text.rest(attempt):
                     yield event
@@ -357,6 +369,24 @@ class Native:
             names=names,
         )
 
+    # ── tokens ──
+
+    async def create_token(self, request: http.Request) -> http.Answer:
+        """`token` in the answer is shown this once: Horae keeps only its hash."""
+        wanted = parse_token(await request.document())
+        token, text = await self._access.create(wanted.name, wanted.scope, wanted.owner, wanted.expires_in)
+        return http.reply(201, render.new_token(token, self._access.state_of(token), text))
+
+    async def list_tokens(self, request: http.Request) -> http.Answer:
+        """Revoked and expired ones too; never their secrets."""
+        items = [render.token(token, self._access.state_of(token)) for token in await self._access.list()]
+        return http.reply(200, render.TokenPage(items))
+
+    async def revoke_token(self, request: http.Request) -> http.Answer:
+        """This node refuses it at once, every other one within 5 seconds."""
+        await self._access.revoke(request.path_id("token_id"))
+        return http.Reply(204)
+
 
 def _job_reply(job: model.Job) -> http.Reply:
     return http.reply(200, render.job(job), [(b"etag", b'"%d"' % job.version)])
@@ -372,6 +402,18 @@ def _standing(run: model.Run) -> tuple[Any, ...]:
     return run.state, run.attempt, run.phase, run.cancel_requested
 
 
+def _event_place(last: str | None, run: model.Run) -> tuple[int, int]:
+    """Attempt and offset to go on from: each attempt has a log of its own."""
+    found = _EVENT_ID.fullmatch("0" if last is None else last)
+    if found is None:
+        message = "attempt:offset or a byte offset expected"
+        raise Invalid(message, code="E_TYPE", path="Last-Event-ID", hint="start without it")
+    attempt = run.attempt if found[1] is None else int(found[1])
+    if attempt > run.attempt:
+        raise Invalid(f"run {run.id} has no attempt {attempt} yet", code="E_RANGE", path="Last-Event-ID")
+    return attempt, int(found[2])
+
+
 class _Text:
     """The log of one attempt as text: a character cut in two waits for its rest, and so does the event id."""
 
@@ -384,7 +426,8 @@ class _Text:
         text = self._decoder.decode(piece.data)
         self._end = piece.next_offset - len(self._decoder.getstate()[0])
         if text:
-            yield http.event("log", {"attempt": piece.attempt, "offset": start, "text": text}, self._end)
+            where = f"{piece.attempt}:{self._end}"
+            yield http.event("log", {"attempt": piece.attempt, "offset": start, "text": text}, where)
 
     def rest(self, attempt: int) -> Iterator[bytes]:
         if text := self._decoder.decode(b"", final=True):

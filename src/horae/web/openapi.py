@@ -29,10 +29,18 @@ ABOUT = """One API for jobs, triggers and runs.
 Bodies are JSON, or YAML where a job document is expected. Moments are RFC 3339 in UTC. Lists come in
 pages: give the `cursor` back to get the next one. Every failure is `application/problem+json` with a
 stable `code`.
+
+Beyond loopback every request needs `Authorization: Bearer` with a user token (`horae token create`).
 """
+_BEARER: Json = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token made by `horae token create`. Not needed while the server listens on loopback only.",
+}
 
 _MEANINGS = {
     400: "The request cannot be read.",
+    401: "A token is needed, or the one that came is not good.",
     403: "Not allowed here.",
     404: "There is no such thing.",
     409: "The present state does not allow it.",
@@ -49,8 +57,9 @@ _MEANINGS = {
 class Api:
     """The operations of everything that is served, as one OpenAPI document."""
 
-    def __init__(self, version: str, operations: Iterable[http.Operation] = ()) -> None:
+    def __init__(self, version: str, operations: Iterable[http.Operation] = (), *, needs_login: bool = False) -> None:
         self._version = version
+        self._security: list[Json] = [{"token": []}] if needs_login else [{}, {"token": []}]
         self._operations = list(operations)
 
     def describe(self, operations: Iterable[http.Operation]) -> None:
@@ -65,8 +74,9 @@ class Api:
         return {
             "openapi": "3.1.0",
             "info": {"title": "Horae", "version": self._version, "description": ABOUT},
+            "security": self._security,
             "paths": paths,
-            "components": {"schemas": components()},
+            "components": {"schemas": components(), "securitySchemes": {"token": _BEARER}},
         }
 
 
@@ -80,6 +90,8 @@ def _operation(operation: http.Operation) -> Json:
     }
     if about := inspect.getdoc(operation.endpoint):
         found["description"] = about
+    if operation.is_open:
+        found["security"] = [{}, {"token": []}]
     if operation.body:
         found["requestBody"] = _body(operation.body)
     return found
@@ -130,7 +142,7 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
 
 def _failures(operation: http.Operation) -> set[int]:
     """What may go wrong, as far as the parts of the operation tell."""
-    found = {400, 422, *operation.errors}
+    found = {400, 401, 422, *operation.errors}
     if "{" in operation.path:
         found.add(404)
     if operation.body:
@@ -168,7 +180,7 @@ _EVENT: Json = {  # one server-sent event
     "required": ["event", "data"],
     "properties": {
         "event": {"enum": ["log", "state", "end"]},
-        "id": {"type": "string", "description": "The byte offset to go on from, for Last-Event-ID."},
+        "id": {"type": "string", "description": "Where to go on from, for Last-Event-ID: attempt:offset."},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
@@ -318,6 +330,19 @@ REQUESTS: Json = {
             "data": {"type": "object", "description": "Given to this run."},
             "node": {**_TEXT, "description": "The only node that may run it."},
         }
+    ),
+    "TokenRequest": _object(
+        {
+            "name": {**_TEXT, "pattern": r"^[^-]", "description": "What it is for, for people."},
+            "scope": {"enum": list(model.SCOPES), "description": "user, unless said: good for this API."},
+            "owner": {
+                **_TEXT,
+                "pattern": r"^[^-]",
+                "description": "Owner of what is made with it; its name, unless said.",
+            },
+            "expires_in": {**_DURATION, "description": "As 30d or in seconds, at most 366d; never, unless said."},
+        },
+        "name",
     ),
     "PreviewRequest": _object({**_TRIGGER, "count": _whole(1, 1000)}, anyOf=_any_of(*_SCHEDULE_KINDS)),
 }

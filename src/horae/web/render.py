@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, convert, json
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
 from horae.core import model, moments, schedule, specs
 
@@ -216,10 +216,34 @@ class SegmentPage(Struct):
     cursor: None = None
 
 
+class Token(Struct):
+    """A token, without its secret."""
+
+    id: Id
+    name: str
+    scope: Annotated[str, Meta(extra_json_schema={"enum": list(model.SCOPES)})]
+    owner: Annotated[str, Meta(description="Who owns what is made with it.")]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked"]})]
+    created_at: When
+    expires_at: When | None
+    revoked_at: When | None
+
+
+class NewToken(Token):
+    """A token that was just made. Its text is not shown again."""
+
+    token: Annotated[str, Meta(description="What to send: Authorization: Bearer …")]
+
+
+class TokenPage(Struct):
+    items: list[Token]
+    cursor: None = None
+
+
 class Health(Struct):
     status: str
-    version: str
-    node: str
+    version: str | UnsetType = UNSET
+    node: str | UnsetType = UNSET
 
 
 class Readiness(Struct):
@@ -248,8 +272,9 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Attempt, Census, FieldError, Health, Job, JobPage, Node, NodePage, Overview, Policy, Preview, Previewed,
-    Problem, Readiness, Retry, Run, RunDetail, RunPage, Segment, SegmentPage, Submitted, Trigger, TriggerPage,
+    Attempt, Census, FieldError, Health, Job, JobPage, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed,
+    Problem, Readiness, Retry, Run, RunDetail, RunPage, Segment, SegmentPage, Submitted, Token,
+    TokenPage, Trigger, TriggerPage,
 )  # fmt: skip
 
 
@@ -379,3 +404,24 @@ def node(it: model.Node) -> Node:
 
 def census(it: model.Census) -> Census:
     return Census(it.jobs, it.triggers, it.live, when(it.oldest_due_at), when(it.oldest_queued_at))
+
+
+def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
+    return {
+        "id": it.id, "name": it.name, "scope": it.scope, "owner": it.owner, "state": state,
+        "created_at": stamp(it.created_at), "expires_at": when(it.expires_at), "revoked_at": when(it.revoked_at),
+    }  # fmt: skip
+
+
+def token(it: model.Token, state: str) -> Token:
+    return Token(**_token_fields(it, state))
+
+
+def new_token(it: model.Token, state: str, text: str) -> NewToken:
+    return NewToken(**_token_fields(it, state), token=text)
+
+
+def plain(it: Struct) -> Object:
+    """As a program that reads the JSON would see it."""
+    seen: Object = to_builtins(it)
+    return seen

@@ -355,6 +355,21 @@ async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(
     assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 4)]
 
 
+async def test_nothing_is_claimed_under_a_lease_that_is_over(stage: Stage, clock: FakeClock):
+    """The keeper would refuse to start it, and a run that is lost so often in a blink fails."""
+    runs = await stage.order()
+    clock.advance(LEASE * TRUST)
+
+    assert await stage.agent.claim() == 0
+    assert await stage.states(runs) == [State.QUEUED]
+
+    stage.agent.slot_freed.clear()
+    await stage.agent.beat()
+
+    assert stage.agent.slot_freed.is_set()
+    assert await stage.agent.claim() == 1
+
+
 async def test_a_slow_hello_does_not_lengthen_the_leash(stage: Stage, clock: FakeClock):
     async def take_long(*_: Any) -> None:
         clock.advance(10)

@@ -9,7 +9,7 @@ import pytest
 
 from horae.core.model import SECOND, Run, State
 from horae.errors import Unavailable
-from horae.ports import Idempotency, Result, Store
+from horae.ports import Result, Store
 from horae.service.cluster import LEADER, Cluster, margin, patience
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
@@ -579,20 +579,3 @@ async def test_the_sweep_says_when_there_is_more_to_do(
 
     assert queue.take() == ["runs"]
     assert await leader.sweep() is None
-
-
-async def test_history_past_its_age_is_dropped_with_old_keys(probe: Probe, jobs: Jobs, clock: FakeClock):
-    job = await submitted(jobs)
-    key = Idempotency("s", "k", "d")
-    run = await jobs.run_now(job.id, idempotency=key)
-    await jobs.cancel(run.id)
-    clock.advance(2 * 86_400)
-    recent = await jobs.run_now(job.id)
-    await jobs.cancel(recent.id)
-
-    assert await member(probe, "boss", clock).purge() == 0
-    assert await member(probe, "boss", clock, history_days=1).purge() == 1
-
-    assert await probe.get_run(run.id) is None
-    assert await probe.get_run(recent.id) is not None
-    assert (await jobs.run_now(job.id, idempotency=key)).id > recent.id

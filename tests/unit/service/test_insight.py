@@ -171,7 +171,7 @@ async def test_a_finished_log_is_given_whole_and_ends(insight: Insight, story: S
     a = await story.claim()
     await story.end(a, State.SUCCEEDED, await story.write(a, b"0123456789"))
 
-    parts = await rest(insight.follow(story.run_id, offset=2))
+    parts = await rest(insight.follow(story.run_id, attempt=None, offset=2))
 
     assert told(parts) == [(1, b"2345"), (1, b"6789")]
     assert parts[-1].run.state is State.SUCCEEDED
@@ -180,7 +180,7 @@ async def test_a_finished_log_is_given_whole_and_ends(insight: Insight, story: S
 async def test_a_log_is_followed_from_the_queue_to_the_end(
     insight: Insight, story: Story, files: ObjectFiles, probe: Probe
 ):
-    parts = insight.follow(story.run_id, offset=0)
+    parts = insight.follow(story.run_id, attempt=None, offset=0)
     taking = await take_after_a_look(parts, probe)
     a = await story.claim()
     started = await taking
@@ -202,7 +202,7 @@ async def test_what_an_attempt_wrote_last_is_followed_before_the_next_attempt(
     a = await story.claim()
     output = files.open(a.run_id, a.attempt, a.fence, 1000)
     output.write(b"a1 ")
-    parts = insight.follow(story.run_id, offset=0)
+    parts = insight.follow(story.run_id, attempt=None, offset=0)
     assert (await take(parts)).data == b"a1 "
     output.write(b"a2")
     await output.close()
@@ -215,10 +215,23 @@ async def test_what_an_attempt_wrote_last_is_followed_before_the_next_attempt(
     assert told(await rest(parts)) == [(1, b"a2"), (2, b"b"), (3, b"c")]
 
 
+async def test_a_follower_that_left_in_one_attempt_resumes_there_after_the_next_has_begun(
+    insight: Insight, story: Story
+):
+    a = await story.claim()
+    await story.end(a, State.FAILED, await story.write(a, b"first"))
+    b = await story.try_again()
+    await story.end(b, State.SUCCEEDED, await story.write(b, b"second"))
+
+    assert told(await rest(insight.follow(story.run_id, attempt=1, offset=2))) == [(1, b"rst"), (2, b"second")]
+    assert told(await rest(insight.follow(story.run_id, attempt=1, offset=5))) == [(2, b"second")]
+    assert told(await rest(insight.follow(story.run_id, attempt=None, offset=2))) == [(2, b"cond")]
+
+
 async def test_an_attempt_without_output_is_passed_over(insight: Insight, story: Story, probe: Probe):
     a = await story.claim()
     await story.end(a, State.FAILED, None)
-    parts = insight.follow(story.run_id, offset=0)
+    parts = insight.follow(story.run_id, attempt=None, offset=0)
     taking = await take_after_a_look(parts, probe)
     b = await story.try_again()
     await taking
@@ -230,7 +243,7 @@ async def test_an_attempt_without_output_is_passed_over(insight: Insight, story:
 async def test_a_run_that_is_cancelled_before_it_begins_ends_its_followers(insight: Insight, story: Story):
     await story.jobs.cancel(story.run_id)
 
-    assert told(await rest(insight.follow(story.run_id, offset=0))) == []
+    assert told(await rest(insight.follow(story.run_id, attempt=None, offset=0))) == []
 
 
 # ── readiness ──

@@ -9,10 +9,10 @@ import pytest
 
 from horae.core.model import SECOND, JobFilter, State
 from horae.core.segments import segment_of
-from horae.errors import Conflict, Invalid, NotFound, Stale
+from horae.errors import Conflict, Invalid, NotFound, Stale, Unavailable
 from horae.ports import NEVER, Idempotency, Result
 from horae.service.firing import Firing
-from horae.service.jobs import Jobs
+from horae.service.jobs import Jobs, Submitted
 from horae.testing import START, FakeClock
 
 from .parts import (
@@ -181,6 +181,46 @@ async def test_a_repeated_upsert_of_several_jobs_makes_none_twice(jobs: Jobs):
 
     assert [job.id for job in again.jobs] == [job.id for job in first.jobs]
     assert len((await jobs.list(JobFilter())).items) == 2
+
+
+@BOTH
+@pytest.mark.parametrize("names", [["first"], ["first", "other"]])
+async def test_an_upsert_whose_answer_was_lost_is_not_done_again(jobs: Jobs, probe: Probe, names: list[str]):
+    await submitted(jobs, "old", key="first")
+    drafts = [draft(name, key=name) for name in names]
+    probe.lose_answer("save_job")
+    with pytest.raises(Unavailable):
+        await jobs.submit(drafts, idempotency=KEY)
+    later = await submitted(jobs, "later", key="first")
+
+    again = await jobs.submit(drafts, idempotency=KEY)
+
+    assert again.jobs[0] == later
+    assert [job.name for job in again.jobs[1:]] == names[1:]
+
+
+@BOTH
+async def test_an_upsert_that_changes_nothing_is_remembered_too(jobs: Jobs):
+    job = await submitted(jobs, "same", key="a", schedule="1h")
+    first = await jobs.submit([draft("same", key="a", schedule="1h")], idempotency=KEY)
+    later = await submitted(jobs, "later", key="a", schedule="1h")
+
+    again = await jobs.submit([draft("same", key="a", schedule="1h")], idempotency=KEY)
+
+    assert first == Submitted([job])
+    assert again == Submitted([later], replayed=True)
+
+
+@BOTH
+async def test_many_repeats_of_an_upsert_at_once_act_once(jobs: Jobs):
+    old = await submitted(jobs, "old", key="a", schedule="1h")
+
+    answers = await asyncio.gather(
+        *(jobs.submit([draft("new", key="a", schedule="1h")], idempotency=KEY) for _ in range(6))
+    )
+
+    assert {(answer.jobs[0].id, answer.jobs[0].version) for answer in answers} == {(old.id, 2)}
+    assert [answer.replayed for answer in answers].count(False) == 1
 
 
 @BOTH
@@ -566,6 +606,18 @@ async def test_a_repeated_run_now_makes_one_run(jobs: Jobs):
     with pytest.raises(Conflict) as caught:
         await jobs.run_now(job.id, idempotency=Idempotency(KEY.scope, KEY.key, "d2"))
     assert caught.value.code == "E_IDEMPOTENCY_MISMATCH"
+
+
+async def test_run_now_that_meets_a_deletion_is_told_so(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs)
+
+    async def delete(*_: Any) -> None:
+        await jobs.delete(job.id)
+
+    probe.before("enqueue", delete)
+    with pytest.raises(NotFound, match="deleted"):
+        await jobs.run_now(job.id)
+    assert await ledger(probe, job.id) == []
 
 
 async def test_many_runs_at_once_share_a_few_store_calls(jobs: Jobs, probe: Probe):

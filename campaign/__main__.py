@@ -1,0 +1,170 @@
+"""`python -m campaign`: break a real cluster for a while, then judge it.
+
+    python -m campaign --seconds 600 --seed 7 --store postgres --nodes 3 --agents 2 --out DIR
+    python -m campaign check DIR        judge again what an earlier campaign left behind
+
+Exit code 0: green. 1: RED, something that was promised did not hold. 2: UNKNOWN, too little happened to tell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from campaign import history
+from campaign.checker import GREEN, RED, Verdict, judge
+from campaign.cluster import Cluster
+from campaign.history import OK, SUBMIT, Journal, Operation
+from campaign.nemesis import Nemesis
+from campaign.observer import Observer
+from campaign.reading import Reader
+from campaign.workload import Workload
+
+CALM = 3.0  # seconds before the first fault
+CODES = {GREEN: 0, RED: 1}
+SHOWN = 20  # violations told in words; verdict.json has them all
+
+# What must have happened for green to mean anything, per 600 seconds.
+DEMANDS = {"kills": 50, "elections": 20, "fenced writes": 1, "lost agent": 1}
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__, formatter_class=_Plain)
+    parser.add_argument("check", nargs="*", metavar="check DIR", help="judge an earlier campaign again")
+    parser.add_argument("--seconds", type=int, default=60, help="how long there are faults")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--agents", type=int, default=0, help="remote agents")
+    parser.add_argument("--out", type=Path, help="a directory for everything that is written down; must be empty")
+    parser.add_argument("--json", action="store_true", help="the verdict as one JSON line")
+    for name in DEMANDS:
+        parser.add_argument(f"--min-{name.replace(' ', '-')}", type=int, help="fewer make the verdict UNKNOWN")
+    arguments = parser.parse_args(argv)
+    if arguments.check and (len(arguments.check) != 2 or arguments.check[0] != "check"):
+        parser.error("expected nothing, or: check DIR")
+    if arguments.store == "sqlite" and (arguments.nodes, arguments.agents) != (1, 0):
+        arguments.nodes, arguments.agents = 1, 0  # SQLite is for one process
+    return arguments
+
+
+class _Plain(argparse.RawDescriptionHelpFormatter):
+    pass
+
+
+def demands(arguments: argparse.Namespace) -> dict[str, int]:
+    """Scaled to the length; one node has nobody to be elected by or lost to."""
+    asked = {}
+    for name, number in DEMANDS.items():
+        given = getattr(arguments, f"min_{name.replace(' ', '_')}")
+        is_possible = arguments.nodes > 1 or name == "kills"
+        least = number * arguments.seconds // 600 or (arguments.seconds >= 60)
+        asked[name] = given if given is not None else int(least) if is_possible else 0
+    return asked
+
+
+async def campaign(arguments: argparse.Namespace, out: Path) -> None:
+    """Live through it; everything is in `out` afterwards."""
+    operations, faults = Journal(out / "ops.jsonl"), Journal(out / "faults.jsonl")
+    cluster = Cluster(out, arguments.store, arguments.nodes, arguments.agents)
+    workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
+    try:
+        await cluster.start()
+        async with _watched(observer):
+            await workload.begin()
+            await asyncio.sleep(CALM)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(workload.run(arguments.seconds))
+                group.create_task(Nemesis(cluster, faults, arguments.seed).run(arguments.seconds))
+            await cluster.heal()
+            await workload.end()
+            reader = Reader(cluster, _talkative(out))
+            await reader.wait_until_quiet()
+            history.save(out / "final.json", asdict(await reader.read()))
+    finally:
+        await cluster.close()
+        meta = {
+            "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "nodes": arguments.nodes,
+            "agents": arguments.agents, "demands": demands(arguments), "counts": observer.counts(),
+        }  # fmt: skip
+        history.save(out / "meta.json", meta)
+        operations.close()
+        faults.close()
+
+
+@asynccontextmanager
+async def _watched(observer: Observer) -> AsyncIterator[None]:
+    watching = asyncio.create_task(observer.run())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+def _talkative(out: Path) -> set[int]:
+    lines = (out / "ops.jsonl").read_text().splitlines()
+    operations: list[Operation] = [history.read_operation(json.loads(line)) for line in lines]
+    return {
+        one.job_id
+        for one in operations
+        if one.kind == SUBMIT and one.outcome == OK and one.job_id and one.plan and one.plan.talks
+    }
+
+
+# ── telling ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tell(verdict: Verdict, out: Path, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**asdict(verdict), "out": str(out)}))
+        return
+    console = Console()
+    table = Table(title="what happened", title_justify="left")
+    table.add_column("count")
+    table.add_column("seen", justify="right")
+    for name, number in verdict.counts.items():
+        table.add_row(name, str(number))
+    console.print(table)
+    for violation in verdict.violations[:SHOWN]:
+        console.print(violation.text(), style="red", markup=False, highlight=False)
+    if len(verdict.violations) > SHOWN:
+        console.print(f"… and {len(verdict.violations) - SHOWN} more in {out / 'verdict.json'}")
+    for reason in verdict.reasons:
+        console.print(reason, style="yellow", markup=False, highlight=False)
+    console.print(f"verdict: {verdict.color}   ({out})", style="bold", markup=False, highlight=False)
+
+
+def _out(arguments: argparse.Namespace) -> Path:
+    out = (arguments.out or Path(tempfile.mkdtemp(prefix="horae-campaign-out-"))).resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        sys.exit(f"campaign: {out} is not empty; give another --out")
+    return out
+
+
+def main() -> int:
+    arguments = parse(sys.argv[1:])
+    if arguments.check:
+        out = Path(arguments.check[1])
+    else:
+        out = _out(arguments)
+        asyncio.run(campaign(arguments, out))
+    verdict = judge(history.load(out))
+    history.save(out / "verdict.json", asdict(verdict))
+    tell(verdict, out, as_json=arguments.json)
+    return CODES.get(verdict.color, 2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,415 @@
+"""The judge: from what was asked, what the jobs wrote down, what the ledger says and what was broken, to a verdict.
+
+Pure functions. Each property is one function from the case to its violations; the verdict is RED when there is
+any, UNKNOWN when so little happened that green would mean nothing, else green.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from campaign import oracle
+from campaign.history import (
+    CRASH,
+    FAIL,
+    KILLS,
+    OK,
+    PAUSE,
+    RUN,
+    SECOND,
+    SUBMIT,
+    History,
+    Operation,
+    Plan,
+    Run,
+    Witness,
+    shown,
+)  # fmt: skip
+from campaign.witness import failure_code, line_of
+
+GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
+
+EXECUTED = ("succeeded", "failed", "timed_out", "cancelled")
+TERMINAL = (*EXECUTED, "skipped", "coalesced")
+LOST_LIMIT = 5  # losses after which the next one fails a run
+MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment so late is missed
+UNREPORTED = 30 * SECOND  # a run may have ended so long before the store heard of it
+NEVER_BEGUN = 3  # attempts of a run that may be lost between claim and start, each to a fault of its own
+ENDING = 2 * SECOND  # between the last line of a witness and its end, in which a timeout may still hit it
+WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    rule: str
+    what: str
+    job: str = ""
+    run: int | None = None
+    at: int | None = None  # the due moment
+
+    def text(self) -> str:
+        place = [self.job, f"run {self.run}" if self.run else "", f"due {shown(self.at)}" if self.at else ""]
+        return f"{self.rule}: {', '.join(part for part in place if part)}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    color: str
+    violations: list[Violation]
+    reasons: list[str]  # why it is unknown
+    counts: dict[str, int]  # what was really seen
+
+
+@dataclass(slots=True)
+class Work:
+    """One job with everything about it."""
+
+    plan: Plan
+    id: int
+    created_at: int
+    next_at: int | None  # as answered when it was made
+    ends: tuple[int, int]  # the last moment before its pause was asked for, and the first after it was granted
+    runs: list[Run] = field(default_factory=list)
+    witnesses: list[Witness] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Case:
+    """A history, put in order."""
+
+    history: History
+    works: dict[int, Work]
+    runs: dict[int, Run]
+    witnesses: dict[int, list[Witness]]  # by run, in the order of their starts
+
+    def work_of(self, run: Run) -> Work | None:
+        return self.works.get(run.job_id)
+
+
+Rule = Callable[[Case], Iterator[Violation]]
+
+
+def judge(history: History) -> Verdict:
+    case = arrange(history)
+    violations = [violation for rule in RULES for violation in rule(case)]
+    counts = count(history)
+    reasons = [
+        f"{demand}: {counts.get(demand, 0)} seen, {least} demanded"
+        for demand, least in history.demands.items()
+        if counts.get(demand, 0) < least
+    ]
+    if history.final.incomplete:
+        reasons.append(f"the final read is incomplete: {history.final.incomplete}")
+        return Verdict(UNKNOWN, [], reasons, counts)
+    return Verdict(RED if violations else UNKNOWN if reasons else GREEN, violations, reasons, counts)
+
+
+def count(history: History) -> dict[str, int]:
+    faults = Counter(fault.kind for fault in history.faults)
+    states = Counter(run.state for run in history.final.runs)
+    return {
+        **dict(sorted(faults.items())),
+        "kills": sum(faults[kind] for kind in KILLS),
+        **history.counts,
+        "operations": len(history.operations),
+        "runs": len(history.final.runs),
+        "witnesses": len(history.witnesses),
+        **{f"runs {state}": number for state, number in sorted(states.items())},
+    }
+
+
+# ── putting in order ───────────────────────────────────────────────────────────────────────────────
+
+
+def arrange(history: History) -> Case:
+    works = {work.id: work for work in _works(history.operations)}
+    witnesses: dict[int, list[Witness]] = defaultdict(list)
+    for witness in sorted(history.witnesses, key=lambda one: one.started):
+        witnesses[witness.run].append(witness)
+        if witness.job in works:
+            works[witness.job].witnesses.append(witness)
+    for run in history.final.runs:
+        if run.job_id in works:
+            works[run.job_id].runs.append(run)
+    return Case(history, works, {run.id: run for run in history.final.runs}, witnesses)
+
+
+def _works(operations: Sequence[Operation]) -> Iterator[Work]:
+    pauses: dict[int, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        if operation.kind == PAUSE and operation.job_id is not None:
+            pauses[operation.job_id].append(operation)
+    seen: set[int] = set()
+    for operation in operations:
+        if operation.kind != SUBMIT or operation.outcome != OK or operation.job_id in seen:
+            continue
+        assert operation.plan is not None
+        assert operation.job_id is not None
+        assert operation.created_at is not None
+        seen.add(operation.job_id)
+        asked = pauses[operation.job_id]
+        granted = [one.answered_at for one in asked if one.outcome == OK]
+        ends = (min((one.invoked_at for one in asked), default=0), min(granted, default=2**62))
+        next_at = None if operation.replayed else operation.next_at
+        yield Work(operation.plan, operation.job_id, operation.created_at, next_at, ends)
+
+
+# ── the properties ─────────────────────────────────────────────────────────────────────────────────
+
+
+def accounted(case: Case) -> Iterator[Violation]:
+    """Every due moment has exactly one record, and no record is of a moment that was not due."""
+    for work in case.works.values():
+        must_until, may_until = work.ends
+        may = oracle.moments(work.plan, work.created_at, min(may_until, must_until + 600 * SECOND))
+        must = [at for at in may if at < must_until]
+        if work.next_at is not None and may and work.next_at != may[0]:
+            yield Violation(
+                "accounted", f"first due {shown(may[0])}, the API said {shown(work.next_at)}", work.plan.name
+            )
+        found = Counter(run.due_at for run in work.runs if not run.by_hand)
+        for at in must:
+            if not found[at]:
+                yield Violation("accounted", "this due moment has no record", work.plan.name, at=at)
+        for at, number in found.items():
+            if number > 1:
+                yield Violation("accounted", f"this due moment has {number} records", work.plan.name, at=at)
+        for at in set(found) - set(may):
+            yield Violation("phantom", "a record of a moment that was not due", work.plan.name, at=at)
+
+
+def ended(case: Case) -> Iterator[Violation]:
+    """Every record has come to its end."""
+    for run in case.runs.values():
+        if run.state not in TERMINAL:
+            yield _of(case, "ended", run, f"still {run.state}")
+
+
+def known(case: Case) -> Iterator[Violation]:
+    """Nothing ran that has no record, and no record is of a job that nobody submitted."""
+    for witnesses in case.witnesses.values():
+        for witness in witnesses:
+            run = case.runs.get(witness.run)
+            if run is None or run.job_id != witness.job or run.due_at != witness.due_at:
+                what = "a process ran for a run that the ledger does not have"
+                yield Violation("phantom", what, f"job {witness.job}", witness.run, witness.due_at)
+    for run in case.runs.values():
+        if run.job_id not in case.works:
+            yield Violation("phantom", "a run of a job that nobody submitted", f"job {run.job_id}", run.id, run.due_at)
+
+
+def fences(case: Case) -> Iterator[Violation]:
+    """Fences only grow along the attempts of a run; none is used twice; the accepted result has the highest."""
+    for run in case.runs.values():
+        line = [*((one.attempt, one.fence) for one in run.earlier), (run.attempt, run.fence)]
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(line)):
+            yield _of(case, "fences", run, f"attempts and fences do not grow: {line}")
+        started = [one.fence for one in case.witnesses.get(run.id, [])]
+        if len(set(started)) < len(started):
+            yield _of(case, "fences", run, f"a fence was used twice: {started}")
+        elif started != sorted(started):
+            yield _of(case, "fences", run, f"fences went back: {started}")
+        if started and max(started) > run.fence:
+            yield _of(case, "fences", run, f"fence {max(started)} ran, but the record is of fence {run.fence}")
+
+
+def results(case: Case) -> Iterator[Violation]:
+    """What is recorded is what the attempt with the recorded fence did."""
+    for run in case.runs.values():
+        ran = case.witnesses.get(run.id, [])
+        wrote = next((one for one in ran if one.fence == run.fence), None)
+        if complaint := _mismatch(run, ran, wrote):
+            yield _of(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
+
+
+def _mismatch(run: Run, ran: Sequence[Witness], wrote: Witness | None) -> str:
+    """How a record and its witness differ; empty when they do not."""
+    code = None if wrote is None else wrote.code
+    match run.state, run.reason:
+        case "skipped" | "coalesced", _:
+            return f"but it ran, with fence {ran[0].fence}" if ran else ""
+        case "succeeded", _:
+            return "" if code == 0 else _deed(wrote)
+        case "failed", "exit":
+            is_same = code == run.exit_code == failure_code(run.fence)
+            return "" if is_same else f"exit code {run.exit_code} is recorded; {_deed(wrote)}"
+        case "timed_out", _ if wrote and code is not None and run.finished_at:
+            return "" if wrote.last_at + ENDING >= run.finished_at else f"{_deed(wrote)} long before"
+    return ""
+
+
+def _deed(wrote: Witness | None) -> str:
+    if wrote is None:
+        return "no attempt with this fence ever started"
+    return "that attempt never came to its end" if wrote.code is None else f"that attempt ended with {wrote.code}"
+
+
+def logs(case: Case) -> Iterator[Violation]:
+    """The stored log is that of the accepted attempt: all its lines, in order, and no others."""
+    for run in case.runs.values():
+        wrote = next((one for one in case.witnesses.get(run.id, []) if one.fence == run.fence), None)
+        if run.log is None or wrote is None or wrote.code is None:
+            continue
+        said = [line for line in run.log.splitlines() if line.startswith("witness ")]
+        expected = [line_of(run.id, run.fence, number) for number in range(wrote.lines)]
+        if said != expected:
+            foreign = next((line for line in said if line not in expected), "none foreign")
+            yield _of(case, "log", run, f"{len(said)} lines, {len(expected)} were written; {foreign}")
+
+
+def never_together(case: Case) -> Iterator[Violation]:
+    """No two attempts of a run at the same time; nor two runs of a job, unless it allows that."""
+    for run_id, witnesses in case.witnesses.items():
+        yield from _overlaps(case, witnesses, f"two attempts of run {run_id}")
+    for work in case.works.values():
+        if work.plan.overlap != "allow":
+            yield from _overlaps(case, work.witnesses, f"two runs of a job with overlap {work.plan.overlap}")
+
+
+def _overlaps(case: Case, witnesses: Sequence[Witness], who: str) -> Iterator[Violation]:
+    longest: Witness | None = None
+    for witness in witnesses:
+        if longest is not None and witness.started < longest.last:
+            early, other = longest.last - witness.started, f"run {longest.run} fence {longest.fence}"
+            what = f"{who} at once: fence {witness.fence} started {early:.3f} s before the last sign of {other}"
+            yield Violation("overlap", what, _name(case, witness.job), witness.run, witness.due_at)
+        if longest is None or witness.last > longest.last:
+            longest = witness
+
+
+def never_early(case: Case) -> Iterator[Violation]:
+    for witnesses in case.witnesses.values():
+        for witness in witnesses:
+            if witness.started_at < witness.due_at:
+                early = (witness.due_at - witness.started_at) / SECOND
+                yield Violation("early", f"started {early:.3f} s before it was due", _name(case, witness.job),
+                                witness.run, witness.due_at)  # fmt: skip
+
+
+def killed_means_dead(case: Case) -> Iterator[Violation]:
+    """Nothing is written by a run after its end was reported, and nothing is left over."""
+    for run in case.runs.values():
+        last = max((one.last_at for one in case.witnesses.get(run.id, [])), default=0)
+        if run.finished_at is not None and last > run.finished_at + WRITTEN_LATE:
+            late = (last - run.finished_at) / SECOND
+            yield _of(case, "dead", run, f"a process of it was alive {late:.3f} s after it was reported {run.state}")
+    for pid in case.history.final.alive:
+        yield Violation("dead", f"process {pid} of a witness is still alive")
+
+
+def keyed(case: Case) -> Iterator[Violation]:
+    """What was answered with success happened once; what was refused did not happen; the rest at most once."""
+    made = Counter(run.key for run in case.runs.values() if run.by_hand)
+    jobs = Counter(case.history.final.jobs)
+    for operations in _by_key(case.history.operations):
+        first = operations[0]
+        number = made[first.key] if first.kind == RUN else jobs[first.plan.name] if first.plan else 0
+        outcomes = {one.outcome for one in operations}
+        at = first.invoked_at
+        if OK in outcomes and number != 1:
+            yield Violation("keyed", f"{first.key} was answered with success and happened {number} times", at=at)
+        elif outcomes == {FAIL} and number:
+            yield Violation("keyed", f"{first.key} was refused, and happened", at=at)
+        elif number > 1:
+            yield Violation("keyed", f"{first.key} happened {number} times", at=at)
+        answers = {one.run_id if first.kind == RUN else one.job_id for one in operations if one.outcome == OK}
+        if len(answers) > 1:
+            yield Violation("keyed", f"{first.key} was answered with different ids: {sorted(map(str, answers))}", at=at)
+    asked = {one.key for one in case.history.operations if one.kind == RUN}
+    for run in case.runs.values():
+        if run.by_hand and run.key not in asked:
+            yield _of(case, "phantom", run, "a run by hand that nobody asked for")
+
+
+def _by_key(operations: Iterable[Operation]) -> Iterable[list[Operation]]:
+    found: dict[str, list[Operation]] = defaultdict(list)
+    for operation in operations:
+        if operation.kind in (RUN, SUBMIT):
+            found[operation.key].append(operation)
+    return found.values()
+
+
+def justified(case: Case) -> Iterator[Violation]:
+    """Whatever did not run, or ended by no doing of its own, has a reason that the facts bear out."""
+    for run in case.runs.values():
+        work = case.work_of(run)
+        if work is not None and (complaint := _complaint(case, work, run)):
+            yield _of(case, "justified", run, f"{run.state}({run.reason}): {complaint}")
+
+
+def _complaint(facts: Case, work: Work, run: Run) -> str:
+    """What is wrong with the reason of a run; empty when nothing is."""
+    plan = work.plan
+    match run.state, run.reason:
+        case "coalesced", _:
+            into = facts.runs.get(run.into_run_id or 0)
+            is_sound = into is not None and into.job_id == run.job_id and into.state != "coalesced"
+            return "" if is_sound and into and into.due_at > run.due_at else f"into {run.into_run_id}, which cannot be"
+        case "skipped", "overlap":
+            return "" if any(_was_live(other, run) for other in work.runs) else "no other run of the job was live"
+        case "skipped", "misfire":
+            is_late = plan.misfire == "skip" and run.created_at - run.due_at > MISFIRE_GRACE
+            return "" if is_late else f"misfire is {plan.misfire}, and it was made in time"
+        case "skipped", "start_deadline":
+            is_over = (
+                plan.start_deadline is not None and (run.finished_at or 0) >= run.due_at + plan.start_deadline * SECOND
+            )
+            return "" if is_over else f"the start deadline is {plan.start_deadline}"
+        case "cancelled", "replaced" | "requested":
+            return "" if plan.overlap == "replace" and any(other.id > run.id for other in work.runs) else "by nobody"
+        case "failed", "lost":
+            return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
+        case "timed_out", _:
+            return "" if plan.timeout is not None else "there is no timeout"
+        case (("skipped" | "cancelled" | "failed"), reason):
+            return "" if reason == "exit" else "nothing gives this reason"
+    return ""
+
+
+def _was_live(other: Run, run: Run) -> bool:
+    """Whether another run can have been live when this one was made."""
+    if other.id == run.id or other.state not in EXECUTED or other.finished_at is None:
+        return other.id != run.id and other.state == "skipped" and other.reason == "start_deadline"
+    return other.created_at <= run.created_at <= other.finished_at + UNREPORTED
+
+
+def retried(case: Case) -> Iterator[Violation]:
+    """No more attempts than allowed, where a lost one does not count."""
+    for run in case.runs.values():
+        work = case.work_of(run)
+        if work is not None and run.attempt - run.lost > work.plan.attempts:
+            yield _of(case, "retried", run, f"{run.attempt} attempts, {run.lost} lost, {work.plan.attempts} allowed")
+
+
+def losses(case: Case) -> Iterator[Violation]:
+    """An attempt may die with its agent; but an agent that claims only to lose it is broken."""
+    for run in case.runs.values():
+        lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
+        began = {one.fence for one in case.witnesses.get(run.id, [])}
+        if sum(fence not in began for fence in lost) > NEVER_BEGUN:
+            yield _of(case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin")
+
+
+def unbroken(case: Case) -> Iterator[Violation]:
+    """No process ended by itself: a fault of the database or of a peer is no reason to die."""
+    for fault in case.history.faults:
+        if fault.kind == CRASH:
+            yield Violation("unbroken", f"{fault.target} ended although nobody had touched it", at=fault.at)
+
+
+RULES: tuple[Rule, ...] = (
+    accounted, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, keyed, justified,
+    retried, losses, unbroken,
+)  # fmt: skip
+
+
+def _name(case: Case, job_id: int) -> str:
+    work = case.works.get(job_id)
+    return work.plan.name if work else f"job {job_id}"
+
+
+def _of(case: Case, rule: str, run: Run, what: str) -> Violation:
+    return Violation(rule, what, _name(case, run.job_id), run.id, run.due_at)

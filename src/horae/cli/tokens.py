@@ -1,0 +1,218 @@
+"""The commands about tokens. They go to whoever holds the database of the settings.
+
+The first token is made before any server listens, so these commands open the database themselves, as `up`
+does. With SQLite a running server holds it: then they ask that server, whose address the lock names. A server
+that was named is asked, and nothing else. So a token never ends up in another database than the one meant.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from urllib.parse import urlsplit
+
+import typer
+
+from horae.cli.local import ConfigFile, load_settings
+from horae.cli.screen import Cell, clean, local_time
+from horae.cli.session import SHARED, Session, family, settings_command
+from horae.errors import ConfigError, Error, Invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from horae.service.access import Access
+
+Json = dict[str, Any]
+
+SETTINGS = ("data", "database", "startup_timeout")
+ABOUT = """Make, list and revoke the tokens that people and agents log in with.
+
+They are needed as soon as a server listens beyond loopback."""
+
+
+def register(app: typer.Typer) -> None:
+    group = family(app, "token", ABOUT, "horae token create laptop")
+    for name, example, function in (
+        ("create", "horae token create ci --owner ann --expires 90d --file ci.token", create),
+        ("list", "horae token list", list_tokens),
+        ("revoke", "horae token revoke 3", revoke),
+    ):
+        settings_command(group, name, example, SETTINGS, shared=SHARED)(function)
+
+
+class Tokens(Protocol):
+    """What the client can do, and the database without a server."""
+
+    async def create_token(self, name: str, *, scope: str, owner: str | None, expires_in: str | None) -> Json: ...
+
+    async def tokens(self) -> Json: ...
+
+    async def revoke_token(self, token_id: int) -> None: ...
+
+
+async def create(
+    session: Session,
+    flags: dict[str, str],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, for people.")],
+    scope: Annotated[
+        str, typer.Option("--scope", metavar="user|agent", help="Good for the API, or for joining as an agent.")
+    ] = "user",
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="NAME", help="Owner of what is made with it. [default: NAME]")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="DURATION", help="Ends after this, such as 30d. [default: never]")
+    ] = None,
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
+    ] = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Make a token and print it, this once.
+
+    Horae keeps only its hash. Give it back with --token-file, HORAE_TOKEN or HORAE_TOKEN_FILE.
+    """
+    with _place_for(file) as keep:  # before the token: one that cannot be kept is of no use
+        async with _tokens(session, flags, config_file) as tokens:
+            made = await tokens.create_token(name, scope=scope, owner=owner, expires_in=expires)
+        text = made["token"] if file is None else keep(made.pop("token"))
+    if session.as_json:
+        session.screen.json(made if file is None else {**made, "file": file})
+        return
+    until = f", until {local_time(made['expires_at'])}" if made["expires_at"] else ""
+    session.screen.note(
+        f"token {made['id']} for {clean(made['owner'])} ({made['scope']}{until}); it is not shown again"
+    )
+    session.screen.line(text)
+
+
+@contextmanager
+def _place_for(file: str | None) -> Iterator[Callable[[str], str]]:
+    """A way to write the token to a new file that only its owner reads; gone again if there is no token."""
+    if file is None:
+        yield lambda text: text
+        return
+    try:
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        hint = "name a file that does not exist yet" if isinstance(error, FileExistsError) else ""
+        raise Error(f"{file} cannot be made: {error.strerror}", code="E_FILE", hint=hint) from None
+
+    def keep(text: str) -> str:
+        os.write(opened, f"{text}\n".encode())
+        return f"written to {clean(file)}"
+
+    try:
+        yield keep
+    except BaseException:
+        os.unlink(file)
+        raise
+    finally:
+        os.close(opened)
+
+
+async def list_tokens(session: Session, flags: dict[str, str], config_file: ConfigFile = None) -> None:
+    """List tokens, newest first, without their secrets."""
+    async with _tokens(session, flags, config_file) as tokens:
+        page = await tokens.tokens()
+    if session.as_json:
+        session.screen.json(page)
+        return
+    rows = [
+        [str(it["id"]), it["name"], it["scope"], it["owner"], Cell(it["state"], _STYLES[it["state"]]),
+         local_time(it["created_at"]), local_time(it["expires_at"])]
+        for it in page["items"]
+    ]  # fmt: skip
+    columns = [">id", "name", "scope", "owner", "state", "created", "expires"]
+    session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
+
+
+_STYLES = {"good": "green", "expired": "yellow", "revoked": "red"}
+
+
+async def revoke(
+    session: Session,
+    flags: dict[str, str],
+    token: Annotated[int, typer.Argument(metavar="TOKEN", min=1, help="Id of a token.")],
+    config_file: ConfigFile = None,
+) -> None:
+    """Revoke a token: every node refuses it within 5 seconds, for ever."""
+    async with _tokens(session, flags, config_file) as tokens:
+        await tokens.revoke_token(token)
+    if session.as_json:
+        session.screen.json({"id": token, "state": "revoked"})
+    else:
+        session.screen.line(f"token {token} is revoked")
+
+
+# ── who holds the database ─────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def _tokens(session: Session, flags: dict[str, str], config_file: str | None) -> AsyncIterator[Tokens]:
+    async with AsyncExitStack() as stack:
+        if session.named_server:
+            _refuse_both(session.named_server, flags)
+            yield await stack.enter_async_context(session.client())
+            return
+        from horae.bootstrap import local_access  # the whole server is loaded with it
+
+        config = load_settings(flags, config_file, session.screen)
+        tokens: Tokens
+        try:
+            tokens = LocalTokens(await stack.enter_async_context(local_access(config)))
+        except ConfigError as error:
+            tokens = await stack.enter_async_context(session.client(_holder(error)))
+        yield tokens
+
+
+def _refuse_both(server: str, flags: dict[str, str]) -> None:
+    if flags:
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in flags)
+        raise Invalid(
+            f"{named} names a database, and {server} is a server: which one is meant?",
+            code="E_USAGE",
+            hint="leave one out; HORAE_SERVER names a server too",
+        )
+
+
+def _holder(error: ConfigError) -> str:
+    """The address of the server that holds the database, if that is why it cannot be opened."""
+    from horae.client import is_loopback
+
+    found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
+    if found is None:
+        raise error
+    if not is_loopback(urlsplit(found[1]).hostname or ""):
+        error.hint = "ask that server: --server https://NAME:PORT --token-file FILE"
+        raise error
+    return found[1]
+
+
+class LocalTokens:
+    """The client's calls, on a database that no server holds."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def create_token(self, name: str, *, scope: str, owner: str | None, expires_in: str | None) -> Json:
+        from horae.service.access import parse_token
+        from horae.web import render
+
+        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in}
+        asked = parse_token({field: value for field, value in wanted.items() if value is not None})
+        token, text = await self._access.create(asked.name, asked.scope, asked.owner, asked.expires_in)
+        return render.plain(render.new_token(token, self._access.state_of(token), text))
+
+    async def tokens(self) -> Json:
+        from horae.web import render
+
+        items = [render.token(token, self._access.state_of(token)) for token in await self._access.list()]
+        return render.plain(render.TokenPage(items))
+
+    async def revoke_token(self, token_id: int) -> None:
+        await self._access.revoke(token_id)

@@ -1,0 +1,206 @@
+"""Who may come in: bearer tokens, made here, shown once, kept as hashes.
+
+    horae_u_12_kQ3v…   `u` user or `a` agent, the id it is looked up by, then 256 random bits
+
+The hash is one SHA-256, without salt or stretching. Those protect words that people choose, which can be
+guessed; nobody guesses 256 random bits, and a slow hash would only let strangers keep this process busy.
+
+What must stay true:
+- A wrong secret, an unknown id, a revoked and an expired token are refused in the same words.
+- What the store says of a token is believed for `CACHE_SECONDS`: so a check costs no query per request, and
+  a token revoked on one node is refused by every other after that time at the latest (by this one at once).
+- Without the store nobody new is let in: the check raises Unavailable.
+- Strangers cost little: after `TRIES` wrong tokens within `WINDOW` seconds, a peer's tokens are looked up only
+  if they were known before. So those who share its address and work already go on working. Memory is bounded.
+- No secret is logged.
+
+Expiry is judged by this node's clock, revocation needs none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from horae.core.fields import Problems, fields_of, shown
+from horae.core.model import SCOPES, SECOND, Token
+from horae.errors import Denied, Limited, NotFound, Unauthenticated
+from horae.ports import Clock, Store
+
+CACHE_SECONDS = 5.0
+CACHED = 4096  # tokens remembered
+TRIES = 20
+WINDOW = 60.0  # seconds
+PEERS = 4096  # whose failures are remembered
+
+_TEXT = re.compile(r"horae_([ua])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+_NO_HASH = "0" * 64
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A token that somebody asks for."""
+
+    name: str
+    scope: str
+    owner: str
+    expires_in: float | None  # seconds
+
+
+def parse_token(document: Any) -> Wanted:
+    """{name, scope?, owner?, expires_in?}: a token is the user's, and named as its owner, unless said."""
+    problems = Problems()
+    fields = fields_of(document, "", problems, "an object expected")
+    if fields is None:
+        problems.settle()
+        raise AssertionError("a problem was noted")
+    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in"}))
+    if "name" not in fields.values:
+        fields.fault("name", "E_REQUIRED", "a token needs a name")
+    name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
+    if scope not in SCOPES:
+        fields.fault("scope", "E_ENUM", f"must be one of {', '.join(SCOPES)}, got {shown(scope)}")
+    expires_in = fields.seconds("expires_in", None, 1)
+    problems.settle()
+    return Wanted(name, scope, owner or name, expires_in)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    token: Token | None
+    asked: float  # when the store was asked: what it said may be older than its answer, not older than this
+
+
+class Access:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[int, _Known] = {}
+        self._failures: dict[str, tuple[float, int]] = {}  # peer → since when, how many
+
+    # ── making and ending ──
+
+    async def create(self, name: str, scope: str, owner: str, expires_in: float | None) -> tuple[Token, str]:
+        """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never."""
+        secret = secrets.token_urlsafe(32)
+        now = await self._store.now()
+        expires_at = None if expires_in is None else now + round(expires_in * SECOND)
+        token = await self._store.add_token(Token(0, name, scope, owner, _hash(secret), now, expires_at))
+        self._known.pop(token.id, None)  # somebody may have asked for this id before it was given
+        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner)
+        return token, f"horae_{scope[0]}_{token.id}_{secret}"
+
+    async def list(self) -> list[Token]:
+        """Every token there ever was, newest first."""
+        return await self._store.list_tokens()
+
+    async def revoke(self, token_id: int) -> Token:
+        token = await self._store.revoke_token(token_id, await self._store.now())
+        if token is None:
+            raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")
+        self._remember(token_id, token, self._clock.elapsed())
+        log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
+        return token
+
+    async def has_login(self) -> bool:
+        """Whether anybody could come in: there is a user token that is good now."""
+        return any(
+            token.scope == "user" and self.state_of(token) == "good" for token in await self._store.list_tokens()
+        )
+
+    def state_of(self, token: Token) -> str:
+        """good, expired or revoked."""
+        if token.revoked_at is not None:
+            return "revoked"
+        return "good" if token.expires_at is None or self._clock.now() < token.expires_at else "expired"
+
+    # ── checking ──
+
+    async def check(self, text: str | None, scope: str, peer: str = "") -> Token:
+        """The token that a request came with, if it is good for this scope.
+
+        Unauthenticated when there is none or it is not good, Denied when it is good for another scope, Limited
+        when this peer (its address) was wrong too often.
+        """
+        if text is None:  # nothing was tried, so nothing is counted
+            raise _refused(scope)
+        token = await self._prove(text, peer)
+        if token is None or self.state_of(token) != "good":
+            self._count_failure(peer)
+            raise _refused(scope)
+        if token.scope != scope:
+            raise Denied(
+                f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
+                code="E_TOKEN_SCOPE",
+                hint=f"make one with `horae token create NAME --scope {scope}`",
+            )
+        return token
+
+    async def _prove(self, text: str, peer: str) -> Token | None:
+        """The token whose secret this is. An unknown id takes as long as a wrong secret."""
+        parts = _TEXT.fullmatch(text)
+        if parts is None:
+            return None
+        token = await self._look_up(int(parts[2]), peer)
+        is_right = hmac.compare_digest(_hash(parts[3]), token.hash if token else _NO_HASH)
+        return token if is_right and token and token.scope[0] == parts[1] else None
+
+    async def _look_up(self, token_id: int, peer: str) -> Token | None:
+        known, now = self._known.get(token_id), self._clock.elapsed()
+        if known and now - known.asked < CACHE_SECONDS:
+            return known.token
+        if (known is None or known.token is None) and self._is_blocked(peer):
+            raise Limited(f"more than {TRIES} wrong tokens came from this address", hint="wait a minute")
+        token = await self._store.get_token(token_id)
+        self._remember(token_id, token, now)
+        return token
+
+    def _remember(self, token_id: int, token: Token | None, asked: float) -> None:
+        self._known.pop(token_id, None)  # the newest stands last
+        self._known[token_id] = _Known(token, asked)
+        _keep(self._known, CACHED)
+
+    def _count_failure(self, peer: str) -> None:
+        now = self._clock.elapsed()
+        since, count = self._failures.pop(peer, (now, 0))
+        self._failures[peer] = (since, count + 1) if now - since < WINDOW else (now, 1)
+        _keep(self._failures, PEERS)
+
+    def _is_blocked(self, peer: str) -> bool:
+        since, count = self._failures.get(peer, (0.0, 0))
+        return count >= TRIES and self._clock.elapsed() - since < WINDOW
+
+
+_USE = {"user": "the HTTP API", "agent": "joining as an agent"}
+
+
+def _refused(scope: str) -> Unauthenticated:
+    if scope == "agent":
+        return Unauthenticated(
+            "an agent needs a join token that is known, not revoked and not expired",
+            code="E_JOIN_TOKEN",
+            hint="make one with `horae token create NAME --scope agent --file F`, and give it with --token-file F",
+        )
+    return Unauthenticated(
+        "this needs a token that is known, not revoked and not expired",
+        hint="give it with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
+        "`horae token create NAME` makes one",
+    )
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode("ascii")).hexdigest()
+
+
+def _keep(entries: dict[Any, Any], most: int) -> None:
+    """Forget the oldest beyond `most`."""
+    while len(entries) > most:
+        del entries[next(iter(entries))]

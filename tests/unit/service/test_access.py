@@ -1,0 +1,265 @@
+"""Tokens: what is kept, who gets in, who does not, and what a stranger can cost."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from horae.core.model import SECOND
+from horae.errors import Denied, Error, Invalid, Limited, NotFound, Unauthenticated, Unavailable
+from horae.service import access as module
+from horae.service.access import CACHE_SECONDS, TRIES, WINDOW, Access, parse_token
+from horae.testing import START, FakeClock
+
+from .parts import BOTH, Probe
+
+
+@pytest.fixture
+def access(probe: Probe, clock: FakeClock) -> Access:
+    return Access(probe, clock)
+
+
+async def made(access: Access, scope: str = "user", expires_in: float | None = None) -> str:
+    return (await access.create("ci", scope, "ann", expires_in))[1]
+
+
+def wrong_secret(text: str) -> str:
+    return text[:-1] + ("A" if text[-1] != "A" else "B")
+
+
+async def refusal(access: Access, text: str | None, scope: str = "user") -> Error:
+    with pytest.raises(Error) as caught:
+        await access.check(text, scope)
+    return caught.value
+
+
+# ── making ──
+
+
+@BOTH
+async def test_a_token_opens_the_door_and_says_who_comes(access: Access, probe: Probe):
+    token, text = await access.create("ci", "user", "ann", 60.0)
+
+    assert re.fullmatch(rf"horae_u_{token.id}_[A-Za-z0-9_-]{{43}}", text)
+    assert await access.check(text, "user") == token
+    assert (token.name, token.owner, token.created_at, token.expires_at) == ("ci", "ann", START, START + 60 * SECOND)
+    assert await access.list() == [token]
+
+
+async def test_the_secret_is_neither_kept_nor_logged(access: Access, probe: Probe):
+    with capture_logs() as lines:
+        token, text = await access.create("ci", "agent", "ann", None)
+        await access.revoke(token.id)
+    secret = text[-43:]
+
+    assert [(line["event"], line["id"], line["scope"]) for line in lines] == [
+        ("token.created", token.id, "agent"),
+        ("token.revoked", token.id, "agent"),
+    ]
+    assert secret not in repr(lines)
+    assert secret not in repr(await probe.store.list_tokens())
+
+
+async def test_two_tokens_never_have_the_same_secret(access: Access):
+    secrets = {(await made(access))[-43:] for _ in range(20)}
+
+    assert len(secrets) == 20
+
+
+# ── who gets in ──
+
+
+async def test_every_way_to_be_wrong_is_refused_in_the_same_words(access: Access, clock: FakeClock):
+    good, expired, revoked = await made(access), await made(access, expires_in=5), await made(access)
+    await access.revoke(3)
+    clock.advance(5)
+
+    wrong = [
+        *(wrong_secret(good), good.replace("_1_", "_99_"), good.replace("_1_", "_2_"), good.replace("_u_", "_a_")),
+        *(expired, revoked, "", "x", good + "x", f" {good}", "horae_u_1_", good[:-1] + "\0", "é" * 50, "A" * 1_000_000),
+        f"horae_u_9223372036854775808_{good[-43:]}",
+    ]
+    refusals = [await refusal(access, text) for text in wrong] + [await refusal(access, None)]
+
+    assert {(one.status, one.code, one.message, one.hint) for one in refusals} == {
+        (401, "E_TOKEN", refusals[0].message, refusals[0].hint)
+    }
+    assert (await access.check(good, "user")).id == 1
+
+
+async def test_agents_are_refused_with_a_code_of_their_own(access: Access):
+    wrong = await refusal(access, wrong_secret(await made(access, "agent")), "agent")
+
+    assert isinstance(wrong, Unauthenticated)
+    assert (wrong.status, wrong.code) == (401, "E_JOIN_TOKEN")
+    assert (await refusal(access, None, "agent")).code == "E_JOIN_TOKEN"
+
+
+@pytest.mark.parametrize(("has", "asks"), [("user", "agent"), ("agent", "user")])
+async def test_a_token_opens_no_door_but_its_own(access: Access, has: str, asks: str):
+    error = await refusal(access, await made(access, has), asks)
+
+    assert isinstance(error, Denied)
+    assert (error.status, error.code) == (403, "E_TOKEN_SCOPE")
+    assert f"--scope {asks}" in error.hint
+
+
+async def test_a_token_is_good_until_the_moment_it_expires(access: Access, clock: FakeClock):
+    text = await made(access, expires_in=10)
+    clock.advance(9.999)
+    assert await access.check(text, "user")
+
+    clock.advance(0.001)
+
+    assert (await refusal(access, text)).code == "E_TOKEN"
+    assert [access.state_of(token) for token in await access.list()] == ["expired"]
+
+
+async def test_a_login_exists_only_while_a_user_token_is_good(access: Access, clock: FakeClock):
+    assert not await access.has_login()
+    await made(access, "agent")
+    assert not await access.has_login()
+    await made(access, expires_in=10)
+    assert await access.has_login()
+    clock.advance(10)
+    assert not await access.has_login()
+    await made(access)
+    assert await access.has_login()
+    await access.revoke(3)
+    assert not await access.has_login()
+
+
+# ── revoking ──
+
+
+async def test_a_revoked_token_is_refused_here_at_once_and_elsewhere_within_the_cache(
+    access: Access, probe: Probe, clock: FakeClock
+):
+    elsewhere, text = Access(probe, clock), await made(access)
+    await elsewhere.check(text, "user")
+
+    await access.revoke(1)
+
+    assert (await refusal(access, text)).code == "E_TOKEN"
+    assert await elsewhere.check(text, "user")  # as documented: it learns of it a little later
+    clock.advance(CACHE_SECONDS)
+    assert (await refusal(elsewhere, text)).code == "E_TOKEN"
+
+
+async def test_revoking_twice_is_no_error_and_an_unknown_token_is(access: Access):
+    await made(access)
+
+    assert await access.revoke(1) == await access.revoke(1)
+    with pytest.raises(NotFound):
+        await access.revoke(2)
+
+
+# ── what it costs ──
+
+
+async def test_a_thousand_checks_cost_one_query(access: Access, probe: Probe, clock: FakeClock):
+    text = await made(access)
+    for _ in range(1000):
+        await access.check(text, "user")
+    assert probe.calls["get_token"] == 1
+
+    clock.advance(CACHE_SECONDS)
+    await access.check(text, "user")
+
+    assert probe.calls["get_token"] == 2
+
+
+async def test_nobody_is_let_in_while_the_store_cannot_say(access: Access, probe: Probe, clock: FakeClock):
+    text = await made(access)
+    await access.check(text, "user")
+    clock.advance(CACHE_SECONDS)
+
+    probe.lose_call("get_token")
+
+    with pytest.raises(Unavailable):
+        await access.check(text, "user")
+    assert await access.check(text, "user")
+
+
+async def test_a_new_token_works_even_if_its_id_was_tried_before(access: Access, clock: FakeClock):
+    await refusal(access, "horae_u_1_" + "A" * 43)
+
+    assert await access.check(await made(access), "user")
+
+
+async def test_a_peer_that_guesses_is_stopped_and_those_beside_it_go_on(access: Access, probe: Probe, clock: FakeClock):
+    text, other = await made(access), await made(access)
+    await access.check(text, "user", "10.0.0.1")
+    for number in range(TRIES):
+        with pytest.raises(Unauthenticated):
+            await access.check(f"horae_u_{number + 100}_{text[-43:]}", "user", "10.0.0.1")
+    asked = probe.calls["get_token"]
+
+    with pytest.raises(Limited):
+        await access.check("horae_u_999_" + "A" * 43, "user", "10.0.0.1")
+    with pytest.raises(Unauthenticated):  # a wrong secret of a known token costs no query either
+        await access.check(wrong_secret(text), "user", "10.0.0.1")
+    assert await access.check(text, "user", "10.0.0.1")
+    assert probe.calls["get_token"] == asked
+
+    clock.advance(CACHE_SECONDS)
+    assert await access.check(text, "user", "10.0.0.1")  # who worked before is looked up anew
+    assert await access.check(other, "user", "10.0.0.2")
+    clock.advance(WINDOW)
+    with pytest.raises(Unauthenticated):
+        await access.check("horae_u_999_" + "A" * 43, "user", "10.0.0.1")
+
+
+async def test_memory_is_bounded_whatever_strangers_send(access: Access, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "CACHED", 10)
+    monkeypatch.setattr(module, "PEERS", 10)
+    for number in range(1, 50):
+        await refusal_from(access, f"horae_u_{number}_{'A' * 43}", f"peer {number}")
+
+    assert (len(access._known), len(access._failures)) == (10, 10)
+
+
+async def refusal_from(access: Access, text: str, peer: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await access.check(text, "user", peer)
+
+
+# ── asking for one ──
+
+
+def test_a_request_is_read_with_its_defaults():
+    least = parse_token({"name": "ci"})
+
+    assert (least.name, least.scope, least.owner, least.expires_in) == ("ci", "user", "ci", None)
+    assert replace(parse_token({"name": "x", "scope": "agent", "owner": "ann", "expires_in": "30d"}), name="y") == (
+        module.Wanted("y", "agent", "ann", 30 * 86400.0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "path"),
+    [
+        ({}, "E_REQUIRED", "name"),
+        ([], "E_TYPE", ""),
+        ({"name": 1}, "E_TYPE", "name"),
+        ({"name": ""}, "E_EMPTY", "name"),
+        ({"name": "-x"}, "E_PATTERN", "name"),
+        ({"name": "a\nb"}, "E_CHAR", "name"),
+        ({"name": "n" * 129}, "E_LEN", "name"),
+        ({"name": "x", "scope": "admin"}, "E_ENUM", "scope"),
+        ({"name": "x", "scope": None}, "E_TYPE", "scope"),
+        ({"name": "x", "owner": "\x1b[31m"}, "E_CHAR", "owner"),
+        ({"name": "x", "expires_in": "soon"}, "E_INTERVAL_SYNTAX", "expires_in"),
+        ({"name": "x", "expires_in": -1}, "E_RANGE", "expires_in"),
+        ({"name": "x", "expires_in": "400d"}, "E_RANGE", "expires_in"),
+        ({"name": "x", "secret": "mine"}, "E_UNKNOWN_FIELD", "secret"),
+    ],
+)
+def test_a_bad_request_is_refused_with_its_place(document: object, code: str, path: str):
+    with pytest.raises(Invalid) as caught:
+        parse_token(document)
+
+    assert [(one.code, one.path) for one in caught.value.listed()] == [(code, path)]

@@ -1,0 +1,130 @@
+"""History, outputs and idempotency keys go when their time is over, in an order that a crash cannot spoil."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from horae.core.model import State
+from horae.errors import Unavailable
+from horae.files import ObjectFiles, open_files
+from horae.ports import Idempotency, Result
+from horae.service import retention
+from horae.service.execution import Execution
+from horae.service.jobs import Jobs
+from horae.service.retention import Retention
+from horae.testing import FakeClock
+
+from .parts import Probe, node, submitted
+
+KEY = Idempotency("s", "k", "d")
+DAY = 86_400
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ObjectFiles:
+    return open_files(tmp_path / "output")
+
+
+def keeping(probe: Probe, files: ObjectFiles, days: int) -> Retention:
+    return Retention(probe, files, history_days=days)
+
+
+async def ran(jobs: Jobs, execution: Execution, files: ObjectFiles, clock: FakeClock, job_id: int) -> int:
+    """A run that wrote a log."""
+    run = await jobs.run_now(job_id)
+    (given,) = await execution.claim(node("n1"), "python", 1)
+    output = files.open(run.id, given.attempt, given.fence, 1000)
+    output.write(b"hello")
+    await output.close()
+    done = Result(run.id, given.fence, State.SUCCEEDED, finished_at=clock.now(), output=output.ref)
+    await execution.finish([done])
+    return run.id
+
+
+async def test_keys_go_after_a_day_also_when_history_stays_for_ever(
+    probe: Probe, jobs: Jobs, files: ObjectFiles, clock: FakeClock
+):
+    job = await submitted(jobs)
+    run = await jobs.run_now(job.id, idempotency=KEY)
+
+    clock.advance(DAY - 1)
+    await keeping(probe, files, 0).purge()
+    assert (await jobs.run_now(job.id, idempotency=KEY)).id == run.id
+    clock.advance(2)
+    await keeping(probe, files, 0).purge()
+
+    assert (await jobs.run_now(job.id, idempotency=KEY)).id != run.id
+    assert await probe.get_run(run.id) is not None
+
+
+async def test_history_past_its_age_goes_with_its_outputs(
+    probe: Probe, jobs: Jobs, execution: Execution, files: ObjectFiles, clock: FakeClock
+):
+    job = await submitted(jobs)
+    old = await ran(jobs, execution, files, clock, job.id)
+    clock.advance(2 * DAY)
+    recent = await ran(jobs, execution, files, clock, job.id)
+
+    assert not await keeping(probe, files, 1).purge()
+
+    assert await probe.get_run(old) is None
+    assert await files.size(files.ref(old, 1, 1)) == 0
+    assert await probe.get_run(recent) is not None
+    assert await files.size(files.ref(recent, 1, 1)) == 5
+
+
+async def test_a_purge_that_breaks_off_leaves_nothing_that_the_next_one_does_not_find(
+    probe: Probe, jobs: Jobs, execution: Execution, files: ObjectFiles, clock: FakeClock
+):
+    job = await submitted(jobs)
+    runs = [await ran(jobs, execution, files, clock, job.id) for _ in range(2)]
+    clock.advance(2 * DAY)
+    probe.lose_call("purge")
+    with pytest.raises(Unavailable):
+        await keeping(probe, files, 1).purge()
+    assert [await probe.get_run(run) is not None for run in runs] == [True, True]
+
+    await keeping(probe, files, 1).purge()
+
+    assert [await probe.get_run(run) for run in runs] == [None, None]
+    assert [await files.size(files.ref(run, 1, 1)) for run in runs] == [0, 0]
+
+
+async def test_an_output_store_out_of_reach_keeps_the_records(
+    probe: Probe,
+    jobs: Jobs,
+    execution: Execution,
+    files: ObjectFiles,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    job = await submitted(jobs)
+    runs = [await ran(jobs, execution, files, clock, job.id) for _ in range(2)]
+    clock.advance(2 * DAY)
+
+    async def refuse(ref: str) -> None:
+        raise Unavailable("no such bucket today")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "remove", refuse)
+        with pytest.raises(Unavailable):
+            await keeping(probe, files, 1).purge()
+
+    assert [await probe.get_run(run) is not None for run in runs] == [True, True]
+
+
+async def test_what_is_old_goes_in_batches(
+    probe: Probe, jobs: Jobs, files: ObjectFiles, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(retention, "BATCH", 2)
+    job = await submitted(jobs)
+    for _ in range(3):
+        await jobs.cancel((await jobs.run_now(job.id)).id)
+    clock.advance(2 * DAY)
+
+    assert await keeping(probe, files, 1).purge()
+    assert not await keeping(probe, files, 1).purge()
+    assert not await keeping(probe, files, 1).purge()
+    assert probe.calls["purge"] == 2
