@@ -51,6 +51,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.nodes import Nodes
 from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores.postgres import PostgresStore
@@ -171,7 +172,7 @@ class App:
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
         )
-        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
