@@ -101,12 +101,14 @@ class Proxy:
 
     async def _flow(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         assert self._gate is not None
-        with contextlib.suppress(OSError):
-            while data := await source.read(65536):
-                await self._gate.wait()
-                sink.write(data)
-                await sink.drain()
-        sink.close()
+        try:
+            with contextlib.suppress(OSError):
+                while data := await source.read(65536):
+                    await self._gate.wait()
+                    sink.write(data)
+                    await sink.drain()
+        finally:
+            sink.transport.abort()
 
     async def _drop(self) -> None:
         for task in list(self._flows):
