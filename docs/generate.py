@@ -147,7 +147,7 @@ BODIES = {
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
-    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node=""), access=None))
+    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node=""), access=None, nodes=None))
     return app.create_app(nobody, version="").api.document
 
 

@@ -1,6 +1,10 @@
 """The one place that knows concrete classes: builds a running Horae from a Config.
 
-TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run ─► HTTP
+TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run
+─► HTTP ─► gRPC
+
+gRPC comes last and is loaded only then, because nobody at a terminal should wait for it. A remote agent
+(`serve_agent`) is made of the same parts, with a link to a server in the place of a store.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import secrets
 import signal
 import socket
 import ssl
@@ -17,8 +22,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 import uvicorn
@@ -30,7 +37,8 @@ from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
 from horae.executors.shell import ShellExecutor
 from horae.files import open_files
-from horae.ports import Executor, Store
+from horae.links.peers import GrpcPeers
+from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
 from horae.queues.postgres import LISTENER, PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
@@ -44,6 +52,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.nodes import Nodes
 from horae.service.retention import Retention
 from horae.stores import migrate as migrations
 from horae.stores import postgres
@@ -51,6 +60,9 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
+
+if TYPE_CHECKING:
+    from horae.rpc.server import RpcServer
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -134,11 +146,21 @@ def open_queue(config: Config) -> LocalQueue:
 # ── the parts of a process ─────────────────────────────────────────────────────────────────────────
 
 
+def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
+    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
+    python = PythonExecutor(
+        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
+    )
+    return {"shell": shell, "python": python}
+
+
 class App:
     """Everything a process is made of, wired but not yet running."""
 
-    def __init__(self, config: Config, store: Store, clock: SystemClock) -> None:
+    def __init__(self, config: Config, store: Store, clock: SystemClock, secret: str = "") -> None:
+        """`secret` is what the servers of the cluster have in common."""
         self.config = config
+        self._secret = secret
         self.store = store
         self.clock = clock
         self.queue = open_queue(config)
@@ -147,41 +169,34 @@ class App:
         self.keeper = KeeperProcess(config.data / "agent")
         self.execution = Execution(store, self.queue, clock, self.metrics)
         self.firing = Firing(store, self.queue, clock, self.metrics)
-        self.link = LocalLink(self.execution, store, self.queue)
+        self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
-        self.executors = self._executors() if "agent" in config.roles else {}
+        self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit,
         )  # fmt: skip
-        insight = Insight(store, self.files, clock, self.metrics, node=config.node, checks=self._checks())
-        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock))
+        self.peers = GrpcPeers(secret, _authority(config))
+        insight = Insight(
+            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
+        )
+        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
         self.metrics.busy = lambda: self.agent.busy
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
-
-    def _executors(self) -> dict[str, Executor]:
-        config = self.config
-        shell = ShellExecutor(
-            self.keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=self.clock
-        )
-        python = PythonExecutor(
-            self.keeper, self.clock, slots=config.handler_slots, processes=config.workers,
-            jobs_directory=config.jobs_directory,
-        )  # fmt: skip
-        return {"shell": shell, "python": python}
 
     def _node(self) -> Node:
         config, now = self.config, self.clock.now()
         return Node(
             name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
             version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
+            grpc=_reachable(config) if "api" in config.roles else "",
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:
@@ -233,6 +248,30 @@ class App:
             tasks["agent"] = group.create_task(persist("node", self._beat, self.clock))
         return tasks
 
+    async def serve_rpc(self) -> RpcServer:
+        """Let agents and other servers in."""
+        await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
+        from horae.rpc.agents import Agents
+        from horae.rpc.outputs import Outputs
+        from horae.rpc.server import Certificate, RpcServer
+
+        config = self.config
+        agents = Agents(
+            self.execution, self.store, self.queue, self.files, self.clock, node=config.node,
+            version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
+            admit=None if config.is_loopback else self._admit,
+        )  # fmt: skip
+        server = RpcServer(agents, Outputs(self.files, self._secret))
+        certificate = None
+        if config.tls_cert is not None and config.tls_key is not None:
+            certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
+        await server.start(config.grpc_address, certificate)
+        log.info("rpc.up", node=config.node, address=config.grpc_address)
+        return server
+
+    async def _admit(self, token: str | None, peer: str) -> None:
+        await self.services.access.check(token, "agent", peer)
+
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:
             await self.link.hello(self._node())
@@ -255,7 +294,7 @@ class App:
         await self.queue.close()
 
 
-async def _end(task: asyncio.Task[None] | None) -> None:
+async def _end(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -272,10 +311,13 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
+        place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
         stop = _on_signals()
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
-        app = App(config, store, clock)
+        secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
+        app = App(config, store, clock, secret)
+        stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await _require_login(config, app.services.access)
         await app.start()
@@ -290,8 +332,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
                 on_ready(config.address)
+            place.close()
+            rpc = await app.serve_rpc() if "api" in config.roles else None
             await stop.wait()
             log.info("node.stopping", node=config.node)
+            if rpc is not None:
+                await rpc.stop()
             await app.stop(tasks)
             gate.streams.close()
             server.should_exit = True
@@ -307,6 +353,21 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context
+
+
+def _authority(config: Config) -> bytes | None:
+    """Whom this node trusts to be a server of its cluster: the certificate they all have, or whom the system trusts."""
+    if config.tls_cert is None:
+        return None
+    system = ssl.get_default_verify_paths().cafile
+    return config.tls_cert.read_bytes() + b"\n" + (Path(system).read_bytes() if system else b"")
+
+
+def _reachable(config: Config) -> str:
+    """Where other nodes find the gRPC port; one that listens everywhere is known by the name of its machine."""
+    if config.host in ("0.0.0.0", "::"):  # noqa: S104  # not listened on, compared with
+        return f"{socket.gethostname()}:{config.grpc_port}"
+    return config.grpc_address
 
 
 async def _require_login(config: Config, access: Access) -> None:
@@ -332,6 +393,92 @@ async def local_access(config: Config) -> AsyncIterator[Access]:
         await store.close()
 
 
+# ── a remote agent ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a remote agent gets to its servers."""
+
+    servers: tuple[str, ...]  # host:port
+    token: str | None = None
+    is_secure: bool = False
+    authority: bytes | None = None  # PEM; None: whom the system trusts
+
+
+async def serve_agent(config: Config, way: Way, on_change: Callable[[str, str], None]) -> None:
+    """Run an agent of a server elsewhere until SIGTERM or SIGINT."""
+    set_up_logging(config.log_format)
+    from horae.links.grpc import GrpcLink, Ticket
+    from horae.links.spool import AgentSpool
+
+    clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
+    spool = AgentSpool(open_files(directory / "spool" / "outputs"), directory / "spool")
+    ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
+    link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
+    keeper = KeeperProcess(directory)
+    executors = make_executors(config, keeper, clock)
+    now = clock.now()
+    node = Node(
+        name=config.node, roles=("agent",), kinds=tuple(executors), labels=config.labels, slots=config.slots,
+        version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
+    )  # fmt: skip
+    agent = Agent(
+        node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
+        spool=spool,
+    )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(keeper.close)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(link.run()), group.create_task(spool.tidy())]
+            await _until_joined(agent, stop)
+            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
+            tasks.append(group.create_task(role.run()))
+            await stop.wait()
+            log.info("node.stopping", node=config.node)
+            await agent.drain(DRAIN)
+            on_change("drained", "")
+            await _end(tasks.pop())
+            with suppress(Unavailable):  # then its lease runs out
+                await agent.leave()
+            for task in tasks:
+                await _end(task)
+    log.info("node.stopped", node=config.node)
+
+
+async def _until_joined(agent: Agent, stop: asyncio.Event) -> None:
+    """Join as soon as a server can be reached, or be told to stop before."""
+    joining = asyncio.create_task(_join(agent))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+    for task in (joining, stopping):
+        if not task.done():
+            await _end(task)
+    if not joining.cancelled():
+        joining.result()
+
+
+async def _join(agent: Agent) -> None:
+    await agent.prepare()
+    while True:
+        try:
+            return await agent.greet()
+        except Unavailable as error:
+            log.warning("server.unreachable", error=error.message)
+            await asyncio.sleep(0.2)
+
+
+def identity_of(directory: Path) -> str:
+    """Of this data directory: made once, so that a server knows the agent again after a crash."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "identity"
+    if not file.exists():
+        part = directory / "identity.part"
+        part.write_text(secrets.token_hex(16))
+        part.rename(file)
+    return file.read_text().strip()
+
+
 def _calm_collector() -> None:
     """Look for cycles once per few batches of runs, not ten times in each, and never again at what is loaded now.
 
@@ -342,7 +489,7 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 20, 10)
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
     """Take the address before anything else is touched."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -352,7 +499,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint="give another --port or --host"
+            f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=f"give another {flag} or --host"
         ) from error
     listener.set_inheritable(False)
     return listener

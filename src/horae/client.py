@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -318,6 +318,10 @@ class Client:
 
     async def nodes(self) -> Json:
         return await self._json("GET", "/v1/nodes")
+
+    async def want_node(self, name: str, verb: str) -> Json:
+        """`verb` is cordon, uncordon or drain."""
+        return await self._json("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
 
     async def segments(self) -> Json:
         return await self._json("GET", "/v1/segments")

@@ -90,6 +90,11 @@ class Config:
         """Whether only this machine can reach what listens here; else everyone needs a token."""
         return _is_loopback(self.host)
 
+    @property
+    def grpc_address(self) -> str:
+        """Where agents and other servers reach this process."""
+        return f"[{self.host}]:{self.grpc_port}" if ":" in self.host else f"{self.host}:{self.grpc_port}"
+
     def shown(self) -> list[tuple[str, str, str]]:
         """(setting, value as text, source) of every setting; passwords are masked."""
         return [
@@ -375,7 +380,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("port", _PORT, 8080,
             "Port of the API and the dashboard."),
     Setting("grpc_port", _PORT, _default_grpc_port,
-            "Port kept for gRPC.", "port + 10"),
+            "Port of gRPC, for remote agents and other nodes.", "port + 10"),
     Setting("data", Kind("DIR", _read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
     Setting("database", Kind("URL", _read_database, mask_database), _default_database,

@@ -26,6 +26,7 @@ from obstore.store import LocalStore, ObjectStore
 from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 
 CHUNK = 64 * 1024
+LARGEST_CHUNK = 256 * 1024  # what remote agents send in one piece
 LINGER = 0.25  # seconds the first byte of a chunk may wait for more
 MAX_WAITING = 4 * 1024 * 1024
 PAUSE_AT = MAX_WAITING // 2  # bytes waiting from which a writer that can pause should
@@ -63,6 +64,7 @@ class ObjectFiles:
         self._store = store
         self._sizes: dict[str, list[int]] = {}  # log → sizes of its chunks as far as seen
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
+        self.on_stored: Callable[[str, int], None] = lambda ref, number: None  # told of every chunk
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         return f"runs/{run_id // 1000:d}/{run_id:d}/{attempt:d}-{fence:d}"
@@ -111,6 +113,15 @@ class ObjectFiles:
         """Store one chunk. A repeat after a lost answer finds it there and is content."""
         with _translated(ref), suppress(AlreadyExistsError):
             await obstore.put_async(self._store, _key(ref, number), data, mode="create")
+        self.on_stored(ref, number)
+        self.announce(ref)
+
+    async def load_chunk(self, ref: str, number: int) -> bytes:
+        with _translated(ref):
+            try:
+                return bytes(await (await obstore.get_async(self._store, _key(ref, number))).bytes_async())
+            except FileNotFoundError as error:
+                raise NotFound(f"the output {ref} has no chunk {number}") from error
 
     async def _read_chunk(self, ref: str, number: int, start: int, end: int) -> bytes:
         with _translated(ref):
@@ -255,13 +266,12 @@ class ChunkedOutput:
         """Store what waits, chunk by chunk, until there is no whole chunk left, or nothing when closing."""
         try:
             while self._buffer:
-                data = bytes(self._buffer)
-                self._buffer.clear()
+                data = bytes(self._buffer[:LARGEST_CHUNK])
+                del self._buffer[:LARGEST_CHUNK]
                 self._storing = len(data)
                 await self._store_one(data)
                 self._storing = 0
                 self._wake_writer()
-                self._files.announce(self._ref)
                 if self._deadline is None and len(self._buffer) < CHUNK:
                     break
         finally:

@@ -7,12 +7,14 @@ Executor   does one kind of work                                            (exe
 Keeper     the process that starts and kills work                           (executors/process)
 Sandbox    where a process runs                                             (sandboxes/)
 Files      output of attempts                                               (files)
+Spool      what a remote agent has not delivered yet                        (links/spool)
+Peers      other servers of the cluster                                     (links/peers)
 Clock      time, so that tests can move it
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -405,7 +407,13 @@ class Store(Protocol):
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
+    async def route_node(self, name: str, identity: str, via: str) -> bool:
+        """An agent goes on through another server; False when it was given up meanwhile, or is not the same."""
+
     async def list_nodes(self) -> list[Node]: ...
+
+    async def keep_setting(self, name: str, value: str) -> str:
+        """Keep a value for the whole cluster unless there is one; answers the one that is kept."""
 
     async def get_lease(self, name: str) -> Lease | None: ...
 
@@ -458,11 +466,19 @@ class Queue(Protocol):
         """Listen from now on. Every watch hears every announcement; one that is dropped is forgotten."""
 
 
+class Terms(NamedTuple):
+    """What a service tells an agent that joins."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
 class Link(Protocol):
     """What an agent may ask of the service. The same over a network or within one process."""
 
-    async def hello(self, node: Node) -> None:
-        """Join. Everything this node held under an earlier life is given back first."""
+    async def hello(self, node: Node, held: Sequence[int] = ()) -> Terms | None:
+        """Join. Everything this node held under an earlier life is given back first, except runs of which it
+        holds a result. Answers the terms; None within one process, where they are known."""
 
     async def claim(self, kind: str, limit: int) -> list[Assignment]: ...
 
@@ -512,6 +528,9 @@ class Output(Protocol):
 class Files(Protocol):
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output: ...
 
+    async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
+        """Store the next piece of a log that somebody else writes, and wake its followers. A repeat is harmless."""
+
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         """Bytes of a log from an offset; empty when there are none (yet)."""
 
@@ -525,6 +544,34 @@ class Files(Protocol):
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""
+
+
+class Peers(Protocol):
+    """The other servers of the cluster."""
+
+    async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
+        """As Files.read, of another node. Unavailable names it when it does not answer."""
+
+    async def close(self) -> None: ...
+
+
+class Spool(Protocol):
+    """What an agent must not lose while it cannot reach its service: results, on disk until they are delivered."""
+
+    on_settled: Callable[[], None]  # the output of an attempt has arrived, so its result may go
+
+    @property
+    def unsettled(self) -> Collection[tuple[int, int]]:
+        """(run id, fence) of attempts whose output is still on its way: their results wait for it."""
+
+    async def load(self) -> list[Result]:
+        """Results of an earlier life that were never delivered; what else it left is removed."""
+
+    async def keep(self, results: Sequence[Result]) -> None:
+        """Return when these results are on disk."""
+
+    def forget(self, results: Sequence[Result]) -> None:
+        """They were delivered, or refused."""
 
 
 @dataclass(slots=True)

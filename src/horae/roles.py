@@ -32,7 +32,9 @@ NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
 
-async def persist(name: str, step: Callable[[], Awaitable[None]], clock: Clock) -> None:
+async def persist(
+    name: str, step: Callable[[], Awaitable[None]], clock: Clock, *, longest: float = LONGEST_PAUSE
+) -> None:
     """Repeat a step for ever; wait and try again while the store is out of reach."""
     pause = FIRST_PAUSE
     while True:
@@ -42,7 +44,7 @@ async def persist(name: str, step: Callable[[], Awaitable[None]], clock: Clock) 
         except Unavailable as error:
             log.warning("store.unavailable", role=name, error=error.message, retry_seconds=pause)
             await clock.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, longest)
 
 
 class Pace:
@@ -164,7 +166,13 @@ class AgentRole:
         async with asyncio.TaskGroup() as group:
             group.create_task(persist("agent", self._claim, self._clock))
             group.create_task(persist("agent", self._report, self._clock))
-            group.create_task(persist("agent", self._beat, self._clock))
+            group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
+            group.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while True:
+            await self._agent.results_made.wait()
+            await self._agent.keep()
 
     async def _claim(self) -> None:
         agent = self._agent
@@ -199,4 +207,4 @@ class AgentRole:
 
     async def _beat(self) -> None:
         await self._agent.beat()
-        await self._link.wait("cancel", self._interval)
+        await self._link.wait("cancel", self._agent.heartbeat_seconds or self._interval)

@@ -33,6 +33,7 @@ class Server:
         """`ca` is the certificate to trust, for a server that is given one."""
         self.directory = directory
         self.port = port or free_port()
+        self.grpc_port = free_port()
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self._flags = flags
         self._log = directory / "server.log"
@@ -42,7 +43,8 @@ class Server:
 
     def start(self) -> Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
-        argv = [horae(), "up", "--port", str(self.port), "--data", str(self.directory / "data"), *self._flags]
+        argv = [horae(), "up", "--port", str(self.port), "--grpc-port", str(self.grpc_port)]
+        argv += ["--data", str(self.directory / "data"), *self._flags]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.directory, env=environment)
         self.wait_until(self._answers, "the server to answer")

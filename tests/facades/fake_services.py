@@ -311,6 +311,17 @@ class Tokens:
         return self.tokens[token_id]
 
 
+class Nodes:
+    def __init__(self) -> None:
+        self.node = model.Node("alpha-8080", ("agent",), ("shell",), (), 4, "0.1.0", "", NOW, NOW, 7, via="beta-8080")
+
+    async def want(self, name: str, wanted: str) -> model.Node:
+        if name != self.node.name:
+            raise NotFound(f"there is no node {name}")
+        self.node = replace(self.node, wanted=wanted)
+        return self.node
+
+
 class Services:
     def __init__(self) -> None:
         self.jobs = Jobs()
@@ -318,3 +329,4 @@ class Services:
         self.tokens: Any = Tokens()
         self.clock = FakeClock(NOW)
         self.access = Access(self.tokens, self.clock)
+        self.nodes = Nodes()

@@ -1,4 +1,4 @@
-"""The commands that need no server: up, check, migrate."""
+"""The commands that need no server, or are one: up, agent, check, migrate."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ ConfigFile = Annotated[
     str | None,
     typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
+AGENT_SETTINGS = [
+    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "sandbox", "output_limit"),
+    "log_format",
+]
 EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
 
@@ -31,6 +35,7 @@ HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
 def register(app: typer.Typer) -> None:
     every = [setting.name for setting in SETTINGS]
     settings_command(app, "up", "horae up --port 9000 --data ./horae-data", every)(up)
+    settings_command(app, "agent", "horae agent --server 127.0.0.1:8090 --label gpu", AGENT_SETTINGS)(agent)
     settings_command(app, "check", "horae check jobs/*.yaml", every)(check)
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
 
@@ -89,6 +94,50 @@ def _first_submit(address: str) -> str:
 
 def _first_look(port: int) -> str:
     return f"horae --server https://NAME:{port} --token-file FILE nodes, from anywhere"
+
+
+def agent(
+    session: Session,
+    flags: dict[str, str],
+    servers: Annotated[
+        str, typer.Option("--server", metavar="HOST:PORT[,…]", help="gRPC addresses of servers, tried in turn.")
+    ],
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label of this agent; may be repeated.")
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
+    ] = None,
+    ca_file: Annotated[
+        str | None, typer.Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
+    ] = None,
+    config_file: ConfigFile = None,
+) -> None:
+    """Run jobs of a server elsewhere, until Ctrl-C.
+
+    The agent needs no database: it calls the server's gRPC port. Beyond loopback it needs a token, and the
+    server a certificate. Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
+    """
+    from horae.cli.joining import agent_flags, read_way
+
+    config = load_settings(agent_flags(flags, label or []), config_file, session.screen)
+    way = read_way(servers, token_file, ca_file)
+    import uvloop  # as in `up`
+
+    from horae.bootstrap import serve_agent
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve_agent(config, way, lambda word, text: _tell(session, config.node, word, text)))
+
+
+def _tell(session: Session, node: str, word: str, text: str) -> None:
+    """One line for every change of the connection."""
+    said = {"joined": f"agent {node} joined {text}", "lost": f"reconnecting: {text}", "drained": f"{node} is drained"}
+    if session.as_json:
+        session.screen.json({"node": node, "event": word, "about": text})
+    else:
+        session.screen.line(clean(said[word]))
+    session.screen.flush()
 
 
 def check(

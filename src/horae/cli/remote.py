@@ -30,6 +30,7 @@ WORTH_FOLLOWING = "queued,blocked,running,succeeded,failed,timed_out,cancelled"
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id, key or unique name of a job.")]
 RunArgument = Annotated[int, typer.Argument(metavar="RUN", min=1, help="Id of a run.")]
 TriggerArgument = Annotated[int, typer.Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="Name of a node.")]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, max=100_000, help="Most to show.")]
 OfJob = Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only of this job: id, key or unique name.")]
 
@@ -46,7 +47,10 @@ def register(app: typer.Typer) -> None:
     command(app, "pause", "horae pause backup")(pause)
     command(app, "resume", "horae resume backup")(resume)
     command(app, "preview", "horae preview '30 2 * * MON-FRI' --timezone Europe/Berlin --count 5")(preview)
-    command(app, "nodes", "horae nodes")(nodes)
+    group = listing(app, "nodes", "horae nodes")(nodes)
+    command(group, "cordon", "horae nodes cordon worker-3")(cordon)
+    command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
+    command(group, "drain", "horae nodes drain worker-3")(drain)
 
 
 # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────
@@ -578,23 +582,55 @@ async def _newest_runs(client: Client, job_id: int | None) -> AsyncIterator[Json
 
 
 async def nodes(session: Session) -> None:
-    """List the nodes, how busy they are and when they were last seen."""
+    """List the nodes: state, how busy they are, when they were last seen, through whom agents come in."""
     async with session.client() as client:
         page = await client.nodes()
     if session.as_json:
-        return session.screen.json(page)
+        session.screen.json(page)
+    else:
+        _show_nodes(session.screen, page["items"])
+
+
+def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     now = datetime.now(UTC).isoformat()
     rows: list[list[str | Cell]] = [
         [
             node["name"],
             Cell(node["state"], "green" if node["state"] == "live" else "yellow"),
+            Cell(node["wanted"], "" if node["wanted"] == "live" else "yellow"),
             ",".join(node["roles"]),
+            ",".join(node["labels"]),
             f"{node['busy']}/{node['slots']}",
             duration(max(0.0, between(node["heartbeat_at"], now) or 0.0)) + " ago",
             node["version"],
-            node["address"],
+            node["address"] or f"via {node['via']}",
         ]
-        for node in page["items"]
+        for node in nodes
     ]
-    session.screen.table(["name", "state", "roles", ">busy", ">seen", "version", "address"], rows, "no nodes")
-    return None
+    columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">seen", "version", "address"]
+    screen.table(columns, rows, "no nodes")
+
+
+async def cordon(session: Session, name: NodeArgument) -> None:
+    """Let a node take no new runs; what runs there goes on."""
+    await _want(session, name, "cordon", "takes no new runs")
+
+
+async def uncordon(session: Session, name: NodeArgument) -> None:
+    """Let a cordoned or drained node take runs again."""
+    await _want(session, name, "uncordon", "takes runs again")
+
+
+async def drain(session: Session, name: NodeArgument) -> None:
+    """Empty a node: it takes no new runs and gives its segments away; what runs there goes on to its end."""
+    await _want(session, name, "drain", "takes no new runs and gives its segments away")
+
+
+async def _want(session: Session, name: str, verb: str, effect: str) -> None:
+    async with session.client() as client:
+        node = await client.want_node(name, verb)
+    if session.as_json:
+        session.screen.json(node)
+    else:
+        busy = f"; {node['busy']} still running" if node["busy"] and verb != "uncordon" else ""
+        session.screen.line(f"{clean(name)} {effect}{busy}")

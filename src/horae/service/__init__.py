@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from horae.service.access import Access
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class Services:
     jobs: Jobs
     insight: Insight
     access: Access
+    nodes: Nodes

@@ -20,10 +20,11 @@ import msgspec
 from horae.core import specs
 from horae.core.model import Node, Reason, State
 from horae.errors import Error, Unavailable
-from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Work
+from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Spool, Work
 
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
+SETTLE = 10.0  # seconds for the last results, and the output they wait for, when the agent stops
 TRUST = 0.85  # share of the lease after which the keeper kills: the rest is time for the killing
 
 
@@ -45,7 +46,9 @@ class Agent:
         *,
         lease_seconds: float,
         output_limit: int,
+        spool: Spool | None = None,
     ) -> None:
+        """The lease holds until the service names its own. `spool` keeps results over a crash."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -54,6 +57,9 @@ class Agent:
         self._clock = clock
         self._lease = lease_seconds
         self._output_limit = output_limit
+        self._spool = spool
+        self._kept: set[int] = set()  # results (by id()) that are in the spool
+        self.heartbeat_seconds: float | None = None  # as the service wants it
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
@@ -67,7 +73,10 @@ class Agent:
         self._is_idle = asyncio.Event()  # nothing is held
         self._is_idle.set()
         self.results_ready = asyncio.Event()
+        self.results_made = asyncio.Event()  # for the spool
         self.slot_freed = asyncio.Event()
+        if spool is not None:
+            spool.on_settled = self.results_ready.set
         self.draining = False
         self.cordoned = False  # by its operator: what runs goes on, nothing new is taken
 
@@ -82,14 +91,24 @@ class Agent:
 
     async def join(self) -> None:
         """Come up: no work of an earlier life is alive, and the service has taken back what it held."""
+        await self.prepare()
+        await self.greet()
+
+    async def prepare(self) -> None:
+        """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
         for executor in self._executors.values():
             await executor.open()
-        await self._greet()
+        if self._spool is not None:
+            self._results = await self._spool.load()
+            self._kept = set(map(id, self._results))
+            self.results_ready.set()
 
-    async def _greet(self) -> None:
+    async def greet(self) -> None:
         sent = self._clock.elapsed()
-        await self._link.hello(self.node)
+        terms = await self._link.hello(self.node, [result.run_id for result in self._results])
+        if terms is not None:
+            self._lease, self.heartbeat_seconds = terms
         self._renew(sent)
         self._is_joined = True
 
@@ -170,6 +189,7 @@ class Agent:
         now = self._clock.now()
         self._results += [Result(a.run_id, a.fence, State.QUEUED, finished_at=now) for a in claimed]
         self.results_ready.set()
+        self.results_made.set()
 
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
@@ -199,6 +219,7 @@ class Agent:
         if not self._held:
             self._is_idle.set()
         self.results_ready.set()
+        self.results_made.set()
         if executor.kind in self._hungry:
             self.slot_freed.set()
 
@@ -208,16 +229,40 @@ class Agent:
         async with self._reporting:
             self.results_ready.clear()
             self.check_keeper()
-            batch = self._results[:MAX_CLAIM]
+            batch = self._deliverable()
             if not batch:
                 return 0
             try:
                 await self._link.finish(batch)
-                del self._results[: len(batch)]  # only now: until it is answered, we hold them
+                self._delivered(batch)  # only now: until it is answered, we hold them
             finally:
                 if self._results:
                     self.results_ready.set()
             return len(batch)
+
+    def _deliverable(self) -> list[Result]:
+        unsettled = self._spool.unsettled if self._spool is not None else ()
+        if not unsettled:
+            return self._results[:MAX_CLAIM]
+        return [result for result in self._results if (result.run_id, result.fence) not in unsettled][:MAX_CLAIM]
+
+    def _delivered(self, batch: Sequence[Result]) -> None:
+        sent = set(map(id, batch))
+        self._results = [result for result in self._results if id(result) not in sent]
+        if self._spool is not None:
+            self._kept -= sent
+            self._spool.forget(batch)
+
+    async def keep(self) -> None:
+        """Put results that wait to be reported on disk, so that they survive us."""
+        self.results_made.clear()
+        fresh = [result for result in self._results if id(result) not in self._kept]
+        if self._spool is None or not fresh:
+            return
+        self._kept |= set(map(id, fresh))
+        await self._spool.keep(fresh)
+        waiting = set(map(id, self._results))
+        self._spool.forget([result for result in fresh if id(result) not in waiting])
 
     # ── lease ──
     def check_keeper(self) -> None:
@@ -257,7 +302,7 @@ class Agent:
         self._life += 1
         self._stop_all()
         await self._is_idle.wait()
-        await self._greet()
+        await self.greet()
         self.wake()
 
     def _stop_all(self) -> None:
@@ -279,9 +324,11 @@ class Agent:
 
     async def _report_quietly(self) -> None:
         try:
-            while await self.report():
-                pass
-        except Unavailable:
+            async with asyncio.timeout(SETTLE):
+                while self._results:
+                    if not await self.report():
+                        await self.results_ready.wait()
+        except (Unavailable, TimeoutError):
             return  # start-up recovery takes it back
 
     async def leave(self) -> None:

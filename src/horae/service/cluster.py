@@ -137,7 +137,7 @@ class Cluster:
     def _is_silent(self, node: Node, seconds: float) -> bool:
         if node.name == self._node:
             return False
-        return self._is_exclusive or self._watches[node.name].silence > seconds
+        return (self._is_exclusive and not node.via) or self._watches[node.name].silence > seconds
 
     # ── the leader's work ──
     async def lead(self) -> None:

@@ -47,6 +47,10 @@ class Execution:
                 books.judge(result, held[result.run_id])
         return await self._write(books, len(results))
 
+    def note_fenced(self, count: int) -> None:
+        """Results that were refused before they came here."""
+        self._metrics.fenced += count
+
     async def reap(self, node: str, keep: Collection[int] = ()) -> int:
         """Take back what a node no longer runs."""
         running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
@@ -117,24 +121,35 @@ class _Books:
 
 
 class LocalLink:
-    """The Link of an agent that lives in this process."""
+    """The Link of an agent that lives in this process, or whose words arrive in it.
 
-    def __init__(self, execution: Execution, store: Store, queue: Queue) -> None:
+    `place` is the node whose directory holds the output of its runs, and is noted with them.
+    """
+
+    def __init__(self, execution: Execution, store: Store, queue: Queue, *, place: str = "") -> None:
         self._execution = execution
         self._store = store
+        self._place = place
         self._watches = {topic: queue.watch(topic) for topic in ("runs", "cancel")}
         self._node: Node | None = None
 
-    async def hello(self, node: Node) -> None:
+    async def hello(self, node: Node, held: Sequence[int] = ()) -> None:
         self._node = node
-        await self._execution.reap(node.name)
+        await self._execution.reap(node.name, keep=set(held))
         await self._store.register_node(node)
+
+    def resume(self, node: Node) -> None:
+        """Go on with a node that has joined through another link."""
+        self._node = node
 
     async def claim(self, kind: str, limit: int) -> list[Assignment]:
         return await self._execution.claim(self._me, kind, limit)
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
-        return await self._execution.finish(results)
+        return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
+
+    def _placed(self, result: Result) -> Result:
+        return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
     async def beat(self, busy: int) -> Beat | None:
         return await self._store.beat(self._me.name, busy)

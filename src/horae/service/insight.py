@@ -1,14 +1,18 @@
-"""Looking at things: logs, previews, the overview, readiness, metrics. Reads only."""
+"""Looking at things: logs, previews, the overview, readiness, metrics. Reads only.
+
+Output lies in a directory of the node that stored it, and its name says of which: `NODE:runs/…`. Here it is read
+from the files of this node, or asked of the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from horae.core.model import SECOND, SEGMENTS, Attempt, Census, Json, Moment, Node, Run, RunFilter, Trigger
+from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, RunFilter, Trigger
 from horae.core.schedule import Previewed, preview
-from horae.errors import Error, NotFound
-from horae.ports import NEVER, Clock, Files, Store
+from horae.errors import Error, NotFound, Unavailable
+from horae.ports import NEVER, Clock, Files, Peers, Store
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -52,13 +56,15 @@ class Insight:
         *,
         node: str,
         checks: dict[str, Callable[[], str]],
+        peers: Peers | None = None,
     ) -> None:
-        """`checks` are this process's own parts: each says "ok" or what is wrong."""
+        """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes."""
         self._store = store
         self._files = files
         self._clock = clock
         self._metrics = metrics
         self._checks = checks
+        self._peers = peers
         self.node = node
 
     def preview(self, schedule: Json, *, start: Moment | None, count: int) -> list[Previewed]:
@@ -73,8 +79,25 @@ class Insight:
 
     async def _slice(self, run: Run, attempt: int | None, offset: int, limit: int) -> LogSlice:
         number, ref = await self._ref(run, attempt)
-        data = await self._files.read(ref, offset, limit) if ref else b""
+        data = await self._read(ref, offset, limit) if ref else b""
         return LogSlice(data, offset, offset + len(data), run, number)
+
+    async def _read(self, ref: str, offset: int, limit: int) -> bytes:
+        place, found, name = ref.rpartition(":")
+        if not found or place == self.node:
+            return await self._files.read(name, offset, limit)
+        node = await self._node(place)
+        if node is not None and node.state != "gone" and node.grpc and self._peers is not None:
+            return await self._peers.read_output(node, name, offset, limit)
+        if await self._files.size(name):  # this node under an earlier name
+            return await self._files.read(name, offset, limit)
+        raise Unavailable(
+            f"this output lies with the node {place}, which is gone",
+            hint=f"start {place} again with its data directory, then ask again",
+        )
+
+    async def _node(self, name: str) -> Node | None:
+        return next((node for node in await self._store.list_nodes() if node.name == name), None)
 
     async def _ref(self, run: Run, attempt: int | None) -> tuple[int, str | None]:
         """The output of an attempt: the run's own, or that of an earlier one by number."""
@@ -82,14 +105,19 @@ class Insight:
             if run.fence == 0:
                 return run.attempt, None
             # A run that was lost, or cancelled while it waited for a retry, ended without naming its output.
-            return run.attempt, run.output or self._files.ref(run.id, run.attempt, run.fence)
-        for earlier in await self._store.list_attempts(run.id):
-            if earlier.attempt == attempt:
-                return attempt, self._earlier_ref(earlier)
+            return run.attempt, run.output or await self._placed(run.id, run.attempt, run.fence, run.node)
+        for one in await self._store.list_attempts(run.id):
+            if one.attempt == attempt:
+                return attempt, one.output or await self._placed(run.id, attempt, one.fence, one.node)
         raise NotFound(f"run {run.id} has no attempt {attempt}; it is at attempt {run.attempt}")
 
-    def _earlier_ref(self, attempt: Attempt) -> str:
-        return attempt.output or self._files.ref(attempt.run_id, attempt.attempt, attempt.fence)
+    async def _placed(self, run_id: int, attempt: int, fence: int, node: str | None) -> str:
+        """Where the output of an attempt that did not say lies: with its node, or the one its agent came through."""
+        ref = self._files.ref(run_id, attempt, fence)
+        if node is None or node == self.node:
+            return ref
+        known = await self._node(node)
+        return ref if known is None else f"{known.via or node}:{ref}"
 
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         """The log as it grows, from an attempt (or the latest) on, until the run has ended and all was given.

@@ -51,12 +51,12 @@ SELECT state, count(*) FROM live GROUP BY state;
 
 -- register_node --
 INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, grpc, via,
-  state, beat, busy)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'live', 0, 0)
+  identity, state, beat, busy)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
-  state = 'live', beat = nodes.beat + 1, busy = 0;
+  identity = excluded.identity, state = 'live', beat = nodes.beat + 1, busy = 0;
 
 -- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
@@ -66,8 +66,16 @@ UPDATE nodes SET state = $2, beat = beat + 1 WHERE name = $1;
 
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted
+  wanted, identity
 FROM nodes ORDER BY name;
+
+-- route_node --
+UPDATE nodes SET via = $3 WHERE name = $1 AND identity = $2 AND state <> 'gone' RETURNING name;
+
+-- keep_setting --
+-- An update that changes nothing, because only then is the row that is kept returned.
+INSERT INTO settings (name, value) VALUES ($1, $2)
+ON CONFLICT (name) DO UPDATE SET value = settings.value RETURNING value;
 
 -- get_lease --
 SELECT name, owner, term, beat FROM leases WHERE name = $1;

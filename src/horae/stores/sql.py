@@ -163,14 +163,14 @@ def node_from_row(row: Row) -> Node:
     return Node(
         name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
         version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
-        slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14],
+        slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15],
     )  # fmt: skip
 
 
 def node_values(node: Node) -> tuple[Any, ...]:
     return (
         node.name, encode(node.roles), encode(node.kinds), encode(node.labels), node.version, node.address,
-        node.started_at, node.heartbeat_at, node.slots, node.grpc, node.via,
+        node.started_at, node.heartbeat_at, node.slots, node.grpc, node.via, node.identity,
     )  # fmt: skip
 
 
@@ -467,6 +467,12 @@ class SqlStore:
 
     async def want_node(self, name: str, wanted: str) -> bool:
         return bool(await self._put("want_node", name, wanted))
+
+    async def route_node(self, name: str, identity: str, via: str) -> bool:
+        return bool(await self._put("route_node", name, identity, via))
+
+    async def keep_setting(self, name: str, value: str) -> str:
+        return str((await self._put("keep_setting", name, value))[0][0])
 
     async def list_nodes(self) -> list[Node]:
         return [node_from_row(row) for row in await self._get("list_nodes")]

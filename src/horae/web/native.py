@@ -94,6 +94,7 @@ class Native:
         self._jobs = services.jobs
         self._insight = services.insight
         self._access = services.access
+        self._nodes = services.nodes
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
@@ -158,6 +159,9 @@ class Native:
         op = http.Operation
         return [
             op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
+            op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node"),
+            op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
+            op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
         ]  # fmt: skip
@@ -333,6 +337,21 @@ class Native:
     async def list_nodes(self, request: http.Request) -> http.Answer:
         seen = await self._insight.overview()
         return http.reply(200, render.NodePage([render.node(node) for node in seen.nodes]))
+
+    async def cordon(self, request: http.Request) -> http.Answer:
+        """What runs there goes on. This holds, also when the node restarts, until it is uncordoned."""
+        return await self._want(request, "cordoned")
+
+    async def uncordon(self, request: http.Request) -> http.Answer:
+        return await self._want(request, "live")
+
+    async def drain(self, request: http.Request) -> http.Answer:
+        """It takes no new runs and gives its segments away; what runs there goes on to its end. This holds, also
+        when the node restarts, until it is uncordoned."""
+        return await self._want(request, "drained")
+
+    async def _want(self, request: http.Request, wanted: str) -> http.Answer:
+        return http.reply(200, render.node(await self._nodes.want(request.scope["path_params"]["name"], wanted)))
 
     async def list_segments(self, request: http.Request) -> http.Answer:
         seen = await self._insight.overview()

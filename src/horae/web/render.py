@@ -143,9 +143,11 @@ class Node(Struct):
     slots: int
     busy: int
     version: str
-    address: str
+    address: Annotated[str, Meta(description="Of its API; empty for a remote agent.")]
     started_at: When
     heartbeat_at: When
+    via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
+    wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
 
 
 class Segment(Struct):
@@ -399,6 +401,8 @@ def node(it: model.Node) -> Node:
         it.address,
         stamp(it.started_at),
         stamp(it.heartbeat_at),
+        it.via,
+        it.wanted,
     )
 
 

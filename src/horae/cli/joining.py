@@ -1,0 +1,73 @@
+"""What `horae agent` is told about its servers, checked before anything is started."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from horae.errors import ConfigError, Error
+
+if TYPE_CHECKING:
+    from horae.bootstrap import Way
+
+MAX_FILE = 1 << 20  # bytes of a token or certificate file
+
+
+def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
+    """The flags of an agent, with its own defaults for what must differ from a server on the same machine."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._") or "node"
+    given = {"node": f"{host[:100]}-agent", "data": "./.horae-agent", **flags}
+    if labels:
+        given["labels"] = ",".join([*filter(None, [flags.get("labels")]), *labels])
+    return given
+
+
+def read_way(servers: str, token_file: str | None, ca_file: str | None) -> Way:
+    from horae.bootstrap import Way  # loads the server
+
+    addresses = tuple(_address(text.strip()) for text in servers.split(","))
+    is_far = not all(is_loopback(address) for address in addresses)
+    token = _read(token_file, "token").decode(errors="replace").strip() if token_file else None
+    if is_far and not token:
+        raise ConfigError(
+            f"an agent of {servers} needs a token: only servers on loopback take agents without one",
+            code="E_JOIN_TOKEN",
+            hint="make one on a server with `horae token create --scope agent`, and give it with --token-file",
+        )
+    authority = _read(ca_file, "certificate") if ca_file else None
+    return Way(addresses, token, is_secure=is_far or authority is not None, authority=authority)
+
+
+def _address(text: str) -> str:
+    found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
+    if not found or not 0 < int(found[2]) < 65536:
+        raise ConfigError(
+            f"--server must be HOST:PORT, or several with commas; got {text!r}",
+            code="E_URL",
+            hint="the port is the server's gRPC port: its HTTP port + 10, unless it says otherwise",
+        )
+    return text
+
+
+def is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(name: str, what: str) -> bytes:
+    try:
+        with Path(name).open("rb") as opened:
+            content = opened.read(MAX_FILE)
+    except OSError as error:
+        raise Error(f"the {what} file {name} cannot be read: {error.strerror}", code="E_FILE") from None
+    if not content.strip():
+        raise Error(f"the {what} file {name} is empty", code="E_FILE")
+    return content

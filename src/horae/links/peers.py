@@ -1,0 +1,64 @@
+"""Other servers of the cluster, asked over gRPC. A channel per node is kept; nothing is loaded before it is needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horae import wire
+from horae.core.model import Node
+from horae.errors import Invalid, NotFound, Unavailable
+
+ASK_SECONDS = 10.0
+
+
+class GrpcPeers:
+    def __init__(self, secret: str, authority: bytes | None = None) -> None:
+        """`secret` is what servers of a cluster have in common; `authority` (PEM) makes it TLS."""
+        self._secret = secret
+        self._authority = authority
+        self._channels: dict[str, Any] = {}
+
+    async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
+        import grpc  # slow to load, and most nodes are alone
+
+        from horae.wire.generated import outputs_pb2 as pb
+
+        asked = pb.ReadOutput(ref=ref, offset=offset, limit=limit)
+        call = self._channel(node.grpc).unary_unary(
+            wire.READ_OUTPUT, request_serializer=None, response_deserializer=pb.OutputBytes.FromString
+        )
+        try:
+            answer = await call(
+                asked.SerializeToString(), timeout=ASK_SECONDS, metadata=((wire.SECRET_HEADER, self._secret),)
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _translated(node, error) from error
+        return bytes(answer.data)
+
+    def _channel(self, address: str) -> Any:
+        import grpc
+
+        if address not in self._channels:
+            options = [("grpc.max_receive_message_length", wire.MAX_MESSAGE), ("grpc.enable_http_proxy", 0)]
+            if self._authority is None:
+                self._channels[address] = grpc.aio.insecure_channel(address, options=options)
+            else:
+                credentials = grpc.ssl_channel_credentials(self._authority)
+                self._channels[address] = grpc.aio.secure_channel(address, credentials, options=options)
+        return self._channels[address]
+
+    async def close(self) -> None:
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _translated(node: Node, error: Any) -> Exception:
+    text = error.details() or error.code().name
+    if error.code().name == "NOT_FOUND":
+        return NotFound(text)
+    if error.code().name == "INVALID_ARGUMENT":
+        return Invalid(text)
+    return Unavailable(
+        f"this output lies with the node {node.name}, which does not answer at {node.grpc}: {text}",
+        hint=f"see whether {node.name} is up and can be reached from here",
+    )

@@ -1,0 +1,278 @@
+"""What a remote agent must not lose: output on its way to the server, and results nobody has heard of yet.
+
+    <directory>/outputs/runs/…   chunks, written by the Files the executors use, shipped in order
+    <directory>/results/N.json   one batch of results each, removed when all of them were delivered or refused
+
+A chunk is sent as often as it takes, always with the same number and the same bytes, so a repeat is harmless.
+Another server has none of the earlier chunks: for it everything starts at chunk 0 again. The chunks of an attempt
+stay until its result was answered, because until then its output may have to go somewhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+import structlog
+
+from horae.errors import Error
+from horae.ports import Files, Output, Result
+
+log = structlog.get_logger()
+
+BATCH = 128 << 10  # bytes of chunks read at once
+
+
+class Chunks(Files, Protocol):
+    """Files that can be read by the chunk, as they were written."""
+
+    on_stored: Callable[[str, int], None]
+
+    async def load_chunk(self, ref: str, number: int) -> bytes: ...
+
+
+class Piece(NamedTuple):
+    """A chunk ready to be sent."""
+
+    run_id: int
+    attempt: int
+    fence: int
+    number: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class _Shipment:
+    """The output of one attempt on its way."""
+
+    run_id: int
+    attempt: int
+    fence: int
+    ref: str
+    written: int = 0  # chunks on our disk
+    sent: int = 0
+    stored: int = 0  # chunks on the server's
+    is_refused: bool = False
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return self.run_id, self.fence
+
+    @property
+    def is_settled(self) -> bool:
+        return self.is_refused or self.stored >= self.written
+
+
+class _Kept(msgspec.Struct):
+    """A result as it lies on disk, with what is needed to ship its output."""
+
+    result: Result
+    attempt: int
+    chunks: int
+
+
+class AgentSpool:
+    """The Files of a remote agent, and its Spool."""
+
+    def __init__(self, files: Chunks, directory: Path) -> None:
+        self._files = files
+        self._outputs = directory / "outputs"
+        self._results = directory / "results"
+        self._shipments: dict[str, _Shipment] = {}  # by ref
+        self._by_fence: dict[tuple[int, int], _Shipment] = {}
+        self._batches: dict[Path, set[tuple[int, int]]] = {}  # file → what in it is not delivered
+        self._numbers = count(1)
+        self._garbage: asyncio.Queue[str] = asyncio.Queue()
+        self._server = ""
+        self.work = asyncio.Event()  # there may be chunks to send
+        self.unsettled: set[tuple[int, int]] = set()
+        self.on_settled: Callable[[], None] = lambda: None
+        files.on_stored = self._note_written
+
+    # ── Files ──
+    def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
+        self._add(_Shipment(run_id, attempt, fence, self._files.ref(run_id, attempt, fence)))
+        return self._files.open(run_id, attempt, fence, limit)
+
+    def ref(self, run_id: int, attempt: int, fence: int) -> str:
+        return self._files.ref(run_id, attempt, fence)
+
+    async def read(self, ref: str, offset: int, limit: int) -> bytes:
+        return await self._files.read(ref, offset, limit)
+
+    async def size(self, ref: str) -> int:
+        return await self._files.size(ref)
+
+    def changed(self, ref: str) -> Awaitable[None]:
+        return self._files.changed(ref)
+
+    async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
+        await self._files.store_chunk(ref, number, data)
+
+    async def remove(self, ref: str) -> None:
+        await self._files.remove(ref)
+
+    def _add(self, shipment: _Shipment) -> None:
+        self._shipments[shipment.ref] = self._by_fence[shipment.key] = shipment
+
+    def _note_written(self, ref: str, number: int) -> None:
+        shipment = self._shipments.get(ref)
+        if shipment is None or shipment.is_refused:
+            return
+        shipment.written = number + 1
+        self.unsettled.add(shipment.key)
+        self.work.set()
+
+    # ── shipping ──
+    def begin(self, server: str) -> None:
+        """A new stream: what was sent and not answered goes again; to another server, everything."""
+        for shipment in self._shipments.values():
+            shipment.stored = shipment.stored if server == self._server else 0
+            shipment.sent = shipment.stored
+            self._judge(shipment)
+        self._server = server
+        self.work.set()
+
+    async def take(self, room: int) -> list[Piece]:
+        """The next chunks to send, a little of every attempt, up to `room` bytes unless one alone is larger."""
+        pieces: list[Piece] = []
+        size = 0
+        for shipment in list(self._shipments.values()):
+            if size >= min(room, BATCH):
+                return pieces
+            if shipment.sent < shipment.written and not shipment.is_refused:
+                data = await self._load(shipment)
+                if pieces and size + len(data) > room:
+                    return pieces
+                pieces.append(Piece(shipment.run_id, shipment.attempt, shipment.fence, shipment.sent, data))
+                shipment.sent += 1
+                size += len(data)
+        return pieces
+
+    async def _load(self, shipment: _Shipment) -> bytes:
+        try:
+            return await self._files.load_chunk(shipment.ref, shipment.sent)
+        except Error as error:
+            log.error("spool.damaged", run=shipment.run_id, chunk=shipment.sent, error=error.message)
+            return b"\n[a piece of the output was lost: it could not be read from the agent's spool]\n"
+
+    def note_stored(self, run_id: int, fence: int, number: int) -> None:
+        if (shipment := self._by_fence.get((run_id, fence))) is not None:
+            shipment.stored = max(shipment.stored, number + 1)
+            self._judge(shipment)
+
+    def note_refused(self, run_id: int, fence: int) -> None:
+        """The attempt is over for the server: its output goes nowhere."""
+        if (shipment := self._by_fence.get((run_id, fence))) is not None:
+            shipment.is_refused = True
+            self._judge(shipment)
+
+    def _judge(self, shipment: _Shipment) -> None:
+        if not shipment.is_settled:
+            self.unsettled.add(shipment.key)
+        elif shipment.key in self.unsettled:
+            self.unsettled.discard(shipment.key)
+            self.on_settled()
+
+    async def tidy(self) -> None:
+        """Remove the output of answered results, for ever."""
+        while True:
+            ref = await self._garbage.get()
+            try:
+                await self._files.remove(ref)
+            except Error as error:
+                log.warning("spool.untidy", output=ref, error=error.message)
+
+    # ── results ──
+    async def load(self) -> list[Result]:
+        kept = await asyncio.to_thread(self._read_all)
+        for one in kept:
+            result = one.result
+            ref = self._files.ref(result.run_id, one.attempt, result.fence)
+            if one.chunks:
+                self._add(_Shipment(result.run_id, one.attempt, result.fence, ref, written=one.chunks))
+                self.unsettled.add((result.run_id, result.fence))
+        await asyncio.to_thread(_remove_others, self._outputs, set(self._shipments))
+        return [one.result for one in kept]
+
+    def _read_all(self) -> list[_Kept]:
+        self._results.mkdir(parents=True, exist_ok=True)
+        found: dict[tuple[int, int], _Kept] = {}
+        for file in sorted(self._results.iterdir()):
+            batch = _read(file)
+            if not batch:
+                file.unlink()
+                continue
+            self._batches[file] = {_key(one.result) for one in batch}
+            found |= {_key(one.result): one for one in batch}
+        last = max((int(file.stem) for file in self._batches), default=0)
+        self._numbers = count(last + 1)
+        return list(found.values())
+
+    async def keep(self, results: Sequence[Result]) -> None:
+        file = self._results / f"{next(self._numbers):012d}.json"
+        content = msgspec.json.encode([self._kept(result) for result in results])
+        self._batches[file] = set(map(_key, results))
+        await asyncio.to_thread(_write, file, content)
+
+    def _kept(self, result: Result) -> _Kept:
+        shipment = self._by_fence.get(_key(result))
+        return _Kept(result, shipment.attempt if shipment else 0, shipment.written if shipment else 0)
+
+    def forget(self, results: Sequence[Result]) -> None:
+        gone = set(map(_key, results))
+        for key in gone:
+            if (shipment := self._by_fence.pop(key, None)) is not None:
+                del self._shipments[shipment.ref]
+                if shipment.written:
+                    self._garbage.put_nowait(shipment.ref)
+        self.unsettled -= gone
+        for file, waiting in list(self._batches.items()):
+            waiting -= gone
+            if not waiting:
+                del self._batches[file]
+                file.unlink(missing_ok=True)
+
+
+def _key(result: Result) -> tuple[int, int]:
+    return result.run_id, result.fence
+
+
+def _read(file: Path) -> list[_Kept]:
+    """The results in a file; none of one that was not written to its end."""
+    if file.suffix != ".json":
+        return []
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[_Kept])
+    except (msgspec.DecodeError, OSError) as error:
+        log.error("spool.unreadable", file=str(file), error=str(error))
+        return []
+
+
+def _write(file: Path, content: bytes) -> None:
+    """All of it or nothing, and it survives the machine."""
+    part = file.with_suffix(".part")
+    with part.open("wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    part.rename(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _remove_others(outputs: Path, wanted: set[str]) -> None:
+    """Output of attempts that died with an earlier life: nobody will ask for the rest of it."""
+    for directory in outputs.glob("runs/*/*/*"):
+        if str(directory.relative_to(outputs)) not in wanted:
+            shutil.rmtree(directory, ignore_errors=True)

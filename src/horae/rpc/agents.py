@@ -1,0 +1,448 @@
+"""Remote agents, as the server sees them: a session per stream.
+
+    hello ─► welcome ─► requests, each answered by its id, and chunks of output, stored in order
+
+What must stay true: a stream that breaks takes nothing back, because its agent may go on until its lease is over
+and come again through any server; one name belongs to one living agent; a beat is answered while everything else
+waits; what an agent sends is bounded, and output is stored only for a run it holds under that fence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from horae import wire
+from horae.core.model import Node
+from horae.errors import Error, Invalid, Unavailable
+from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
+from horae.rpc.checks import read_hello, read_result
+from horae.service.execution import Execution, LocalLink
+from horae.wire.generated import agents_pb2 as pb
+from horae.wire.outbox import Outbox, Urgency
+
+log = structlog.get_logger()
+
+HELLO_SECONDS = 10.0  # a stream that says nothing for so long is ended
+REQUEST_SECONDS = 30.0  # longest work on one request
+HINT_GAP = 0.02  # seconds between two hints of a topic
+STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
+LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
+MAX_CLAIM = 1000
+MAX_LIST = 100_000  # ids in one request
+
+Admit = Callable[[str | None, str], Awaitable[None]]  # token, peer
+
+
+class Refused(Exception):
+    """The stream ends with this status."""
+
+    def __init__(self, status: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class _Over(Exception):
+    """The agent has closed its side, or shall."""
+
+
+def invalid(message: str) -> Refused:
+    return Refused(grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+class Agents:
+    """The agents that come in through this server."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        store: Store,
+        queue: Queue,
+        files: Files,
+        clock: Clock,
+        *,
+        node: str,
+        version: str,
+        terms: Terms,
+        admit: Admit | None = None,
+    ) -> None:
+        """`admit` judges tokens; None where everybody who gets here may come in."""
+        self.execution, self.store, self.queue, self.files, self.clock = execution, store, queue, files, clock
+        self.node, self.version, self.terms = node, version, terms
+        self._admit = admit
+        self._sessions: dict[str, Session] = {}
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    async def connect(self, _: Any, context: Any) -> None:
+        """One stream, from hello to its end."""
+        try:
+            await self._admitted(context)
+            session = await self._open(context)
+        except Refused as refused:
+            log.warning("agent.refused", peer=context.peer(), status=refused.status.name, error=refused.message)
+            await context.abort(refused.status, refused.message)
+            return
+        refused_later = await self._serve(session)
+        if refused_later is not None:
+            log.warning("agent.dropped", node=session.node.name, error=refused_later.message)
+            await context.abort(refused_later.status, refused_later.message)
+
+    async def _serve(self, session: Session) -> Refused | None:
+        name = session.node.name
+        log.info("agent.connected", node=name, session=session.id)
+        try:
+            return await session.serve()
+        finally:
+            log.info("agent.disconnected", node=name, session=session.id)
+            if self._sessions.get(name) is session:
+                del self._sessions[name]
+            if not self._sessions:
+                self._is_empty.set()
+
+    async def _admitted(self, context: Any) -> None:
+        if self._admit is None:
+            return
+        given = dict(context.invocation_metadata() or ()).get("authorization", "")
+        token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
+        try:
+            await self._admit(token, _address_of(context.peer()))
+        except Unavailable as error:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
+        except Error as error:
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
+
+    async def _open(self, context: Any) -> Session:
+        frame = await _read(context, HELLO_SECONDS)
+        if frame.WhichOneof("body") != "hello":
+            raise invalid("the first frame must be hello")
+        hello = frame.hello
+        protocol = _common_protocol(hello)
+        try:
+            node = read_hello(hello, via=self.node, now=self.clock.now())
+        except Invalid as error:
+            raise invalid(error.message) from error
+        session = Session(self, context, node, hello.session)
+        await self._make_room(session)
+        welcome = pb.Welcome(
+            protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
+            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW,
+        )  # fmt: skip
+        session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
+        return session
+
+    async def _make_room(self, session: Session) -> None:
+        """One name, one living agent: the same process may come again, another one may not."""
+        node = session.node
+        there = self._sessions.get(node.name)
+        if there is not None and there.id != session.id:
+            raise _taken(node.name)
+        try:
+            known = next((one for one in await self.store.list_nodes() if one.name == node.name), None)
+            if known is not None and known.state != "gone":
+                if known.identity != node.identity:
+                    raise _taken(node.name)
+                if known.via != self.node:
+                    await self.store.route_node(node.name, node.identity, self.node)
+        except Unavailable as error:
+            raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
+        if there is not None:
+            there.end()
+        self._sessions[node.name] = session
+        self._is_empty.clear()
+
+    async def leave(self) -> None:
+        """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
+        for session in self._sessions.values():
+            session.send(pb.ServerFrame(leaving=pb.Leaving()), Urgency.BEAT)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._is_empty.wait()
+        for session in self._sessions.values():
+            session.end()
+
+
+def _taken(name: str) -> Refused:
+    return Refused(
+        grpc.StatusCode.ALREADY_EXISTS,
+        f"another living agent is called {name}: give this one another --node, or stop the other; if it is dead, "
+        "its name is free once its lease is over",
+    )
+
+
+def _common_protocol(hello: pb.Hello) -> int:
+    protocol = min(hello.highest_protocol, wire.PROTOCOL)
+    if protocol < max(hello.lowest_protocol, wire.OLDEST_PROTOCOL):
+        raise Refused(
+            grpc.StatusCode.FAILED_PRECONDITION,
+            f"this server supports protocol {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL}, the agent speaks "
+            f"{hello.lowest_protocol} to {hello.highest_protocol}: upgrade the older of the two",
+        )
+    return protocol
+
+
+def _address_of(peer: str) -> str:
+    """The host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
+    return re.sub(r"^ipv[46]:|:[0-9]+$", "", peer)
+
+
+async def _read(context: Any, seconds: float) -> pb.AgentFrame:
+    try:
+        async with asyncio.timeout(seconds):
+            raw = await context.read()
+    except TimeoutError:
+        raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"the agent was silent for {seconds:g} s") from None
+    if raw is grpc.aio.EOF:
+        raise _Over
+    try:
+        return pb.AgentFrame.FromString(raw)
+    except DecodeError as error:
+        raise invalid("a frame that cannot be read as horae.v1.AgentFrame") from error
+
+
+class Session:
+    """One agent's stream."""
+
+    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str) -> None:
+        self.node = node
+        self.id = session_id
+        self._agents = agents
+        self._context = context
+        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=agents.node)
+        self._link.resume(node)
+        self._outbox = Outbox()
+        self._ended = asyncio.Event()
+        self._requests: set[asyncio.Task[None]] = set()
+        self._claims: set[asyncio.Task[None]] = set()
+        self._chunks: asyncio.Queue[pb.Chunks] = asyncio.Queue()
+        self._under_way = 0  # bytes of chunks taken and not yet stored
+        self._held: dict[int, int] = {}  # run → fence, as of
+        self._held_at = float("-inf")
+
+    def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
+        self._outbox.put(frame.SerializeToString(), urgency)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    async def serve(self) -> Refused | None:
+        """Until either side ends it; answers with what it is ended, if it is refused."""
+        refused = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write())
+                group.create_task(self._store_chunks())
+                group.create_task(self._wait_for_end())
+                for topic in ("runs", "cancel"):
+                    group.create_task(self._hint(topic))
+                await self._read_all(group)
+        except* _Over:
+            pass
+        except* Refused as refusals:
+            refused = _first(refusals)
+        return refused
+
+    async def _read_all(self, group: asyncio.TaskGroup) -> None:
+        patience = 2 * self._agents.terms.lease_seconds + HELLO_SECONDS
+        while True:
+            frame = await _read(self._context, patience)
+            body = frame.WhichOneof("body")
+            if body == "chunks":
+                self._take(frame.chunks)
+            elif body is not None:  # a body of a newer protocol says nothing here
+                self._accept(group, body, frame)
+
+    def _accept(self, group: asyncio.TaskGroup, body: str, frame: pb.AgentFrame) -> None:
+        if len(self._requests) >= wire.MAX_REQUESTS:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {wire.MAX_REQUESTS} requests at once")
+        task = group.create_task(self._answer(body, frame))
+        kinds = [self._requests, self._claims] if body == "claim" else [self._requests]
+        for tasks in kinds:
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _write(self) -> None:
+        while True:
+            await self._context.write(await self._outbox.get())
+
+    async def _wait_for_end(self) -> None:
+        await self._ended.wait()
+        raise _Over
+
+    async def _hint(self, topic: str) -> None:
+        while True:
+            if await self._link.wait(topic, 3600.0):
+                self.send(pb.ServerFrame(hint=pb.Hint(topic=topic)))
+                await asyncio.sleep(HINT_GAP)
+
+    # ── requests ──
+    async def _answer(self, body: str, frame: pb.AgentFrame) -> None:
+        urgency = Urgency.BEAT if body == "beat" else Urgency.REQUEST
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                answers = await getattr(self, f"_on_{body}")(getattr(frame, body))
+        except Error as error:
+            answers = [_failure(error)]
+        except TimeoutError:
+            answers = [_failure(Unavailable(f"{body} took longer than {REQUEST_SECONDS:g} s"))]
+        for number, answer in enumerate(answers, 1):
+            answer.id, answer.more = frame.id, number < len(answers)
+            self.send(answer, urgency)
+
+    async def _on_hello(self, _: pb.Hello) -> list[pb.ServerFrame]:
+        raise invalid("hello is the first frame only")
+
+    async def _on_join(self, join: pb.Join) -> list[pb.ServerFrame]:
+        _check_ids(join.held)
+        self._forget_held()
+        await self._link.hello(self.node, list(join.held))
+        self._agents.queue.announce("nodes")
+        return [_done()]
+
+    async def _on_beat(self, beat: pb.Beat) -> list[pb.ServerFrame]:
+        answer = await self._link.beat(min(beat.busy, MAX_LIST))
+        if answer is None:
+            self._forget_held()
+            return [pb.ServerFrame(beat=pb.BeatAnswer(retired=True))]
+        cancel = [pb.Held(run_id=run_id, fence=fence) for run_id, fence in answer.cancel]
+        return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
+
+    async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
+        if claim.kind not in self.node.kinds or not 1 <= claim.limit <= MAX_CLAIM:
+            raise invalid(f"a claim needs a kind that hello named and a limit from 1 to {MAX_CLAIM}")
+        claimed = await self._link.claim(claim.kind, claim.limit)
+        for one in claimed:
+            self._held[one.run_id] = one.fence
+        return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
+
+    async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
+        try:
+            results = [read_result(one, self._agents.files) for one in finish.results]
+        except Invalid as error:
+            raise invalid(error.message) from error
+        await self._look(((one.run_id, one.fence) for one in results), fresh=False)
+        mine = [one for one in results if self._held.get(one.run_id) == one.fence]
+        accepted = await self._link.finish(mine) if mine else set()
+        for result in mine:
+            self._held.pop(result.run_id, None)
+        self._agents.execution.note_fenced(len(results) - len(mine))
+        self._log_refused(results, accepted)
+        return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
+
+    def _log_refused(self, results: Sequence[Result], accepted: set[int]) -> None:
+        for result in results:
+            if result.run_id not in accepted:
+                log.warning("result.fenced", node=self.node.name, run=result.run_id, fence=result.fence)
+
+    async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
+        _check_ids(asked.job_ids)
+        found = await self._link.load_previous(list(asked.job_ids))
+        return [pb.ServerFrame(previous_results=pb.PreviousResults(results=found))]
+
+    async def _on_disown(self, disown: pb.Disown) -> list[pb.ServerFrame]:
+        """After the claims that are still under way: one of them may be what the agent asks about."""
+        _check_ids(disown.held)
+        if self._claims:
+            await asyncio.wait(tuple(self._claims))
+        strangers = await self._link.disown(list(disown.held))
+        return [pb.ServerFrame(strangers=pb.Strangers(run_ids=sorted(strangers)))]
+
+    async def _on_goodbye(self, _: pb.Goodbye) -> list[pb.ServerFrame]:
+        await self._link.goodbye()
+        self._agents.queue.announce("nodes")
+        log.info("agent.left", node=self.node.name)
+        return [_done()]
+
+    # ── output ──
+    def _take(self, chunks: pb.Chunks) -> None:
+        for chunk in chunks.items:
+            if not 0 < len(chunk.data) <= wire.MAX_CHUNK or min(chunk.run_id, chunk.attempt, chunk.fence) < 1:
+                raise invalid(f"a chunk holds 1 to {wire.MAX_CHUNK} bytes of an attempt under a fence")
+            self._under_way += len(chunk.data)
+        if self._under_way > wire.WINDOW + wire.MAX_CHUNK:
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {wire.WINDOW} bytes of output under way")
+        self._chunks.put_nowait(chunks)
+
+    async def _store_chunks(self) -> None:
+        while True:
+            chunks = await self._chunks.get()
+            while True:
+                try:
+                    stored = await self._store(chunks)
+                    break
+                except Unavailable as error:  # the agent keeps it on its disk as long as it takes
+                    log.warning("output.unavailable", node=self.node.name, error=error.message)
+                    await asyncio.sleep(STORE_PAUSE)
+            self._under_way -= sum(len(chunk.data) for chunk in chunks.items)
+            self.send(pb.ServerFrame(stored=stored))
+
+    async def _store(self, chunks: pb.Chunks) -> pb.Stored:
+        await self._look(((chunk.run_id, chunk.fence) for chunk in chunks.items), fresh=True)
+        stored, files = pb.Stored(), self._agents.files
+        for chunk in chunks.items:
+            name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number)
+            if self._held.get(chunk.run_id) != chunk.fence:
+                stored.refused.append(name)
+                continue
+            await files.store_chunk(files.ref(chunk.run_id, chunk.attempt, chunk.fence), chunk.number, chunk.data)
+            stored.items.append(name)
+        return stored
+
+    async def _look(self, attempts: Iterable[tuple[int, int]], *, fresh: bool) -> None:
+        """Make sure that `held` knows about these attempts: one question for all of them, and only if need be."""
+        now = self._agents.clock.elapsed()
+        is_old = fresh and now - self._held_at > self._agents.terms.heartbeat_seconds
+        if is_old or any(self._held.get(run_id) != fence for run_id, fence in attempts):
+            self._held = dict(await self._agents.store.load_running(self.node.name))
+            self._held_at = now
+
+    def _forget_held(self) -> None:
+        self._held, self._held_at = {}, float("-inf")
+
+
+def _first(group: BaseExceptionGroup[Any]) -> Refused:
+    one: Any = group
+    while isinstance(one, BaseExceptionGroup):
+        one = one.exceptions[0]
+    assert isinstance(one, Refused)
+    return one
+
+
+def _check_ids(ids: Sequence[int]) -> None:
+    if len(ids) > MAX_LIST or any(one < 1 for one in ids):
+        raise invalid(f"ids are positive, at most {MAX_LIST} at once")
+
+
+def _done() -> pb.ServerFrame:
+    return pb.ServerFrame(done=pb.Done())
+
+
+def _failure(error: Error) -> pb.ServerFrame:
+    return pb.ServerFrame(failure=pb.Failure(code=error.code, message=error.message, hint=error.hint))
+
+
+def _assignment(it: Assignment) -> pb.Assignment:
+    return pb.Assignment(
+        run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id, trigger_id=it.trigger_id,
+        due_at=it.due_at, kind=it.kind, name=it.name, spec=it.spec, policy=it.policy, data=it.data,
+    )  # fmt: skip
+
+
+def _frames(items: Iterable[pb.Assignment]) -> list[list[pb.Assignment]]:
+    """As few lists as fit into frames; one at least, for nothing is an answer too."""
+    lists: list[list[pb.Assignment]] = [[]]
+    size = 0
+    for item in items:
+        if lists[-1] and size + item.ByteSize() > wire.FRAME:
+            lists.append([])
+            size = 0
+        lists[-1].append(item)
+        size += item.ByteSize()
+    return lists

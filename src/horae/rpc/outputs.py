@@ -1,0 +1,38 @@
+"""Output that lies with this server, for the other servers of the cluster."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from horae import wire
+from horae.errors import Error, Invalid, NotFound
+from horae.ports import Files
+from horae.wire.generated import outputs_pb2 as pb
+
+MOST = wire.MAX_MESSAGE - (64 << 10)  # bytes in one answer
+
+
+class Outputs:
+    def __init__(self, files: Files, secret: str) -> None:
+        """`secret` is known to the servers of this cluster only."""
+        self._files = files
+        self._secret = secret
+
+    async def read(self, raw: bytes, context: Any) -> bytes:
+        given = dict(context.invocation_metadata() or ()).get(wire.SECRET_HEADER, "")
+        if not hmac.compare_digest(given.encode(), self._secret.encode()):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only servers of this cluster read output here")
+        try:
+            asked = pb.ReadOutput.FromString(raw)
+            data = await self._files.read(asked.ref, asked.offset, min(asked.limit, MOST))
+        except (DecodeError, Invalid) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except NotFound as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, error.message)
+        except Error as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+        return pb.OutputBytes(data=data).SerializeToString()

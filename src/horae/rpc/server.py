@@ -1,0 +1,99 @@
+"""The gRPC server of a process: the agent link, output for other servers, health and reflection.
+
+Messages are read by the services themselves, not by gRPC, so that bytes nobody can read are the caller's fault
+(INVALID_ARGUMENT) and not ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from horae import wire
+from horae.errors import ConfigError
+from horae.rpc.agents import Agents
+from horae.rpc.outputs import Outputs
+from horae.wire.generated import agents_pb2, outputs_pb2
+
+GRACE = 2.0  # seconds for calls that are under way when the server stops
+
+OPTIONS = (
+    ("grpc.so_reuseport", 0),  # two processes on one port would share its callers
+    ("grpc.max_receive_message_length", wire.MAX_MESSAGE),
+    ("grpc.max_send_message_length", wire.MAX_MESSAGE),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """PEM bytes."""
+
+    chain: bytes
+    key: bytes
+
+
+class RpcServer:
+    def __init__(self, agents: Agents, outputs: Outputs) -> None:
+        self._agents = agents
+        self._outputs = outputs
+        self._server: Any = None
+
+    async def start(self, address: str, certificate: Certificate | None = None) -> int:
+        """Listen; answers the port."""
+        server = self._server = grpc.aio.server(options=OPTIONS)
+        server.add_generic_rpc_handlers(self._handlers())
+        health_servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+        await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection(_service_names(), server)
+        try:
+            port = _listen(server, address, certificate)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"cannot listen on {address} for gRPC", code="E_LISTEN", hint="give another --grpc-port"
+            ) from error
+        await server.start()
+        return port
+
+    def _handlers(self) -> tuple[Any, ...]:
+        return (
+            grpc.method_handlers_generic_handler(
+                _service(wire.CONNECT), {"Connect": grpc.stream_stream_rpc_method_handler(self._agents.connect)}
+            ),
+            grpc.method_handlers_generic_handler(
+                _service(wire.READ_OUTPUT), {"Read": grpc.unary_unary_rpc_method_handler(self._outputs.read)}
+            ),
+        )
+
+    async def stop(self) -> None:
+        """Send agents elsewhere, end what is under way, close."""
+        await self._agents.leave()
+        if self._server is not None:
+            await self._server.stop(GRACE)
+
+
+def _listen(server: Any, address: str, certificate: Certificate | None) -> int:
+    if certificate is None:
+        return int(server.add_insecure_port(address))
+    credentials = grpc.ssl_server_credentials([(certificate.key, certificate.chain)])
+    return int(server.add_secure_port(address, credentials))
+
+
+def _service(method: str) -> str:
+    return method.split("/")[1]
+
+
+def _service_names() -> Sequence[str]:
+    ours = [
+        service.full_name for file in (agents_pb2, outputs_pb2) for service in file.DESCRIPTOR.services_by_name.values()
+    ]
+    return [*ours, health.SERVICE_NAME, reflection.SERVICE_NAME]

@@ -1,0 +1,3 @@
+-- before the code: what a cluster keeps in common, and which agent a name belongs to.
+CREATE TABLE settings (name text PRIMARY KEY, value text NOT NULL) STRICT, WITHOUT ROWID;
+ALTER TABLE nodes ADD COLUMN identity text NOT NULL DEFAULT '';

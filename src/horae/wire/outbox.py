@@ -1,0 +1,35 @@
+"""Frames on their way out of one end of a stream: what is urgent overtakes, what is alike stays in order.
+
+A beat must never wait behind output. Output in turn is bounded by its window, so no more than WINDOW bytes of it
+are ever ahead in the pipe itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from enum import IntEnum
+from itertools import count
+
+
+class Urgency(IntEnum):
+    BEAT = 0
+    REQUEST = 1
+    OUTPUT = 2
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, bytes]] = []
+        self._order = count()
+        self._filled = asyncio.Event()
+
+    def put(self, frame: bytes, urgency: Urgency = Urgency.REQUEST) -> None:
+        heapq.heappush(self._waiting, (urgency, next(self._order), frame))
+        self._filled.set()
+
+    async def get(self) -> bytes:
+        while not self._waiting:
+            self._filled.clear()
+            await self._filled.wait()
+        return heapq.heappop(self._waiting)[2]

@@ -1,0 +1,615 @@
+"""The Link port: what an agent may rely on, in the same process and over gRPC, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+
+from horae import wire
+from horae.core.model import Node, Overlap, Policy, State
+from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
+from horae.files import ObjectFiles, open_files
+from horae.links.grpc import GrpcLink, Ticket
+from horae.links.peers import GrpcPeers
+from horae.links.spool import AgentSpool
+from horae.ports import Link, Result, Store, Terms
+from horae.queues.database import LocalQueue
+from horae.rpc.agents import Agents
+from horae.rpc.outputs import Outputs
+from horae.rpc.server import RpcServer
+from horae.service.execution import Execution, LocalLink
+from horae.service.insight import Insight
+from horae.service.jobs import Jobs
+from horae.service.metrics import Metrics
+from horae.testing import FakeClock
+from horae.wire.generated import agents_pb2 as pb
+
+from ..unit.service.parts import draft
+
+DEADLINE = 30.0
+TERMS = Terms(lease_seconds=15.0, heartbeat_seconds=5.0)
+IDENTITY = "0123456789abcdef"
+SECRET = "the servers' own"
+
+
+def a_node(name: str = "n1", **fields: Any) -> Node:
+    given = {"labels": (), "slots": 4, "kinds": ("python", "shell"), **fields}
+    return Node(name=name, roles=("agent",), version="1", address="", started_at=0, heartbeat_at=0, beat=0, **given)  # type: ignore[arg-type]
+
+
+class Side:
+    """The side of the service: a store, and what is needed to look at it."""
+
+    def __init__(self, store: Store, clock: FakeClock, directory: Path, name: str = "s1") -> None:
+        self.name = name
+        self.store, self.clock, self.queue, self.metrics = store, clock, LocalQueue(), Metrics()
+        self.execution = Execution(store, self.queue, clock, self.metrics)
+        self.jobs = Jobs(store, self.queue)
+        self.files: ObjectFiles = open_files(directory / name)
+        self.port = 0
+
+    async def order(self, count: int = 1, **fields: Any) -> list[int]:
+        """Runs that wait."""
+        (job,) = (await self.jobs.submit([replace(draft(**fields), policy=Policy(overlap=Overlap.ALLOW))])).jobs
+        return [(await self.jobs.run_now(job.id)).id for _ in range(count)]
+
+    async def state(self, run_id: int) -> State:
+        return (await self.jobs.get_run(run_id)).state
+
+    def agents(self, **fields: Any) -> Agents:
+        return Agents(
+            self.execution, self.store, self.queue, self.files, self.clock, node=self.name, version="1", terms=TERMS,
+            **fields,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def served(self, **fields: Any) -> AsyncIterator[str]:
+        server = RpcServer(self.agents(**fields), Outputs(self.files, SECRET))
+        port = await server.start(f"127.0.0.1:{self.port}")
+        self.port = port
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            await server.stop()
+
+
+class Remote(NamedTuple):
+    link: GrpcLink
+    spool: AgentSpool
+    files: ObjectFiles
+    events: list[tuple[str, str]]
+
+
+@asynccontextmanager
+async def connected(directory: Path, *servers: str, **ticket: Any) -> AsyncIterator[Remote]:
+    """An agent's link, kept running."""
+    files = open_files(directory / "spool" / "outputs")
+    spool = AgentSpool(files, directory / "spool")
+    await spool.load()
+    events: list[tuple[str, str]] = []
+    given = Ticket(**{"identity": IDENTITY, "session": "s" * 16, **ticket})
+    link = GrpcLink(servers, spool, given, on_change=lambda word, text: events.append((word, text)))
+    tasks = [asyncio.create_task(link.run()), asyncio.create_task(spool.tidy())]
+    try:
+        yield Remote(link, spool, files, events)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def side(store: Store, clock: FakeClock, tmp_path: Path) -> Side:
+    return Side(store, clock, tmp_path)
+
+
+@pytest.fixture
+def near(sqlite_store: Store, clock: FakeClock, tmp_path: Path) -> Side:
+    """A service on SQLite, where the store does not matter."""
+    return Side(sqlite_store, clock, tmp_path)
+
+
+@pytest.fixture(params=["local", "grpc"])
+async def link(request: pytest.FixtureRequest, side: Side, tmp_path: Path) -> AsyncIterator[Link]:
+    if request.param == "local":
+        yield LocalLink(side.execution, side.store, side.queue, place=side.name)
+        return
+    async with side.served() as address, connected(tmp_path / "agent", address) as remote:
+        yield remote.link
+
+
+def done(run_id: int, fence: int = 1, **fields: Any) -> Result:
+    return Result(run_id, fence, State.SUCCEEDED, started_at=1, finished_at=2, **fields)
+
+
+# ── the port, on both implementations and both stores ──
+
+
+async def test_a_run_is_claimed_once_and_finished_once(side: Side, link: Link):
+    (run_id,) = await side.order(data={"full": True})
+    await link.hello(a_node())
+
+    (assignment,) = await link.claim("python", 10)
+    assert (assignment.run_id, assignment.fence, assignment.attempt, assignment.trigger_id) == (run_id, 1, 1, None)
+    assert assignment.kind == "python"
+    assert await link.claim("python", 10) == []
+
+    assert await link.finish([done(run_id, exit_code=0, result='{"n":1}', message="fine")]) == {run_id}
+    assert await link.finish([done(run_id)]) == set()
+    run = await side.jobs.get_run(run_id)
+    assert (run.state, run.exit_code, run.result, run.message, run.node) == (
+        State.SUCCEEDED, 0, {"n": 1}, "fine", "n1",
+    )  # fmt: skip
+    assert side.metrics.fenced == 1
+
+
+async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
+    kept, lost = await side.order(2)
+    await link.hello(a_node())
+    await link.claim("python", 10)
+
+    await link.hello(a_node(), [kept])
+
+    assert await side.state(kept) is State.RUNNING
+    assert await side.state(lost) is State.QUEUED
+    assert await link.finish([done(kept), done(lost)]) == {kept}
+
+
+async def test_a_beat_names_what_shall_stop_and_what_is_wanted(side: Side, link: Link):
+    (run_id,) = await side.order()
+    await link.hello(a_node())
+    await link.claim("python", 1)
+    await side.jobs.cancel(run_id)
+    await side.store.want_node("n1", "cordoned")
+
+    beat = await link.beat(1)
+
+    assert beat is not None
+    assert (beat.cancel, beat.wanted) == ([(run_id, 1)], "cordoned")
+    (shown,) = await side.store.list_nodes()
+    assert (shown.busy, shown.state) == (1, "live")
+
+
+async def test_a_node_that_was_given_up_learns_it_from_its_beat(side: Side, link: Link):
+    await link.hello(a_node())
+    await side.store.retire_node("n1", "gone")
+
+    assert await link.beat(0) is None
+    await link.hello(a_node())
+    assert await link.beat(0) is not None
+
+
+async def test_an_announcement_ends_the_wait(side: Side, link: Link):
+    await link.hello(a_node())
+    for topic in ("runs", "cancel"):
+        while await link.wait(topic, 0.01):
+            pass  # what was announced before
+        waiting = asyncio.create_task(link.wait(topic, DEADLINE))
+        await asyncio.sleep(0)
+        side.queue.announce(topic)
+        assert await waiting is True
+
+
+async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):
+    known, unknown = await side.order(2)
+    await link.hello(a_node())
+    await link.claim("python", 2)
+
+    await link.disown([known])
+
+    assert await side.state(known) is State.RUNNING
+    assert await side.state(unknown) is State.QUEUED
+
+
+async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link):
+    (run_id,) = await side.order()
+    job_id = (await side.jobs.get_run(run_id)).job_id
+    await link.hello(a_node())
+    await link.claim("python", 1)
+    await link.finish([done(run_id, result="[1]")])
+
+    assert await link.load_previous([job_id, job_id + 1]) == {job_id: "[1]"}
+
+
+async def test_a_node_that_says_goodbye_is_gone(side: Side, link: Link):
+    await link.hello(a_node())
+    await link.goodbye()
+
+    (shown,) = await side.store.list_nodes()
+    assert shown.state == "gone"
+
+
+async def test_a_thousand_large_runs_are_claimed_and_finished(near: Side, tmp_path: Path):
+    """More than fits into one message, both ways."""
+    runs = await near.order(200, data={"text": "x" * 60_000})
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        claimed = await remote.link.claim("python", 1000)
+        assert [one.run_id for one in claimed] == runs
+        results = [done(one.run_id, one.fence, result='"' + "y" * 60_000 + '"') for one in claimed]
+        assert await remote.link.finish(results) == set(runs)
+
+
+# ── over the network only ──
+
+
+async def test_an_agent_comes_in_through_a_server_and_learns_its_terms(near: Side, tmp_path: Path):
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        assert await remote.link.hello(a_node()) == TERMS
+        (shown,) = await near.store.list_nodes()
+
+    assert (shown.via, shown.identity, shown.grpc) == ("s1", IDENTITY, "")
+    assert remote.events[0] == ("joined", address)
+
+
+async def test_a_link_goes_on_after_its_server_was_away(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:
+        async with near.served() as address:
+            remote.link._servers = [address]
+            await remote.link.hello(a_node())
+            await remote.link.claim("python", 1)
+        async with near.served():
+            assert await remote.link.beat(1) is not None
+            assert await remote.link.finish([done(run_id)]) == {run_id}
+
+    assert [word for word, _ in remote.events].count("joined") == 2
+
+
+async def test_a_link_turns_to_the_next_server(near: Side, tmp_path: Path):
+    other = Side(near.store, near.clock, tmp_path, "s2")
+    async with other.served() as second:
+        async with near.served() as first, connected(tmp_path / "agent", first, second) as remote:
+            await remote.link.hello(a_node())
+            await near.agents().leave()
+        # The first server is gone; the second one takes over without a new life.
+        async with connected(tmp_path / "agent2", first, second) as remote:
+            await remote.link.hello(a_node("n2"))
+            nodes = {one.name: one for one in await near.store.list_nodes()}
+
+    assert nodes["n2"].via == "s2"
+
+
+async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_path: Path):
+    other = Side(near.store, near.clock, tmp_path, "s2")
+    (run_id,) = await near.order()
+    async with other.served() as second, connected(tmp_path / "agent", "127.0.0.1:1", second) as remote:
+        async with near.served() as first:
+            remote.link._servers[0] = first
+            while not remote.events or remote.events[-1] != ("joined", first):
+                await remote.link.hello(a_node())
+                break
+            await remote.link.hello(a_node())
+            await remote.link.claim("python", 1)
+        assert await remote.link.beat(1) is not None
+        assert await remote.link.finish([done(run_id)]) == {run_id}
+        (shown,) = await near.store.list_nodes()
+
+    assert (shown.via, shown.state) == ("s2", "live")
+
+
+async def test_a_stranger_with_the_name_of_a_living_agent_is_refused(near: Side, tmp_path: Path):
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        async with connected(tmp_path / "other", address, identity="f" * 16, session="t" * 16) as stranger:
+            with pytest.raises(Conflict, match="another living agent is called n1"):
+                await stranger.link.hello(a_node())
+        assert await remote.link.beat(0) is not None
+
+
+async def test_a_stranger_is_refused_by_another_server_too_until_the_first_is_gone(near: Side, tmp_path: Path):
+    other = Side(near.store, near.clock, tmp_path, "s2")
+    async with near.served() as first, other.served() as second, connected(tmp_path / "agent", first) as remote:
+        await remote.link.hello(a_node())
+        async with connected(tmp_path / "other", second, identity="f" * 16, session="t" * 16) as stranger:
+            with pytest.raises(Conflict, match="another living agent"):
+                await stranger.link.hello(a_node())
+        await near.store.retire_node("n1", "gone")
+        async with connected(tmp_path / "other", second, identity="f" * 16, session="t" * 16) as stranger:
+            await stranger.link.hello(a_node())
+
+
+async def test_an_agent_that_was_restarted_takes_its_name_up_again(near: Side, tmp_path: Path):
+    async with near.served() as address:
+        async with connected(tmp_path / "agent", address) as remote:
+            await remote.link.hello(a_node())
+        async with connected(tmp_path / "agent", address, session="t" * 16) as remote:
+            await remote.link.hello(a_node())
+
+
+async def test_a_token_is_asked_for_where_one_is_needed(near: Side, tmp_path: Path):
+    async def admit(token: str | None, peer: str) -> None:
+        assert peer == "127.0.0.1"
+        if token != "good":
+            raise Unauthenticated("an agent needs a join token", code="E_JOIN_TOKEN")
+
+    async with near.served(admit=admit) as address:
+        for token in (None, "bad"):
+            async with connected(tmp_path / "agent", address, token=token) as remote:
+                with pytest.raises(Denied, match="join token") as refused:
+                    await remote.link.hello(a_node())
+                assert refused.value.code == "E_JOIN_TOKEN"
+        async with connected(tmp_path / "agent", address, token="good") as remote:
+            await remote.link.hello(a_node())
+
+
+# ── bad words ──
+
+
+def hello(**fields: Any) -> pb.Hello:
+    given = {
+        "lowest_protocol": 1, "highest_protocol": 1, "node": "raw", "identity": IDENTITY, "session": "s" * 16,
+        "kinds": ["python"], "slots": 1, **fields,
+    }  # fmt: skip
+    return pb.Hello(**given)
+
+
+async def said(address: str, *frames: bytes | pb.AgentFrame) -> grpc.aio.AioRpcError:
+    """How a stream ends on which this was said."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(wire.CONNECT)()
+        with pytest.raises(grpc.aio.AioRpcError) as ended:  # noqa: PT012
+            for frame in frames:
+                await call.write(frame if isinstance(frame, bytes) else frame.SerializeToString())
+            async with asyncio.timeout(DEADLINE):
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+            raise AssertionError("it ended well")
+        return ended.value
+
+
+BAD = {
+    "garbage": (b"\xff\xff\xff\xff", "cannot be read"),
+    "no hello": (pb.AgentFrame(id=1, beat=pb.Beat()), "must be hello"),
+    "empty": (pb.AgentFrame(), "must be hello"),
+    "no name": (pb.AgentFrame(id=1, hello=hello(node="")), "node must be"),
+    "a path for a name": (pb.AgentFrame(id=1, hello=hello(node="../x")), "node must be"),
+    "no kinds": (pb.AgentFrame(id=1, hello=hello(kinds=[])), "kinds must be"),
+    "no slots": (pb.AgentFrame(id=1, hello=hello(slots=0)), "slots must be"),
+    "too many slots": (pb.AgentFrame(id=1, hello=hello(slots=10**9)), "slots must be"),
+    "no identity": (pb.AgentFrame(id=1, hello=hello(identity="")), "identity must be"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_a_bad_first_frame_is_the_callers_fault(near: Side, case: str):
+    frame, text = BAD[case]
+    async with near.served() as address:
+        ended = await said(address, frame)
+
+    assert ended.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert text in ended.details()
+    assert await near.store.list_nodes() == []
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(6, 6), (0, 0), (2, 9)])
+async def test_a_protocol_that_the_server_does_not_speak_is_refused_by_name(near: Side, lowest: int, highest: int):
+    async with near.served() as address:
+        ended = await said(address, pb.AgentFrame(id=1, hello=hello(lowest_protocol=lowest, highest_protocol=highest)))
+
+    assert ended.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert f"supports protocol {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL}" in ended.details()
+
+
+def result(**fields: Any) -> pb.AgentFrame:
+    given = {"run_id": 1, "fence": 1, "state": 10, **fields}
+    return pb.AgentFrame(id=2, finish=pb.Finish(results=[pb.Result(**given)]))
+
+
+BAD_LATER = {
+    "hello again": pb.AgentFrame(id=2, hello=hello()),
+    "claim of nothing": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=0)),
+    "claim of too much": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=100_000)),
+    "claim of another kind": pb.AgentFrame(id=2, claim=pb.Claim(kind="shell", limit=1)),
+    "no run": result(run_id=0),
+    "no fence": result(fence=0),
+    "a state that is no end": result(state=1),
+    "an unknown state": result(state=99),
+    "an exit code of no process": result(exit_code=300),
+    "a wait that is no number": result(retry_after=float("nan")),
+    "a result that is not JSON": result(result="{"),
+    "output of another run": result(output="runs/0/2/1-1"),
+    "output out of the way": result(output="../../etc/passwd"),
+    "a negative id": pb.AgentFrame(id=2, disown=pb.Disown(held=[-1])),
+    "an empty chunk": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1)])),
+    "a chunk of nobody": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(data=b"x")])),
+    "a chunk that is too large": pb.AgentFrame(
+        chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1, data=bytes(wire.MAX_CHUNK + 1))])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LATER)
+async def test_a_bad_frame_ends_the_stream_and_nothing_else(near: Side, case: str):
+    async with near.served() as address:
+        ended = await said(address, pb.AgentFrame(id=1, hello=hello()), BAD_LATER[case])
+
+    assert ended.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_message_beyond_the_limit_is_refused(near: Side):
+    async with near.served() as address:
+        ended = await said(address, pb.AgentFrame(id=1, hello=hello(node="x" * (wire.MAX_MESSAGE + 1))))
+
+    assert ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_more_output_than_the_window_is_refused(near: Side):
+    chunk = pb.Chunk(run_id=1, attempt=1, fence=1, data=bytes(wire.MAX_CHUNK))
+    flood = pb.AgentFrame(chunks=pb.Chunks(items=[chunk] * (wire.WINDOW // wire.MAX_CHUNK + 2)))
+    async with near.served() as address:
+        ended = await said(address, pb.AgentFrame(id=1, hello=hello()), flood)
+
+    assert ended.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_what_a_newer_protocol_adds_says_nothing(near: Side, tmp_path: Path):
+    """A field and a body that this code does not know."""
+    unknown = b"\xfa\x3f\x03abc"  # field 1023, text
+    async with near.served() as address, grpc.aio.insecure_channel(address) as channel:
+        call = channel.stream_stream(wire.CONNECT)()
+        await call.write(pb.AgentFrame(id=1, hello=hello()).SerializeToString() + unknown)
+        await call.write(b"\x08\x02" + unknown)
+        await call.write(pb.AgentFrame(id=3, join=pb.Join()).SerializeToString())
+        async with asyncio.timeout(DEADLINE):
+            answers = [pb.ServerFrame.FromString(await call.read()) for _ in range(2)]
+        call.cancel()
+
+    assert [(one.id, one.WhichOneof("body")) for one in answers] == [(1, "welcome"), (3, "done")]
+
+
+# ── output ──
+
+
+async def write(remote: Remote, run_id: int, data: bytes, *, attempt: int = 1, fence: int = 1) -> str:
+    output = remote.spool.open(run_id, attempt, fence, 10**9)
+    output.write(data)
+    await output.close()
+    assert output.ref is not None
+    return output.ref
+
+
+async def settled(remote: Remote) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while remote.spool.unsettled:
+            await asyncio.sleep(0.01)
+
+
+async def test_output_arrives_whole_before_the_result_and_is_read_there(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    text = b"".join(b"%d\n" % number for number in range(300_000))  # four windows
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        ref = await write(remote, run_id, text)
+        with pytest.raises(Unavailable, match="does not have the output"):
+            await remote.link.finish([done(run_id, output=ref)])
+        await settled(remote)
+        await remote.link.finish([done(run_id, output=ref)])
+        remote.spool.forget([done(run_id)])
+        async with asyncio.timeout(DEADLINE):
+            while await remote.files.size(ref):
+                await asyncio.sleep(0.01)
+
+    run = await near.jobs.get_run(run_id)
+    assert run.output == f"s1:{ref}"
+    assert await near.files.read(ref, 0, 10**9) == text
+
+
+async def test_output_of_a_superseded_attempt_goes_nowhere(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        await near.execution.reap("n1")
+        ref = await write(remote, run_id, b"late")
+        await settled(remote)
+        assert await remote.link.finish([done(run_id, output=ref)]) == set()
+
+    assert await near.files.size(ref) == 0
+
+
+async def test_another_server_gets_the_output_from_its_beginning(near: Side, tmp_path: Path):
+    other = Side(near.store, near.clock, tmp_path, "s2")
+    (run_id,) = await near.order()
+    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:
+        async with near.served() as first:
+            remote.link._servers = [first]
+            await remote.link.hello(a_node())
+            await remote.link.claim("python", 1)
+            output = remote.spool.open(run_id, 1, 1, 10**6)
+            output.write(b"before ")
+            async with asyncio.timeout(DEADLINE):
+                while not await near.files.size(near.files.ref(run_id, 1, 1)):
+                    await asyncio.sleep(0.01)
+        async with other.served() as second:
+            remote.link._servers = [second]
+            output.write(b"after")
+            await output.close()
+            assert await remote.link.beat(1) is not None
+            await settled(remote)
+            await remote.link.finish([done(run_id, output=output.ref)])
+
+    assert output.ref is not None
+    assert await other.files.read(output.ref, 0, 99) == b"before after"
+    assert (await near.jobs.get_run(run_id)).output == f"s2:{output.ref}"
+
+
+async def test_a_beat_is_answered_while_output_floods_the_wire(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        gate = asyncio.Event()
+        store_chunk = near.files.store_chunk
+
+        async def held_up(ref: str, number: int, data: bytes) -> None:
+            await gate.wait()
+            await store_chunk(ref, number, data)
+
+        near.files.store_chunk = held_up  # type: ignore[method-assign]
+        ref = await write(remote, run_id, bytes(3_000_000))
+        for _ in range(3):
+            assert await remote.link.beat(1) is not None
+        assert await remote.link.claim("shell", 1) == []
+        assert remote.spool.unsettled
+        gate.set()
+        await settled(remote)
+
+    assert await near.files.size(ref) == 3_000_000
+
+
+async def test_results_and_their_output_survive_the_agent(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:  # nobody there
+        ref = await write(remote, run_id, b"spooled")
+        await remote.spool.keep([done(run_id, output=ref)])
+
+    files = open_files(tmp_path / "agent" / "spool" / "outputs")
+    spool = AgentSpool(files, tmp_path / "agent" / "spool")
+    (kept,) = await spool.load()
+    assert (kept.run_id, kept.output, kept.state) == (run_id, ref, State.SUCCEEDED)
+    assert spool.unsettled == {(run_id, 1)}
+    (piece,) = await spool.take(1000)
+    assert piece.data == b"spooled"
+    spool.forget([kept])
+    assert await AgentSpool(files, tmp_path / "agent" / "spool").load() == []
+
+
+async def test_what_lies_with_another_server_is_fetched_from_it(near: Side, tmp_path: Path):
+    other = Side(near.store, near.clock, tmp_path, "s2")
+    (run_id,) = await near.order()
+    peers = GrpcPeers(SECRET)
+    insight = Insight(near.store, other.files, near.clock, Metrics(), node="s2", checks={}, peers=peers)
+    async with near.served() as address:
+        await near.store.register_node(replace(a_node("s1"), grpc=address, roles=("api",)))
+        async with connected(tmp_path / "agent", address) as remote:
+            await remote.link.hello(a_node())
+            await remote.link.claim("python", 1)
+            ref = await write(remote, run_id, b"far away")
+            await settled(remote)
+            running = await insight.read_log(run_id, attempt=None, offset=4, limit=100)
+            await remote.link.finish([done(run_id, output=ref)])
+            ended = await insight.read_log(run_id, attempt=None, offset=0, limit=3)
+        stranger = GrpcPeers("a guess")
+        with pytest.raises(Unavailable, match="only servers of this cluster"):
+            await stranger.read_output(replace(a_node("s1"), grpc=address), ref, 0, 1)
+        await stranger.close()
+    assert (running.data, ended.data) == (b"away", b"far")
+
+    with pytest.raises(Unavailable, match="lies with the node s1, which does not answer"):
+        await insight.read_log(run_id, attempt=None, offset=0, limit=3)
+    await near.store.retire_node("s1", "gone")
+    with pytest.raises(Unavailable, match="lies with the node s1, which is gone"):
+        await insight.read_log(run_id, attempt=None, offset=0, limit=3)
+    await peers.close()
