@@ -690,7 +690,9 @@ def addresses(url: str) -> list[str]:
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     every, query = hosts.split(","), parts.query
-    if len(every) > 1 and "target_session_attrs=" not in query:
+    if len(every) == 1:
+        return [url]
+    if "target_session_attrs=" not in query:
         query = "&".join(filter(None, (query, "target_session_attrs=read-write")))
     return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
 
