@@ -375,7 +375,7 @@ class _Server(uvicorn.Server):
 def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
         ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)

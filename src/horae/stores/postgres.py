@@ -772,8 +772,9 @@ def _submit_arrays(jobs: Sequence[Job]) -> Columns:
 
 
 async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Rows are made while the server works on those before them."""
     await connection.copy_records_to_table(
-        "jobs", records=[sql.job_values(job) for job in jobs], columns=sql.JOB_COLUMNS.split(", ")
+        "jobs", records=map(sql.job_values, jobs), columns=sql.JOB_COLUMNS.split(", ")
     )
     await connection.copy_records_to_table(
         "due",
