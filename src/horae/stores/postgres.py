@@ -603,8 +603,10 @@ class PostgresStore(SqlStore):
             return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
 
         async def transact(connection: Connection) -> Finished:
-            ended = await self._end_attempts(connection, results) if results else Finished(set(), 0)
-            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(waiting))
+            held = await connection.fetch(self.queries["lock_held"], sorted(w.result.run_id for w in waiting))
+            final, again = sql.settle(waiting, {row[0] for row in held if row[1]})
+            ended = await self._end_attempts(connection, [*results, *final])
+            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(again)) if again else []
             return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
 
         return await self._retried(self._finish, transact)

@@ -248,6 +248,10 @@ WITH x AS (
 )
 SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
 
+-- lock_held --
+-- Whether somebody wants these cancelled; from now on nobody else can say so.
+SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
+
 -- wait --
 -- Attempts that did not end their run: back to blocked or queued, with a record of the attempt.
 WITH x AS (
