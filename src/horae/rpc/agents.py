@@ -233,11 +233,24 @@ class Session:
         self._ended.set()
 
     async def serve(self) -> Refused | None:
-        """Until either side ends it; answers with what it is ended, if it is refused."""
+        """Until either side ends it; answers with what it is ended, if it is refused.
+
+        What is being written is written to its end: gRPC cannot end a stream in the middle of a message.
+        """
+        writer = asyncio.create_task(self._write())
+        writer.add_done_callback(lambda _: self.end())
+        try:
+            return await self._converse()
+        finally:
+            self._outbox.close()
+            await asyncio.wait([writer], timeout=LEAVE_SECONDS)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _converse(self) -> Refused | None:
         refused = None
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write())
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
                 for topic in ("runs", "cancel"):
@@ -269,8 +282,8 @@ class Session:
             task.add_done_callback(tasks.discard)
 
     async def _write(self) -> None:
-        while True:
-            await self._context.write(await self._outbox.get())
+        while frame := await self._outbox.get():
+            await self._context.write(frame)
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()

@@ -66,6 +66,7 @@ class Agent:
         self._results: list[Result] = []
         self._reporting = asyncio.Lock()
         self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
+        self._doubts_end = float("inf")  # when a claim that broke off has certainly had its last effect
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
         self._life = 0  # how often the service gave us up
         self._is_joined = False
@@ -137,9 +138,8 @@ class Agent:
             return 0
         if len(self._results) > MAX_UNREPORTED:
             return 0
-        if self._in_doubt:
-            await self._link.disown([*self._held, *(result.run_id for result in self._results)])
-            self._in_doubt = False
+        if self._in_doubt or self._clock.elapsed() > self._doubts_end:
+            await self._disown()
         count = 0
         for kind in tuple(self._hungry):
             limit = min(self._free[kind], MAX_CLAIM)
@@ -153,11 +153,20 @@ class Agent:
                 count += await self._take(self._executors[kind], claimed, life)
         return count
 
+    async def _disown(self) -> None:
+        """Twice: at once, and when a claim that was still under way somewhere has had its effect."""
+        is_last = self._clock.elapsed() > self._doubts_end
+        await self._link.disown([*self._held, *(result.run_id for result in self._results)])
+        self._in_doubt = False
+        if is_last:
+            self._doubts_end = float("inf")
+
     async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
         try:
             return await self._link.claim(kind, limit)
         except Unavailable:
             self._in_doubt = True
+            self._doubts_end = self._clock.elapsed() + 2 * self._lease
             raise
 
     async def _take(self, executor: Executor, claimed: Sequence[Assignment], life: int) -> int:
