@@ -39,13 +39,15 @@ DEMANDS = {"kills": 50, "elections": 20, "fenced writes": 1, "lost agent": 1}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m campaign", description=__doc__, formatter_class=_Plain)
+    parser = argparse.ArgumentParser(
+        prog="python -m campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("check", nargs="*", metavar="check DIR", help="judge an earlier campaign again")
     parser.add_argument("--seconds", type=int, default=60, help="how long there are faults")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--agents", type=int, default=0, help="remote agents")
+    parser.add_argument("--agents", type=int, default=2, help="remote agents")
     parser.add_argument("--out", type=Path, help="a directory for everything that is written down; must be empty")
     parser.add_argument("--json", action="store_true", help="the verdict as one JSON line")
     for name in DEMANDS:
@@ -56,10 +58,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if arguments.store == "sqlite" and (arguments.nodes, arguments.agents) != (1, 0):
         arguments.nodes, arguments.agents = 1, 0  # SQLite is for one process
     return arguments
-
-
-class _Plain(argparse.RawDescriptionHelpFormatter):
-    pass
 
 
 def demands(arguments: argparse.Namespace) -> dict[str, int]:

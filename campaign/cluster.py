@@ -189,11 +189,11 @@ class Cluster:
         self.postgres = self.database if isinstance(self.database, Postgres) else None
         self.http = httpx.AsyncClient(timeout=5.0)
         self.members: dict[str, Member] = {}
+        self._gates: list[int] = []  # gRPC ports, where remote agents come in
         for number in range(nodes):
             self._add_node(f"node-{number + 1}")
-        self._gates = [member.argv[member.argv.index("--grpc-port") + 1] for member in self.members.values()]
         for number in range(agents):
-            self._add_agent(f"agent-{number + 1}", self._gates[number % nodes])
+            self._add_agent(f"agent-{number + 1}")
 
     @property
     def nodes(self) -> list[Member]:
@@ -205,6 +205,7 @@ class Cluster:
 
     def _add_node(self, name: str) -> None:
         port, gate = _free_ports(2)
+        self._gates.append(gate)
         flags = {
             "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
@@ -212,10 +213,10 @@ class Cluster:
         }  # fmt: skip
         self._add(name, ["up", *_flags(flags)], port)
 
-    def _add_agent(self, name: str, gate: str) -> None:
-        flags = {
-            "server": f"127.0.0.1:{gate}", "node": name, "data": self._directory / name, "slots": SLOTS,
-        }  # fmt: skip
+    def _add_agent(self, name: str) -> None:
+        """The one place that knows how a remote agent is started."""
+        gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
+        flags = {"server": gates, "node": name, "data": self._directory / name, "slots": SLOTS, "log-format": "json"}
         self._add(name, ["agent", *_flags(flags)], None)
 
     def _add(self, name: str, argv: list[str], port: int | None) -> None:
@@ -231,10 +232,10 @@ class Cluster:
             await self.up(member)
 
     async def up(self, member: Member, seconds: float = START) -> bool:
-        """Wait until a member answers, or is at least running; False when it is not."""
+        """Wait until a node answers, or a node knows an agent; False when it has ended or the time is up."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and member.is_alive:
-            if not member.is_node or await self._answers(member):
+            if await self._answers(member) if member.is_node else await self.state_of(member) == "live":
                 return True
             await asyncio.sleep(0.05)
         return False
@@ -244,6 +245,16 @@ class Cluster:
             return (await self.http.get(f"{member.url}/healthz", timeout=2)).status_code == 200
         except httpx.TransportError:
             return False
+
+    async def state_of(self, member: Member) -> str:
+        """What the first node that answers says of a member; empty when none does."""
+        for node in self.nodes:
+            try:
+                answer = await self.http.get(f"{node.url}/v1/nodes", timeout=1)
+                return next((one["state"] for one in answer.json()["items"] if one["name"] == member.name), "")
+            except (httpx.TransportError, ValueError, KeyError):
+                continue
+        return ""
 
     async def heal(self) -> None:
         """Everything runs and answers."""

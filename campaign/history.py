@@ -27,6 +27,7 @@ SUBMIT, RUN, PAUSE = "submit", "run", "pause"
 
 KILLS = ("kill node", "kill leader", "kill agent", "kill keeper")
 LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
+PAUSES = ("pause below lease", "pause beyond lease", LOST)
 CRASH = "crash"  # a process ended although nobody had touched it
 
 
@@ -122,6 +123,7 @@ class Run:
     exit_code: int | None
     into_run_id: int | None
     key: str | None  # of a run by hand: the key of its request
+    node: str | None = None
     earlier: tuple[Attempt, ...] = ()  # attempts that did not end it
     log: str | None = None  # of the talkative
 

@@ -1,8 +1,8 @@
 """Faults, seeded: what is done to whom follows from the seed; what really happened is written down.
 
-Three lanes go on side by side: deaths, pauses, and the database. No two faults are at one process together, and
-everything that was ended is begun again. Each lane goes through all of its faults once before it draws at random,
-so a short campaign has seen every one of them.
+Four lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, and the database. No two
+faults are at one process together, and everything that was ended is begun again. Each lane goes through all of its
+faults once before it draws at random, so a short campaign has seen every one of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import asyncpg
-import httpx
 
 from campaign.cluster import LEASE, Cluster, Member
 from campaign.history import CRASH, LOST, SECOND, Fault, Journal, now
@@ -46,15 +45,17 @@ class Nemesis:
             return
 
     def _lanes(self) -> list[tuple[str, Sequence[Deed], float]]:
-        deaths = [self._kill_leader, self._kill_node, self._kill_keeper, self._stop]
+        """Name, faults, and the seconds between two of them."""
         pauses = [self._pause_briefly, self._pause_beyond_lease]
-        if self._cluster.agents:
-            deaths.append(self._kill_agent)
-        if self._cluster.postgres is None:
-            return [("deaths", deaths, 2.0), ("pauses", pauses, 4.0)]
-        pauses.insert(0, self._pause_until_lost)
-        database = [self._restart_database, self._cut_connections]
-        return [("deaths", [*deaths, self._kill_leader], 2.0), ("pauses", pauses, 4.0), ("database", database, 12.0)]
+        lanes: list[tuple[str, Sequence[Deed], float]] = [
+            ("nodes", [self._kill_leader, self._kill_node], 1.5),
+            ("work", [self._kill_keeper, self._stop, *[self._kill_agent] * len(self._cluster.agents)], 4.0),
+            ("pauses", pauses, 4.0),
+        ]
+        if self._cluster.postgres is not None:
+            pauses.insert(0, self._pause_until_lost)
+            lanes.append(("database", [self._restart_database, self._cut_connections], 12.0))
+        return lanes
 
     async def _lane(self, chance: random.Random, deeds: Sequence[Deed], calm: float) -> None:
         first = list(deeds)
@@ -128,9 +129,17 @@ class Nemesis:
             await self._begin_again(member)
 
     async def _begin_again(self, member: Member) -> None:
-        await asyncio.sleep(self._chance.choice((0.0, 0.5, 2.0, 6.0)) * self._chance.random())
+        """A start may fail while the database is away; then it is tried again."""
+        await asyncio.sleep(self._chance.choice((0.0, 0.5, 1.0, 5.0)) * self._chance.random())
+        began = now()
         member.start()
-        await self._cluster.up(member)
+        while not await self._cluster.up(member):
+            self._record("start failed", member.name, began)
+            member.signal(signal.SIGKILL)
+            await member.ended()
+            await asyncio.sleep(0.5)
+            began = now()
+            member.start()
 
     async def _watch(self) -> None:
         """Begin again what ended by itself, and write that down: nobody may end for a fault of another."""
@@ -154,11 +163,8 @@ class Nemesis:
         if member is None:
             return
         async with member.busy:
-            began = now()
-            member.signal(signal.SIGSTOP)
-            await asyncio.sleep(seconds)
-            member.signal(signal.SIGCONT)
-            self._record(kind, member.name, began)
+            with self._stopped(kind, member):
+                await asyncio.sleep(seconds)
             await asyncio.sleep(SETTLE)
 
     async def _pause_until_lost(self) -> None:
@@ -169,45 +175,53 @@ class Nemesis:
             return
         async with member.busy:
             await _wait_for_work(member)
-            began = now()
-            member.signal(signal.SIGSTOP)
-            is_lost = await self._is_given_up(member)
-            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
-            member.signal(signal.SIGCONT)
-            self._record(LOST if is_lost else "pause beyond lease", member.name, began)
+            with self._stopped("pause beyond lease", member) as fault:
+                if await self._is_given_up(member):
+                    fault[0] = LOST
+                await asyncio.sleep(self._chance.uniform(0.0, 3.0))
             await asyncio.sleep(SETTLE)
+
+    @contextmanager
+    def _stopped(self, kind: str, member: Member) -> Iterator[list[str]]:
+        """Within, a process stands still. What is yielded holds the kind of the fault; written down however it ends."""
+        began, fault = now(), [kind]
+        member.signal(signal.SIGSTOP)
+        try:
+            yield fault
+        finally:
+            member.signal(signal.SIGCONT)
+            self._record(fault[0], member.name, began)
 
     async def _is_given_up(self, member: Member) -> bool:
         deadline = time.monotonic() + LOST_WITHIN
         while time.monotonic() < deadline:
             await asyncio.sleep(0.3)
-            witness = self._draw(self._cluster.nodes)
-            if witness is not None and await self._state_of(member, witness) == "gone":
+            if await self._cluster.state_of(member) == "gone":
                 return True
         return False
 
-    async def _state_of(self, member: Member, asked: Member) -> str:
-        try:
-            answer = await self._cluster.http.get(f"{asked.url}/v1/nodes", timeout=2)
-            return next((node["state"] for node in answer.json()["items"] if node["name"] == member.name), "")
-        except (httpx.TransportError, ValueError, KeyError):
-            return ""
-
     # ── the database ──
     async def _restart_database(self) -> None:
+        """Not broken off when the time is up: a server that is half stopped can be neither stopped nor started."""
+        restart = asyncio.create_task(self._end_and_begin_database())
+        try:
+            await asyncio.shield(restart)
+        except asyncio.CancelledError:
+            await restart
+            raise
+
+    async def _end_and_begin_database(self) -> None:
         assert self._cluster.postgres is not None
         began = now()
         await self._cluster.postgres.end()
-        try:
-            await asyncio.sleep(self._chance.uniform(0.0, 3.0))
-        finally:
-            await asyncio.shield(self._cluster.postgres.begin())
+        await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+        await self._cluster.postgres.begin()
         self._record("restart database", "postgres", began)
 
     async def _cut_connections(self) -> None:
         assert self._cluster.postgres is not None
         began = now()
-        with suppress(OSError, asyncpg.PostgresError, TimeoutError):
+        with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             if await self._cluster.postgres.cut():
                 self._record("cut connections", "postgres", began)
 

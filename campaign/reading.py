@@ -62,7 +62,7 @@ class Reader:
 
     async def _log(self, run_id: int) -> str:
         response = await self._cluster.http.get(f"{self._url}/v1/runs/{run_id}/log", timeout=30)
-        return response.raise_for_status().text
+        return response.text if response.is_success else f"unreadable: {response.status_code} {response.text}"
 
 
 def read_run(shown: dict[str, Any], earlier: list[dict[str, Any]], log: str | None) -> Run:
@@ -72,7 +72,7 @@ def read_run(shown: dict[str, Any], earlier: list[dict[str, Any]], log: str | No
         state=shown["state"], reason=shown["reason"], attempt=shown["attempt"], fence=shown["fence"],
         lost=shown["lost"], created_at=moment(shown["created_at"]), log=log,
         finished_at=moment(finished_at) if finished_at else None, exit_code=shown["exit_code"],
-        into_run_id=shown["into_run_id"], key=data.get("key"),
+        into_run_id=shown["into_run_id"], key=data.get("key"), node=shown["node"],
         earlier=tuple(
             Attempt(one["attempt"], one["fence"], one["state"], one["reason"], one["exit_code"]) for one in earlier
         ),

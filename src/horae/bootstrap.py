@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 import uvicorn
@@ -40,6 +40,7 @@ from horae.files import open_files
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
+from horae.queues.postgres import LISTENER, PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
@@ -54,6 +55,7 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.retention import Retention
 from horae.stores import migrate as migrations
+from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
@@ -64,9 +66,11 @@ if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
+HINTS = 5.0  # seconds after which the connection for hints counts as lost
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
 
 
@@ -98,11 +102,11 @@ async def migrate(config: Config, *, check: bool) -> MigrationReport:
     if path is not None:
         report = await asyncio.to_thread(migrations.migrate_sqlite, path, check=check)
     else:
-        report = await _patiently(config, lambda: migrations.migrate_postgres(config.database, check=check))
+        report = await patiently(config, lambda: migrations.migrate_postgres(config.database, check=check))
     return MigrationReport(report.current, report.latest, report.applied, config.database)
 
 
-async def _patiently(config: Config, step: Callable[[], Awaitable[migrations.Report]]) -> migrations.Report:
+async def patiently(config: Config, step: Callable[[], Awaitable[T]]) -> T:
     """Wait for a database that is still starting, up to `startup_timeout`."""
     deadline, pause = time.monotonic() + config.startup_timeout, 0.2
     while True:
@@ -121,14 +125,23 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
     path = config.sqlite_path
     if path is None:
         await migrate(config, check=False)
-        postgres = PostgresStore(config.database)
-        await postgres.open()
-        return postgres
+        server = PostgresStore(config.database, lease=config.lease)
+        await patiently(config, server.open)
+        return server
     sqlite = SqliteStore(path, clock=clock.now, holder=holder or f"node {config.node} at {config.address}")
     sqlite.hold()
     await migrate(config, check=False)
     await sqlite.open()
     return sqlite
+
+
+def open_queue(config: Config) -> LocalQueue:
+    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes. A hint is not worth
+    waiting for the disk."""
+    if config.sqlite_path is not None:
+        return LocalQueue()
+    settings = {"application_name": LISTENER, "synchronous_commit": "off"}
+    return PostgresQueue(lambda: postgres.connect(config.database, timeout=HINTS, settings=settings))
 
 
 # ── the parts of a process ─────────────────────────────────────────────────────────────────────────
@@ -151,7 +164,7 @@ class App:
         self._secret = secret
         self.store = store
         self.clock = clock
-        self.queue = LocalQueue()
+        self.queue = open_queue(config)
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
@@ -175,6 +188,8 @@ class App:
         )
         self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
         self.metrics.busy = lambda: self.agent.busy
+        if isinstance(store, PostgresStore):
+            self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
     def _node(self) -> Node:
@@ -204,6 +219,7 @@ class App:
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
+        await self.queue.open()
         if self.executors:
             await self.agent.join()
         else:
@@ -276,6 +292,7 @@ class App:
         await _end(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
+        await self.queue.close()
 
 
 async def _end(task: asyncio.Task[Any] | None) -> None:
@@ -301,6 +318,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(store.close)
         secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
         app = App(config, store, clock, secret)
+        stack.push_async_callback(app.queue.close)
         stack.push_async_callback(app.peers.close)
         await _require_login(config, app.services.access)
         await app.start()
@@ -520,7 +538,7 @@ class _Server(uvicorn.Server):
 def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024,
+        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
         ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)

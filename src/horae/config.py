@@ -305,14 +305,16 @@ def _read_database(value: object) -> str:
     found = re.fullmatch(r"sqlite:(/*)(.+)", text)
     if found and len(found[1]) != 2:  # sqlite://name would be a host
         return _SQLITE + os.path.abspath(found[1][:1] + found[2])
-    if text.startswith(("postgresql://", "postgres://")) and _is_url(text):
+    if text.startswith(("postgresql://", "postgres://")) and _has_hosts(text):
         return text
     raise _Refused(expected)
 
 
-def _is_url(text: str) -> bool:
+def _has_hosts(text: str) -> bool:
+    """Whether every host of an address, of which PostgreSQL may have several, is one."""
     try:
-        return urlsplit(text).port != 0
+        parts = urlsplit(text)
+        return all(urlsplit(f"//{host}").port != 0 for host in parts.netloc.rpartition("@")[2].split(","))
     except ValueError:
         return False
 
@@ -387,7 +389,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("data", Kind("DIR", _read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
     Setting("database", Kind("URL", _read_database, mask_database), _default_database,
-            "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes).",
+            "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes); standbys as "
+            "postgresql://one,two/name.",
             "sqlite in the data directory"),
     Setting("node", Kind("NAME", _read_node), _default_node,
             "Name of this node, different on each.", "<host name>-<port>"),

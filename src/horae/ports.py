@@ -241,6 +241,7 @@ class Beat:
 
     cancel: list[tuple[int, int]]  # (run id, fence) of its runs that shall stop
     wanted: str = "live"  # see Node.wanted
+    in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +341,8 @@ class Store(Protocol):
 
         Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
         need labels go to nodes that have them all; runs past their start deadline go to nobody.
-        A run is given to one caller, however many ask at once.
+        A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
+        of the database lost may still be held.
         """
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
@@ -492,9 +494,9 @@ class Link(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """As Store.load_previous."""
 
-    async def disown(self, held: Sequence[int]) -> None:
+    async def disown(self, held: Sequence[int]) -> set[int]:
         """Give back every run that is ours in the service's books but not among those we hold: a claim
-        whose answer was lost."""
+        whose answer was lost. Answers those we hold that are not ours in the books."""
 
     async def goodbye(self) -> None: ...
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -28,15 +29,17 @@ def horae() -> str:
 
 
 class Server:
-    def __init__(self, directory: Path, *flags: str, port: int | None = None) -> None:
+    def __init__(self, directory: Path, *flags: str, port: int | None = None, ca: Path | None = None) -> None:
+        """`ca` is the certificate to trust, for a server that is given one."""
         self.directory = directory
         self.port = port or free_port()
         self.grpc_port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self._flags = flags
         self._log = directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        trust = ssl.create_default_context(cafile=ca) if ca else True
+        self.http = httpx.Client(base_url=self.url, timeout=30, verify=trust)
 
     def start(self) -> Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}

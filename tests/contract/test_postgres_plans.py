@@ -25,7 +25,7 @@ async def full_tables_believed_empty(postgres_url: str, postgres_store: Postgres
 
 
 async def plan_of(url: str, store: PostgresStore, name: str, *args: object) -> str:
-    connection = await postgres.connect(url, **postgres.BY_INDEX)
+    connection = await postgres.connect(url, settings=postgres.BY_INDEX)
     rows = await connection.fetch("EXPLAIN " + store.queries[name], *args)
     await connection.close()
     return "\n".join(row[0] for row in rows)

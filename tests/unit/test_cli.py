@@ -300,6 +300,51 @@ def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest
     assert CliRunner().invoke(app, ["nodes"]).exit_code == 0
 
 
+def test_a_token_is_sent_from_where_it_is_named_first(
+    api: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("flag", "file"):
+        (tmp_path / name).write_text(f"token-of-{name}\n")
+
+    def sent(*args: str) -> str | None:
+        assert invoke(api, "nodes", *args).exit_code == 0
+        return api.requests[-1].headers.get("authorization")
+
+    assert sent() is None
+    monkeypatch.setenv("HORAE_TOKEN_FILE", str(tmp_path / "file"))
+    assert sent() == "Bearer token-of-file"
+    monkeypatch.setenv("HORAE_TOKEN", "token-of-environment")
+    assert sent() == "Bearer token-of-environment"
+    assert sent("--token-file", str(tmp_path / "flag")) == "Bearer token-of-flag"
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [("", "E_FILE"), ("two words", "E_TOKEN"), ("a\nb", "E_TOKEN"), ("é", "E_TOKEN")]
+)
+def test_what_is_no_token_is_not_sent(api: Fake, tmp_path: Path, content: str, code: str) -> None:
+    (tmp_path / "t").write_text(content)
+    result = invoke(api, "nodes", "--token-file", str(tmp_path / "t"))
+    assert f"error[{code}]" in result.stderr
+    assert api.requests == []
+
+
+def test_files_of_tokens_and_authorities_that_are_not_there_are_named(api: Fake, tmp_path: Path) -> None:
+    gone = str(tmp_path / "gone")
+    for server, option in ((api.url, "--token-file"), ("https://127.0.0.1:1", "--ca-file")):
+        result = CliRunner().invoke(app, ["nodes", "--server", server, option, gone])
+        assert result.exit_code == 1
+        assert "error[E_FILE]" in result.stderr
+        assert gone in result.stderr
+
+
+def test_a_refused_token_tells_what_to_do(api: Fake) -> None:
+    api.get("/v1/nodes", problem(401, "E_TOKEN", "this needs a token", hint="give it with --token-file"))
+    result = invoke(api, "nodes")
+    assert result.exit_code == 3
+    assert "error[E_TOKEN]: this needs a token" in result.stderr
+    assert "--token-file" in result.stderr
+
+
 def test_a_fault_of_ours_is_one_line_and_no_stack_trace(api: Fake) -> None:
     api.get("/v1/nodes", {"unexpected": True})
     result = invoke(api, "nodes")

@@ -278,7 +278,7 @@ def test_an_unknown_sandbox_is_refused_with_those_there_are(sandbox: str) -> Non
 @pytest.mark.parametrize(
     "database",
     ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://host", "postgresql://h:0/x",
-     "postgresql://h:99999/x", "postgresql://[h/x", "postgresql:x"],
+     "postgresql://h:99999/x", "postgresql://[h/x", "postgresql:x", "postgresql://a:1,b:99999/x"],
 )  # fmt: skip
 def test_a_database_is_postgresql_or_a_sqlite_file(database: str) -> None:
     error = refused({"database": database})
@@ -294,6 +294,11 @@ def test_every_way_to_write_a_sqlite_path_means_the_same(database: str) -> None:
 def test_a_data_directory_may_have_any_name(tmp_path: Path) -> None:
     found = load({"data": "a #1?%20"}, environ={})
     assert found.sqlite_path == tmp_path / "a #1?%20" / "horae.db"
+
+
+@pytest.mark.parametrize("database", ["postgresql://u:p@a:1,b:2/x", "postgresql://a,[::1]:5/x?sslmode=require"])
+def test_a_server_database_may_have_several_hosts(database: str) -> None:
+    assert load({"database": database}, environ={}).database == database
 
 
 def test_a_server_database_has_no_sqlite_path() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from horae.core import moments
 from horae.core.model import SECOND, State
 from horae.errors import Error, Unavailable
 from horae.files import open_files
@@ -221,19 +222,46 @@ async def test_a_hint_survives_a_store_that_is_away(role: SchedulerRole, cluster
     assert len(await ledger(probe, job.id)) == 1
 
 
-async def test_a_lost_hint_costs_no_more_than_the_scan_interval(
-    role: SchedulerRole, cluster: Cluster, probe: Probe, clock: NoSleep
+@pytest.mark.parametrize("busy", [0, 500])
+@pytest.mark.parametrize("ahead", [0, 5])
+async def test_a_lost_hint_costs_a_few_seconds_at_most(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, clock: NoSleep, busy: int, ahead: int
 ):
-    await give_segments(cluster, probe)
-    await role.step()
+    """Whether the look-ahead is empty or full, and the moment now or within what was read already."""
     elsewhere = Jobs(probe.store, Told())  # another process: its announcements are not heard here
-    (job,) = (await elsewhere.submit([draft(run_once=True)])).jobs
+    if busy:
+        await elsewhere.submit([draft(f"job {i}", schedule="10s") for i in range(busy)])
+    await give_segments(cluster, probe)
+    while clock.now() < START + 20 * SECOND:
+        await role.step()
+    due_at = clock.now() + ahead * SECOND
+    schedule = {"at": moments.format_moment(due_at)} if ahead else None
+    (job,) = (await elsewhere.submit([draft(schedule=schedule) if ahead else draft(run_once=True)])).jobs
 
     while not (runs := await ledger(probe, job.id)):
-        assert clock.now() < START + 90 * SECOND
+        assert clock.now() < due_at + 60 * SECOND
         await role.step()
 
-    assert runs[0].created_at <= START + 70 * SECOND
+    assert runs[0].created_at <= due_at + 3 * SECOND
+
+
+async def test_a_moment_that_was_moved_forward_elsewhere_fires_soon_although_nobody_said_so(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, clock: NoSleep
+):
+    elsewhere = Jobs(probe.store, Told())
+    (job,) = (await elsewhere.submit([draft(schedule="1h")])).jobs
+    await give_segments(cluster, probe)
+    while clock.now() < START + 20 * SECOND:
+        await role.step()
+    due_at = clock.now() + SECOND
+    await elsewhere.patch_trigger(job.triggers[0].id, next_at=due_at)
+
+    while not (runs := await ledger(probe, job.id)):
+        assert clock.now() < due_at + 60 * SECOND
+        await role.step()
+
+    assert runs[0].due_at == due_at
+    assert runs[0].created_at <= due_at + 3 * SECOND
 
 
 async def test_segments_that_were_given_elsewhere_are_noticed_within_seconds(

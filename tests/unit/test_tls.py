@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from horae.cli import app
 from horae.errors import ConfigError
 from horae.tls import server_context
 from tests.certificates import DAY, make_certificate
@@ -93,3 +96,14 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         key.chmod(0)
         assert "Permission denied" in refused(certificate, key).message
+
+
+def test_the_check_of_the_settings_judges_the_certificate_too(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path, ends=5 * DAY)
+    flags = ["check", "--json", "--tls-cert", str(certificate), "--tls-key"]
+
+    good = CliRunner().invoke(app, [*flags, str(key)])
+    bad = CliRunner().invoke(app, [*flags, str(certificate)])
+
+    assert "expires on" in json.loads(good.stdout)["warnings"][0]
+    assert (bad.exit_code, "error[E_TLS]" in bad.stderr) == (2, True)

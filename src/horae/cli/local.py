@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,12 +157,25 @@ def check(
     if paths:
         return _check_files(session, paths)
     config = load_settings(flags, config_file, session.screen)
+    warnings = [*config.warnings, *_check_tls(config, session.screen)]
     if session.as_json:
         shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
-        session.screen.json({"settings": shown, "warnings": list(config.warnings)})
+        session.screen.json({"settings": shown, "warnings": warnings})
     else:
         session.screen.table(["setting", "value", "source"], config.shown())
     return 0
+
+
+def _check_tls(config: Config, screen: Screen) -> list[str]:
+    """What `up` would warn of; a certificate it would refuse is refused here too."""
+    if config.tls_cert is None or config.tls_key is None:
+        return []
+    from horae.tls import server_context  # few have a certificate
+
+    _, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        screen.warn(warning)
+    return warnings
 
 
 def _check_files(session: Session, paths: list[str]) -> int:

@@ -92,7 +92,19 @@ class Plan:
 
 def read(doc: Json) -> Plan:
     """The plan of a document; raises Invalid with every problem."""
+    if isinstance(doc, dict):
+        try:
+            return _read_flat((*doc, *doc.values(), *map(type, doc.values())))
+        except TypeError:  # a value is a list or a mapping, which cannot be looked up
+            pass
     return read_text(_text(doc))
+
+
+@lru_cache(maxsize=8192)
+def _read_flat(parts: tuple[Any, ...]) -> Plan:
+    """As read, of a document without nesting: its keys, its values and their types, because 1 equals True."""
+    count = len(parts) // 3
+    return read_text(_text(dict(zip(parts[:count], parts[count : 2 * count], strict=True))))
 
 
 def _text(doc: Json) -> str:

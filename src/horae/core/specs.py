@@ -45,7 +45,7 @@ from horae.core.fields import (
     shown,
     type_words,
 )
-from horae.core.model import SEGMENTS, Json, Misfire, Moment, Overlap, Policy, Retry
+from horae.core.model import SEGMENTS, Json, Misfire, Moment, Overlap, Policy, Retry, record
 from horae.errors import MAX_PROBLEMS, Invalid
 
 MAX_JOBS = 100
@@ -61,7 +61,7 @@ MAX_WAITING = 1000  # runs of one job that may wait, and missed moments that may
 AT_ONCE = "1970-01-01T00:00:00Z"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TriggerDraft:
     schedule: Json  # canonical
     data: Json | None = None
@@ -77,7 +77,7 @@ class TriggerDraft:
         return self.schedule if first is None else {"at": moments.format_moment(first)}
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Draft:
     """A job as asked for: everything but what the service adds."""
 

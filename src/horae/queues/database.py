@@ -1,6 +1,7 @@
 """The queue when the database is the queue: announcements within this process.
 
-The store holds the truth; this only saves the wait for the next poll.
+The store holds the truth; this only saves the wait for the next poll. Processes that share a database tell
+each other through queues.postgres, which builds on this.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class LocalQueue:
 
     def __init__(self) -> None:
         self._watches: dict[str, WeakSet[LocalWatch]] = {}
+
+    async def open(self) -> None:
+        """Nothing to do: everybody who listens is here."""
+
+    async def close(self) -> None:
+        """Nothing to do."""
 
     def announce(self, topic: str) -> None:
         for watch in self._watches.get(topic, ()):

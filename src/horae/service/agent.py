@@ -87,8 +87,8 @@ class Agent:
 
     @property
     def is_hungry(self) -> bool:
-        """Whether a claim makes sense now: free slots for kinds of which more may wait."""
-        return any(self._free[kind] > 0 for kind in self._hungry)
+        """Whether a claim makes sense now: free slots for kinds of which more may wait, or doubts to settle first."""
+        return self._in_doubt or any(self._free[kind] > 0 for kind in self._hungry)
 
     async def join(self) -> None:
         """Come up: no work of an earlier life is alive, and the service has taken back what it held."""
@@ -139,7 +139,7 @@ class Agent:
         if len(self._results) > MAX_UNREPORTED:
             return 0
         if self._in_doubt or self._clock.elapsed() > self._doubts_end:
-            await self._disown()
+            await self._settle()
         count = 0
         for kind in tuple(self._hungry):
             limit = min(self._free[kind], MAX_CLAIM)
@@ -153,13 +153,21 @@ class Agent:
                 count += await self._take(self._executors[kind], claimed, life)
         return count
 
-    async def _disown(self) -> None:
-        """Twice: at once, and when a claim that was still under way somewhere has had its effect."""
+    async def _settle(self) -> None:
+        """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet.
+        Twice: at once, and when a claim that was still under way somewhere has had its effect."""
         is_last = self._clock.elapsed() > self._doubts_end
-        await self._link.disown([*self._held, *(result.run_id for result in self._results)])
         self._in_doubt = False
+        try:
+            strangers = await self._link.disown([*self._held, *(result.run_id for result in self._results)])
+        except BaseException:
+            self._in_doubt = True
+            raise
         if is_last:
             self._doubts_end = float("inf")
+        for run_id in strangers & self._held.keys():
+            self._let_go.add(run_id)
+            self._held[run_id][0].stop(run_id, Reason.LOST)
 
     async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
         try:
@@ -278,6 +286,9 @@ class Agent:
             await self._start_anew()
             return
         self._renew(sent)
+        if answer.in_doubt:
+            self._in_doubt = True
+            self.slot_freed.set()
         self._set_cordoned(answer.wanted != "live")
         for run_id, fence in answer.cancel:
             held = self._held.get(run_id)

@@ -160,8 +160,10 @@ class LocalLink:
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         return await self._store.load_previous(job_ids)
 
-    async def disown(self, held: Sequence[int]) -> None:
+    async def disown(self, held: Sequence[int]) -> set[int]:
+        ours = {run_id for run_id, _ in await self._store.load_running(self._me.name)}
         await self._execution.reap(self._me.name, keep=set(held))
+        return set(held) - ours
 
     async def goodbye(self) -> None:
         await self._store.retire_node(self._me.name, "gone")

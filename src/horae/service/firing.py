@@ -6,6 +6,10 @@ The heap is only a look-ahead: it may be stale, and two schedulers may hold the 
 is the compare-and-set inside Store.fire. So nothing here is ever lost by forgetting the heap: a sweep from
 the beginning of time, at start, on every hint and every `scan_interval`, finds whatever is due.
 
+A change whose hint was lost is found without it. While few moments come, every refill reads the whole look-ahead
+again; when many come, that would cost too much, and each refill looks only at what should have fired since the
+last one: so such a moment is late by a refill or two, not by a `scan_interval`.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -17,6 +21,7 @@ import heapq
 from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SECOND, Moment, Overlap
+from horae.errors import Unavailable
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
 from horae.service.jobs import LOOK_AHEAD
 from horae.service.ledger import Entry, Known, account, entry_of, know
@@ -26,6 +31,9 @@ BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
+LOOK_UP = 250  # definitions read at once: moments that fall due meanwhile wait for no more than these
+QUIET = 200  # moments in the look-ahead up to which reading all of it again costs nothing
+LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 
@@ -40,7 +48,9 @@ class Firing:
         self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap
         self._known: dict[int, Known] = {}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
+        self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
+        self._looked_until: Moment = 0  # nothing up to here was overdue
         self._offset = 0  # store's clock minus ours, µs
         self._terms: dict[int, int] = {}  # our segments, with the term under which we own them
         self.is_superseded = False  # a write of ours was refused: ask which segments are left
@@ -66,7 +76,7 @@ class Firing:
         self._terms = dict(terms)
         self._heap.clear()
         self._ahead.clear()
-        self._cursor = BEGINNING
+        self._start_over()
         return True
 
     # ── the look-ahead ──
@@ -81,24 +91,53 @@ class Firing:
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
-        cursor, segments = BEGINNING if sweep else self._cursor, sorted(self._terms)
+        segments = sorted(self._terms)
+        self._reading = (until - 1, NEVER)
+        try:
+            if not sweep and len(self._ahead) > QUIET:
+                await self._look_back(segments)
+            cursor = BEGINNING if sweep or len(self._ahead) <= QUIET else self._cursor
+            await self._read(segments, cursor, until)
+        finally:
+            self._reading = BEGINNING
+
+    async def _read(self, segments: list[int], cursor: tuple[Moment, int], until: Moment) -> None:
         while True:
             rows = await self._store.load_due(segments, cursor, until, PAGE)
             await self._remember(rows)
+            if self._reading == BEGINNING:
+                return  # a moment that fired in between asks for a new start
             if len(rows) < PAGE:
                 self._cursor = max(self._cursor, (until - 1, NEVER))
                 break
             self._cursor = cursor = (rows[-1].next_at, rows[-1].trigger_id)
-            if self._heap and self._heap[0][0] <= self.now():
+            if self._is_due():
                 break
         self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
+
+    def _is_due(self) -> bool:
+        return bool(self._heap) and self._heap[0][0] <= self.now()
+
+    def _start_over(self) -> None:
+        """The next refill reads from the beginning of time; one under way does not count."""
+        self._cursor = self._reading = BEGINNING
+
+    async def _look_back(self, segments: list[int]) -> None:
+        """Find moments that came into the look-ahead behind our back and are due by now. There are none, as a rule,
+        and the range is short, because in a long one the index is full of what has fired."""
+        now = self.now()
+        rows = await self._store.load_due(segments, (self._looked_until - LOOK_BACK, 0), now, PAGE)
+        await self._remember(rows)
+        self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
         fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
         unknown = [row.trigger_id for row in fresh if not self._is_known(row.trigger_id, row.version)]
-        for start in range(0, len(unknown), BATCH):
-            for definition in await self._store.load_definitions(unknown[start : start + BATCH]):
+        for start in range(0, len(unknown), LOOK_UP):
+            for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
                 self._known[definition.trigger_id] = know(definition)
+            if self._is_due():
+                await self.tick()
         while len(self._known) > CACHE:
             del self._known[next(iter(self._known))]
         for row in fresh:
@@ -131,7 +170,7 @@ class Firing:
             if flight is not None:
                 flight.cancel()
                 await asyncio.gather(flight, return_exceptions=True)
-            self._cursor = BEGINNING  # what was taken off the heap is found again by the next refill
+            self._start_over()  # what was taken off the heap is found again by the next refill
             self._ahead.clear()
             self._heap.clear()
             raise
@@ -157,7 +196,7 @@ class Firing:
         for entry in entries:
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
-                self._cursor = BEGINNING  # evicted or changed: a sweep brings it back
+                self._start_over()  # evicted or changed: a sweep brings it back
             elif known.schedule.delay is not None:
                 delayed.append((entry, known))
             else:
@@ -170,7 +209,11 @@ class Firing:
     async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:
             return
-        fired = await self._store.fire(fires, self._terms)
+        try:
+            fired = await self._store.fire(fires, self._terms)
+        except Unavailable:
+            self._queue.announce("runs")  # it may have happened
+            raise
         self._offset = max(self._offset, fired.now - self._clock.now())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued
@@ -193,8 +236,11 @@ class Firing:
         return kept
 
     def _follow_up(self, fires: Sequence[Fire], fired: Fired) -> None:
-        """Put the next moments within the look-ahead on the heap; see to those that did not fire."""
-        advanced, cursor = fired.advanced, self._cursor
+        """Put the next moments within the look-ahead on the heap; see to those that did not fire.
+
+        A refill under way may have read its rows before these moved on: up to its end they are remembered here.
+        """
+        advanced, cursor = fired.advanced, max(self._cursor, self._reading)
         all_held = len(advanced) == len(fires)
         for fire in fires:
             if not all_held and fire.trigger_id not in advanced:
@@ -202,8 +248,8 @@ class Firing:
                     self._offset = fired.now - self._clock.now()
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
-                    self._cursor = BEGINNING  # somebody else moved it: see where to
+                    self._start_over()  # somebody else moved it: see where to
             elif fire.reserve:
-                self._cursor = BEGINNING  # the reserved run id is in the store: read it from there
+                self._start_over()  # the reserved run id is in the store: read it from there
             elif (fire.next_at, fire.trigger_id) <= cursor:
                 self._push(Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, None))

@@ -24,6 +24,7 @@ class Metrics:
         self.batches: Counter[str] = Counter()
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.slots = 0
+        self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = [0] * (len(LATENESS_BOUNDS) + 1)
         self._late_sum = 0.0
@@ -46,6 +47,9 @@ class Metrics:
         yield _counter("horae_attempts_retried", "Failed attempts that will be repeated.", self.retried)
         yield _counter("horae_attempts_lost", "Attempts lost with their agent.", self.lost)
         yield _counter("horae_fenced_writes", "Results refused because their attempt was superseded.", self.fenced)
+        met, lost = self.failovers()
+        yield _counter("horae_database_failovers", "Failovers of the database that this process has met.", met)
+        yield _counter("horae_database_commits_lost", "Failovers after which commits were certainly missing.", lost)
         finished = CounterMetricFamily("horae_runs_finished", "Runs that ended, by state.", labels=["state"])
         for state, count in self.finished.items():
             finished.add_metric([state], count)

@@ -20,6 +20,7 @@ import asyncpg
 from horae.errors import ConfigError, Unavailable
 from horae.stores import postgres, sqlite
 
+PATIENCE = 600.0  # seconds a migration may take, or wait for another one
 LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
 
 TABLE = """CREATE TABLE IF NOT EXISTS migrations
@@ -139,17 +140,21 @@ def _sqlite_fingerprint(connection: sqlite3.Connection) -> str:
 
 async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     try:
-        connection = await postgres.connect(url)
-    except (OSError, asyncpg.PostgresError, TimeoutError) as error:
-        raise Unavailable(f"the database cannot be reached: {error}", code="E_DB_UNREACHABLE") from error
+        connection = await postgres.connect(url, timeout=PATIENCE, settings={"lock_timeout": "0"})
+    except (*postgres.LOST, asyncpg.PostgresError) as error:
+        raise Unavailable(postgres.refusal(error).message, code="E_DB_UNREACHABLE") from error
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         async with connection.transaction():
             return await _migrate_postgres(connection, check)
-    except (OSError, asyncpg.PostgresError) as error:
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise ConfigError(
+            "the database is a standby; give the address of the primary", code="E_DB_READ_ONLY"
+        ) from error
+    except (*postgres.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
-        await connection.close(timeout=5)
+        await postgres.part_from(connection)
 
 
 async def _migrate_postgres(connection: postgres.Connection, check: bool) -> Report:

@@ -1,18 +1,39 @@
 """The store on PostgreSQL: one statement per batch, arrays in, arrays out.
 
-Connections are lanes: the scheduler, the claims, the results, the submits and the heartbeats each have
-one of their own, so that a crowd of users can never keep a heartbeat waiting. Readers share a pool.
-Statements run at READ COMMITTED; what must not interleave is a compare-and-set inside one statement.
+Connections are lanes: the scheduler, the claims, the results, the submits, the heartbeats and the upkeep (what the
+roles ask and tidy) each have one of their own, so that a crowd of users can never keep a heartbeat waiting. Users
+read through a pool. Statements run at READ COMMITTED; what must not interleave is a compare-and-set inside one
+statement.
+
+When a connection breaks under a statement, whether that happened is not known. Then
+
+- reads are repeated once on a fresh connection, so that a restart of the server costs nobody an error once it is up;
+- so are the writes for which twice is the same as once: signs of life and leases (a beat moves once more; a lease that
+  was taken is found to be ours), submits (their ids are allocated before, so the outcome is looked up) and orders with
+  an Idempotency-Key (looked up by it);
+- all others are refused as Unavailable, and whoever asked decides: the scheduler and the agents look again, and fire
+  and finish by compare-and-set; users repeat with an Idempotency-Key.
+
+A statement that was given up (a lock, a timeout, a full disk) left no trace; it is refused, and the connection stays.
+
+**Failover.** A standby that was promoted may lack the last commits, and among them claims: so the fences of claims
+begin anew, far above all earlier ones, on every timeline of the server; nothing is claimed for the time of a lease
+after this process has met a new timeline; and every agent is told to compare what it holds with the books. By then,
+whoever holds a run by a claim that was lost has stopped it. What else was lost (a submit, a finish) shows: a beat that
+goes backwards is logged and counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import structlog
 
 from horae.core.model import Job, Lease, Moment, Overlap, State
 from horae.errors import ConfigError, Unavailable
@@ -38,6 +59,7 @@ from horae.ports import (
 from horae.stores import sql
 from horae.stores.sql import Row, SqlStore
 
+log = structlog.get_logger()
 T = TypeVar("T")
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any]
@@ -48,16 +70,27 @@ COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
 FAREWELL = 5.0  # seconds for a server to answer a goodbye
 RETRIES = 4  # of a statement that lost a deadlock or a race on a key
 OLDEST, NEWEST = 130000, 190000  # server versions this has been tried on
+READERS = 4  # connections for users' reads
+ANSWER = 30.0  # seconds a statement may take
+LOCKED = 5.0  # seconds it may wait for a lock
+REACH = 10.0  # seconds to get a connection, shared among the hosts
+PATIENCE = 3.0  # seconds a reader waits for a connection of the pool; beyond, there are too many
+EPOCH, LAST_EPOCH = 2**20, 2047  # fences of one timeline of the server, and timelines that have some of their own
+SHORTEST_BEAT = 1.0  # seconds a sign of life may take, however short the lease
+HELD_UP = (
+    asyncpg.QueryCanceledError,  # by a timeout or by somebody
+    asyncpg.LockNotAvailableError,
+    asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
+)
 LOST = (
     OSError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the server has said goodbye, and its connection is not closed yet
     asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled by a timeout or by somebody
-    asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
-    asyncpg.LockNotAvailableError,
+    asyncpg.OperatorInterventionError,  # shut down or starting up
     asyncpg.ReadOnlySQLTransactionError,  # it has become a standby
     TimeoutError,
+    *HELD_UP,
 )
 # The hot statements name the rows they want by id and find them by index, whatever the statistics say just now.
 # Those are out of date exactly when it matters, in a herd or after an outage: with a guess of one row, a join of a
@@ -66,33 +99,91 @@ BY_INDEX = {"enable_seqscan": "off", "enable_nestloop": "off", "enable_mergejoin
 RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
 
 
+# Who uses the lane of heartbeats: signs of life and leases, and nothing that takes time.
+SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_lease", "make_lease", "take_lease",
+                   "renew_lease", "resign_lease"})  # fmt: skip
+# What the roles ask; they must not wait behind users.
+ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
+                       "look_over"})  # fmt: skip
+
+
+class Cut(Unavailable):
+    """The connection broke while it was in use: whether it happened is not known."""
+
+
+class HeldUp(Unavailable):
+    """The server gave the statement up; it left no trace."""
+
+
+def refusal(error: BaseException) -> Unavailable:
+    """What a failed connect or statement is to everybody above."""
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return Unavailable(
+            f"the database takes no more connections: {error}",
+            code="E_DB_CONNECTIONS",
+            hint="raise max_connections of the server, or run fewer nodes on it",
+        )
+    if isinstance(error, HELD_UP):
+        return HeldUp(f"the database is held up: {error}")
+    return Cut(f"the database cannot be reached: {error or 'it did not answer in time'}")
+
+
+@asynccontextmanager
+async def turn(gate: asyncio.Lock | asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
+    """Wait for a turn, but not for long: a crowd is refused while it can still be told why."""
+    if gate.locked():
+        try:
+            async with asyncio.timeout(seconds):
+                await gate.acquire()
+        except TimeoutError:
+            raise Unavailable("too many requests wait for the database; try again", code="E_OVERLOADED") from None
+    else:
+        await gate.acquire()
+    try:
+        yield
+    finally:
+        gate.release()
+
+
+@asynccontextmanager
+async def guarded(connection: Connection) -> AsyncIterator[Connection]:
+    """Use a connection; it is cut unless it is certainly sound afterwards."""
+    try:
+        yield connection
+    except LOST as error:
+        if not isinstance(error, HELD_UP) or connection.is_in_transaction():
+            connection.terminate()
+        raise refusal(error) from error
+    except asyncio.CancelledError:
+        # The statement may still be running on the server; its connection is of no more use.
+        connection.terminate()
+        raise
+
+
+async def reached(connect: Callable[[], Awaitable[Connection]]) -> Connection:
+    try:
+        return await connect()
+    except LOST as error:  # nothing was sent, so nothing is in doubt
+        found = refusal(error)
+        raise Unavailable(found.message, code=found.code, hint=found.hint) from error
+
+
 class Lane:
     """One connection for one purpose, used by one caller at a time, opened anew when it breaks."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], patience: float = ANSWER) -> None:
         self._connect = connect
+        self._patience = patience
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Connection]:
-        async with self._lock:
-            try:
-                if self._connection is None or self._connection.is_closed():
-                    self._connection = await self._connect()
-                yield self._connection
-            except LOST as error:
-                self.drop()
-                raise Unavailable(f"the database cannot be reached: {error}") from error
-            except asyncio.CancelledError:
-                # The statement may still be running on the server; its connection is of no more use.
-                self.drop()
-                raise
-
-    def drop(self) -> None:
-        if self._connection is not None:
-            self._connection.terminate()
-            self._connection = None
+        async with turn(self._lock, self._patience):
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await reached(self._connect)
+            async with guarded(self._connection) as connection:
+                yield connection
 
     async def close(self) -> None:
         async with self._lock:
@@ -101,30 +192,103 @@ class Lane:
                 self._connection = None
 
 
+class Pool:
+    """A few connections for many callers."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
+        self._connect = connect
+        self._free = asyncio.Semaphore(size)
+        self._idle: list[Connection] = []
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[Connection]:
+        async with turn(self._free, PATIENCE):
+            connection = self._idle.pop() if self._idle else None
+            if connection is None or connection.is_closed():
+                connection = await reached(self._connect)
+            try:
+                async with guarded(connection):
+                    yield connection
+            except Cut:
+                while self._idle:  # whatever cut this one has most likely cut them all
+                    self._idle.pop().terminate()
+                raise
+            finally:
+                if not connection.is_closed():
+                    self._idle.append(connection)
+
+    async def close(self) -> None:
+        while self._idle:
+            await part_from(self._idle.pop())
+
+
 class PostgresStore(SqlStore):
     dialect = "postgres"
 
-    def __init__(self, url: str, *, clock: Callable[[], Moment] | None = None, readers: int = 4) -> None:
-        """`clock` replaces the server's clock: for tests that move time."""
+    def __init__(
+        self, url: str, *, clock: Callable[[], Moment] | None = None, readers: int = READERS, lease: float = 15.0
+    ) -> None:
+        """`clock` replaces the server's clock: for tests that move time. A sign of life that is stuck is given up
+        early enough to repeat it within the lease."""
         super().__init__()
         self._url = url
         self._clock: Callable[[], Moment | None] = clock or _servers_own
+        self._beat_time = max(SHORTEST_BEAT, lease / 3)
         self._fire = Lane(self._connect_hot)
-        self._claim = Lane(self._connect_hot)
+        self._claim = Lane(self._connect_claim)
         self._finish = Lane(self._connect_hot)
         self._submit = Lane(self._connect)
-        self._beat = Lane(self._connect)
-        self._readers = asyncio.Semaphore(readers)
-        self._idle: list[Connection] = []
+        self._upkeep = Lane(self._connect)
+        self._beat = Lane(self._connect_beat, self._beat_time)
+        self._readers = Pool(self._connect, readers)
+        self._lease = lease
+        self._timeline = 0  # the newest one met
+        self._met_at = float("-inf")  # when, if it was not the first
+        self._beats: dict[str, int] = {}  # the highest seen of each node that beats here
+        self.failovers = 0
+        self.commits_lost = 0  # failovers after which commits were certainly missing
 
     async def _connect(self) -> Connection:
         return await connect(self._url)
 
     async def _connect_hot(self) -> Connection:
-        return await connect(self._url, **BY_INDEX)
+        return await connect(self._url, settings=BY_INDEX)
+
+    async def _connect_claim(self) -> Connection:
+        return await self._meet(await self._connect_hot())
+
+    async def _connect_beat(self) -> Connection:
+        return await self._meet(await connect(self._url, timeout=self._beat_time))
+
+    async def _meet(self, connection: Connection) -> Connection:
+        """Learn on which timeline the server is; it stays there for as long as the connection lives."""
+        try:
+            timeline = int(await connection.fetchval(self.queries["timeline"]))
+        except asyncpg.PostgresError as error:
+            if isinstance(error, LOST):
+                raise
+            return connection  # a service that hides its log: it has its own ways to lose nothing
+        if timeline > self._timeline > 0:
+            self._met_at = time.monotonic()
+            self.failovers += 1
+            log.warning("failover", timeline=timeline, before=self._timeline, claims_pause_seconds=self._lease)
+        self._timeline = max(timeline, self._timeline)
+        return connection
+
+    @property
+    def _is_in_doubt(self) -> bool:
+        """Whether agents may still hold runs by claims that a failover lost."""
+        return time.monotonic() - self._met_at < self._lease
+
+    def _note_beat(self, name: str, beat: int) -> None:
+        if beat <= self._beats.get(name, -1):
+            self.commits_lost += 1
+            log.error("failover.commits_lost", node=name, beat=beat, seen=self._beats[name], timeline=self._timeline)
+        self._beats[name] = beat
 
     async def open(self) -> None:
-        """Check that the server is one this code can work with."""
+        """Check that the server is one this code can work with. Heartbeats get their connection first: later there
+        may be none left."""
         async with self._beat.use() as connection:
             version = connection.get_server_version()
             number = version.major * 10000
@@ -137,45 +301,34 @@ class PostgresStore(SqlStore):
                 raise ConfigError("the database is a standby; give the address of the primary", code="E_DB_READ_ONLY")
 
     async def close(self) -> None:
-        for lane in (self._fire, self._claim, self._finish, self._submit, self._beat):
-            await lane.close()
-        for connection in self._idle:
-            await part_from(connection)
-        self._idle.clear()
+        for part in (self._fire, self._claim, self._finish, self._submit, self._upkeep, self._beat, self._readers):
+            await part.close()
 
     # ── plumbing ──
-    @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[Connection]:
-        async with self._readers:
-            connection = self._idle.pop() if self._idle else None
-            try:
-                if connection is None or connection.is_closed():
-                    connection = await self._connect()
-                yield connection
-            except LOST as error:
-                if connection is not None:
-                    connection.terminate()
-                while self._idle:  # whatever cut this one has most likely cut them all
-                    self._idle.pop().terminate()
-                raise Unavailable(f"the database cannot be reached: {error}") from error
-            except asyncio.CancelledError:
-                if connection is not None:
-                    connection.terminate()
-                raise
-            except BaseException:
-                if connection is not None:
-                    self._idle.append(connection)
-                raise
-            else:
-                self._idle.append(connection)
+    async def _once_more(self, lane: Lane | Pool, statement: str, *args: Any) -> Sequence[Row]:
+        """A statement for which twice is the same as once: repeated on a fresh connection if its own broke."""
+        try:
+            async with lane.use() as connection:
+                return await connection.fetch(statement, *args)
+        except Cut:
+            async with lane.use() as connection:
+                return await connection.fetch(statement, *args)
 
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
-        async with self._reader() as connection:
-            return await connection.fetch(statement, *args)
+        return await self._once_more(self._readers, statement, *args)
 
     async def write(self, statement: str, *args: Any) -> Sequence[Row]:
-        async with self._beat.use() as connection:
+        async with self._upkeep.use() as connection:
             return await connection.fetch(statement, *args)
+
+    async def _get(self, name: str, *args: Any) -> Sequence[Row]:
+        lane = self._beat if name in SIGNS else self._upkeep if name in ROLES_ASK else self._readers
+        return await self._once_more(lane, self.queries[name], *args)
+
+    async def _put(self, name: str, *args: Any) -> Sequence[Row]:
+        if name in SIGNS:
+            return await self._once_more(self._beat, self.queries[name], *args)
+        return await super()._put(name, *args)
 
     async def _repeated(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a statement again when it lost a race against another one: it has left no trace."""
@@ -211,8 +364,7 @@ class PostgresStore(SqlStore):
         frozen = self._clock()
         if frozen is not None:
             return frozen
-        async with self._beat.use() as connection:
-            return int(await connection.fetchval(self.queries["now"]))
+        return int((await self._once_more(self._upkeep, self.queries["now"]))[0][0])
 
     async def _moment(self, connection: Connection) -> Moment:
         frozen = self._clock()
@@ -226,6 +378,21 @@ class PostgresStore(SqlStore):
         return row[0], row[1]
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        try:
+            return await self._submit_once(submissions)
+        except Cut:
+            return await self._retried(self._submit, lambda connection: self._submit_again(connection, submissions))
+
+    async def _submit_again(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
+        """After the connection broke: what has its jobs was done, the rest is done now."""
+        rows = await connection.fetch(self.queries["find_jobs"], [job.id for s in submissions for job in s.jobs])
+        done = {row[0] for row in rows}
+        ids = [[job.id for job in s.jobs] for s in submissions]
+        rest = [s for s, made in zip(submissions, ids, strict=True) if not done.issuperset(made[:1] or [0])]
+        receipts = iter(await self._submit_checked(connection, rest))
+        return [Receipt(made) if done.issuperset(made[:1] or [0]) else next(receipts) for made in ids]
+
+    async def _submit_once(self, submissions: Sequence[Submission]) -> list[Receipt]:
         if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
             await self._insert([job for s in submissions for job in s.jobs])
             return [Receipt([job.id for job in s.jobs]) for s in submissions]
@@ -397,7 +564,12 @@ class PostgresStore(SqlStore):
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
         if any(order.idempotency or order.birth.overlap >= Overlap.QUEUE for order in orders):
-            return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
+            try:
+                return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
+            except Cut:
+                if not all(order.idempotency for order in orders):
+                    raise
+                return await self._retried(self._submit, lambda connection: self._enqueue_checked(connection, orders))
         row = await self._row(self._submit, "enqueue", self._clock(), *_order_arrays(orders))
         return _receipts(row[0])
 
@@ -420,7 +592,10 @@ class PostgresStore(SqlStore):
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
         async with self._claim.use() as connection:
-            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock())
+            if self._is_in_doubt:
+                return []
+            floor = (min(self._timeline, LAST_EPOCH) - 1) * EPOCH + 1
+            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock(), floor)
         return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
@@ -469,7 +644,7 @@ class PostgresStore(SqlStore):
         return await self._retried(self._fire, transact)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
-        async with self._beat.use() as connection:
+        async with self._upkeep.use() as connection:
             now = await self._moment(connection)
             return len(await connection.fetch(self.queries["fail_unrunnable"], list(kinds), message, now))
 
@@ -481,13 +656,19 @@ class PostgresStore(SqlStore):
             await connection.execute(self.queries["purge_attempts"], run_ids)
             await connection.execute(self.queries["purge"], run_ids)
 
-        await self._retried(self._beat, transact)
+        await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
     async def beat(self, name: str, busy: int) -> Beat | None:
-        rows = await self._put("beat", name, busy, self._clock())
-        wanted = next((row[2] for row in rows if row[0] == 0), None)
-        return None if wanted is None else Beat([(row[0], row[1]) for row in rows if row[0]], wanted)
+        try:
+            rows = await self._put("beat", name, busy, self._clock())
+        except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
+            rows = await self._put("beat_alone", name, busy, self._clock())
+        own = next((row for row in rows if row[0] == 0), None)
+        if own is None:
+            return None
+        self._note_beat(name, own[1])
+        return Beat([(row[0], row[1]) for row in rows if row[0]], own[2], self._is_in_doubt)
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(
@@ -504,20 +685,50 @@ def _servers_own() -> None:
     """No moment of ours: the server's clock decides."""
 
 
-async def connect(url: str, **settings: str) -> Connection:
-    return await asyncpg.connect(
-        url,
-        timeout=10,
-        command_timeout=60,
-        server_settings={
-            "application_name": "horae",
-            "jit": "off",  # plans of a millisecond are not worth compiling
-            "statement_timeout": "60000",
-            "lock_timeout": "30000",
-            "idle_in_transaction_session_timeout": "60000",
-            **settings,
-        },
-    )
+def addresses(url: str) -> list[str]:
+    """One address for each host of `postgresql://user@one:5432,two:5432/name`; of several, one that takes writes."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    every, query = hosts.split(","), parts.query
+    if len(every) == 1:
+        return [url]
+    if "target_session_attrs=" not in query:
+        query = "&".join(filter(None, (query, "target_session_attrs=read-write")))
+    return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
+
+
+async def connect(url: str, *, timeout: float = ANSWER, settings: Mapping[str, str] | None = None) -> Connection:
+    """A connection whose statements take no longer than `timeout`.
+
+    Each of several hosts has a share of the time to connect, because one that was switched off does not even refuse.
+    """
+    every = addresses(url)
+    for address in every:
+        try:
+            return await asyncpg.connect(
+                address,
+                timeout=min(REACH, timeout) / len(every),
+                command_timeout=timeout + 1,  # the server's own is first
+                server_settings=_settings(timeout, settings or {}),
+            )
+        except LOST:
+            if address == every[-1]:
+                raise
+    raise AssertionError("there is at least one address")
+
+
+def _settings(timeout: float, others: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "application_name": "horae",
+        "jit": "off",  # plans of a millisecond are not worth compiling
+        "statement_timeout": str(round(timeout * 1000)),
+        "lock_timeout": str(round(min(LOCKED, timeout / 2) * 1000)),
+        "idle_in_transaction_session_timeout": str(round(timeout * 1000)),
+        "tcp_keepalives_idle": "10",  # a node that vanished must not keep its locks for hours
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "3",
+        **others,
+    }
 
 
 async def part_from(connection: Connection) -> None:
@@ -561,8 +772,9 @@ def _submit_arrays(jobs: Sequence[Job]) -> Columns:
 
 
 async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Rows are made while the server works on those before them."""
     await connection.copy_records_to_table(
-        "jobs", records=[sql.job_values(job) for job in jobs], columns=sql.JOB_COLUMNS.split(", ")
+        "jobs", records=map(sql.job_values, jobs), columns=sql.JOB_COLUMNS.split(", ")
     )
     await connection.copy_records_to_table(
         "due",

@@ -1,6 +1,13 @@
 -- now --
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 
+-- timeline --
+-- The number of failovers and restores that the server has behind it, plus one: the first 8 digits of its log files.
+SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int;
+
+-- find_jobs --
+SELECT id FROM jobs WHERE id = ANY($1::bigint[]);
+
 -- due_of --
 SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id = ANY($1::bigint[]);
 
@@ -191,7 +198,7 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 WITH c AS (
   SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 )
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', start_by = NULL,
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
   started_at = (SELECT now FROM c)
 WHERE r.id = ANY(ARRAY(
   SELECT id FROM live
@@ -332,10 +339,16 @@ SELECT
 WITH b AS (
   UPDATE nodes SET beat = beat + 1, busy = $2,
     heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') RETURNING wanted
+  WHERE name = $1 AND state IN ('live', 'draining') RETURNING beat, wanted
 )
-SELECT 0::bigint, 0, wanted FROM b
-UNION ALL SELECT id, fence, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+SELECT 0::bigint, beat, wanted FROM b
+UNION ALL SELECT id, fence::bigint, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+
+-- beat_alone --
+-- Without a look at the live runs, for when they are locked.
+UPDATE nodes SET beat = beat + 1, busy = $2,
+  heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+WHERE name = $1 AND state IN ('live', 'draining') RETURNING 0::bigint, beat, wanted;
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.

@@ -38,6 +38,7 @@ from horae.web.http import Receive, Scope, Send
 
 HEADER_BYTES = 32 * 1024
 HEADER_COUNT = 100
+GOODBYE_SECONDS = 0.5  # that an idle client has to end its side of a TLS connection when the server stops
 STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 
 log = structlog.get_logger(__name__)
@@ -219,8 +220,8 @@ def _is_loopback(name: str) -> bool:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with two things mended: it collects headers without end, and it tells what
-    is wrong with broken HTTP as plain text."""
+    """uvicorn's HTTP protocol, with three things mended: it collects headers without end, it tells what is
+    wrong with broken HTTP as plain text, and a client that is idle over TLS keeps the server from ending."""
 
     _in_headers = False
     _unfinished = 0  # bytes of the present request's headers, beyond the first packet
@@ -240,6 +241,12 @@ class Protocol(HttpToolsProtocol):
                 self._refuse(http.BadHeaders(f"at most {HEADER_BYTES} bytes of headers expected"))
                 return
         super().data_received(data)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if self.scheme == "https" and is_idle:  # TLS waits for the other side's goodbye, which may never come
+            self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Malformed("this is not a request that HTTP/1.1 allows", code="E_HEADER"))

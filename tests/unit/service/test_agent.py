@@ -578,3 +578,29 @@ async def test_leaving_closes_the_keeper_before_it_says_goodbye(stage: Stage, pr
     await stage.agent.leave()
 
     assert [n.state for n in await probe.list_nodes()] == ["gone"]
+
+
+async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(stage: Stage, probe: Probe):
+    """One claim was lost, one finish was lost; with no slot free, too."""
+    kept, lost, _ = await stage.order(3)
+    await stage.agent.claim()
+    assert not stage.agent.is_hungry
+    await probe.store.write(f"UPDATE live SET state = 0, node = NULL, fence = 0 WHERE id = {lost}")
+    finished = (await stage.order(1))[0]
+    await probe.store.write(
+        f"UPDATE live SET state = 1, node = '{stage.agent.node.name}', fence = 1 WHERE id = {finished}"
+    )
+
+    async def doubt(answer: Beat) -> None:
+        object.__setattr__(answer, "in_doubt", True)
+
+    probe.after("beat", doubt)
+    await stage.agent.beat()
+    assert stage.agent.is_hungry
+    await stage.agent.claim()
+
+    assert stage.hands.stops == [(lost, Reason.LOST)]
+    assert kept in stage.hands.works
+    await stage.agent.report()
+    assert (await stage.states([kept, lost, finished]))[0] is State.RUNNING
+    assert (await probe.get_run(finished)).lost == 1

@@ -16,7 +16,7 @@ from horae.errors import Unavailable
 from horae.ports import NEVER, Order, Result
 from horae.queues.database import LocalQueue
 from horae.service import firing as module
-from horae.service.firing import Firing
+from horae.service.firing import BEGINNING, Firing
 from horae.service.jobs import Jobs
 from horae.service.ledger import CATCH_UP, birth_of
 from horae.service.metrics import Metrics
@@ -766,3 +766,85 @@ async def test_overlap_is_decided_when_the_run_is_made(jobs: Jobs, firing: Firin
 
     assert [word for _, *word in words(await ledger(probe, job.id))] == [["queued", ""], ["skipped", "overlap"]]
     assert await probe.load_due(ALL_SEGMENTS, (-1, NEVER), START + 2 * MINUTE, 10) == []
+
+
+# ── moments that fall due while the look-ahead is filled ──
+
+
+async def filled_while(
+    firing: Firing, jobs: Jobs, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Refill with many new definitions; time passes while the first of them are read."""
+    monkeypatch.setattr(module, "LOOK_UP", 2)
+    for number in range(6):
+        await submitted(jobs, f"new {number}", schedule="9s")
+
+    async def late(*_: object) -> None:
+        clock.advance(seconds)
+
+    probe.before("load_definitions", late)
+    await firing.refill()
+
+
+@BOTH
+async def test_a_moment_does_not_wait_for_the_look_ahead_to_be_filled(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    job = await submitted(jobs, schedule="5s")
+    await firing.refill()
+    clock.advance(3)
+    fired_after: list[int] = []
+
+    async def look(_: object) -> None:
+        fired_after.append(probe.calls["load_definitions"])
+
+    probe.after("fire", look)
+    probe.calls.clear()
+    await filled_while(firing, jobs, probe, clock, monkeypatch, 2)
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND]
+    assert fired_after == [1]
+    assert probe.calls["load_definitions"] == 3
+
+
+async def test_a_moment_that_somebody_else_fired_while_the_look_ahead_was_filled_is_looked_for(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "LOOK_UP", 2)
+    monkeypatch.setattr(module, "QUIET", 0)
+    job = await submitted(jobs, schedule="5s", overlap="allow")
+    await firing.refill()
+    for number in range(6):
+        await submitted(jobs, f"new {number}", schedule="12s")
+    clock.advance(3)
+
+    async def overtake(*_: object) -> None:
+        clock.advance(2)
+        await fire_due(scheduler(probe.store, clock))
+
+    probe.before("load_definitions", overtake)
+    await firing.refill()
+    probe.given.clear()
+    await firing.refill()
+
+    assert ("load_due", (BEGINNING, ...)) in [(name, (args[1], ...)) for name, args in probe.given]
+    clock.advance(5)
+    await firing.tick()
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 5 * SECOND, START + 10 * SECOND]
+
+
+async def test_what_fires_while_the_look_ahead_is_filled_is_due_again_in_time(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Its next moment lies in a range that was read before it moved there."""
+    monkeypatch.setattr(module, "QUIET", 0)
+    job = await submitted(jobs, schedule="6s", overlap="allow")
+    await firing.refill()
+    clock.advance(3)
+    await filled_while(firing, jobs, probe, clock, monkeypatch, 3)
+
+    clock.advance(6)
+    await firing.tick()
+
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + 6 * SECOND, START + 12 * SECOND]
+    assert probe.calls["load_due"] == 3  # the second time with a look back

@@ -1,0 +1,219 @@
+"""What every Queue must do: the sentences of ports.Queue, within one process and between two on PostgreSQL.
+
+A queue may lose, repeat and reorder, so what is checked is what everybody relies on: that an announcement on a
+quiet system reaches every watch, that announcing never blocks or fails, and what follows when PostgreSQL does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from horae.ports import Watch
+from horae.queues.database import LocalQueue
+from horae.queues.postgres import CHANNEL, LISTENER, PostgresQueue
+from horae.stores import postgres
+
+DEADLINE = 60.0  # seconds: generous, the machines are slow
+
+
+async def connected(url: str) -> PostgresQueue:
+    """A queue as another process would have it."""
+    settings = {"application_name": LISTENER, "synchronous_commit": "off"}
+    queue = PostgresQueue(lambda: postgres.connect(url, timeout=5.0, settings=settings))
+    await queue.open()
+    async with asyncio.timeout(DEADLINE):
+        await queue.is_listening.wait()
+    return queue
+
+
+@pytest.fixture
+async def nodes(postgres_url: str) -> AsyncIterator[tuple[PostgresQueue, PostgresQueue]]:
+    """Two queues that know of each other."""
+    pair = await connected(postgres_url), await connected(postgres_url)
+    await heard(pair[1].watch("ready"), lambda: pair[0].announce("ready"))
+    await heard(pair[0].watch("ready"), lambda: pair[1].announce("ready"))
+    yield pair
+    for queue in pair:
+        await queue.close()
+
+
+@pytest.fixture
+async def admin(postgres_url: str) -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture(params=["local", "postgres", "between nodes"])
+def ends(request: pytest.FixtureRequest) -> tuple[LocalQueue, LocalQueue]:
+    """The queue that announces and the one that watches."""
+    if request.param == "local":
+        queue = LocalQueue()
+        return queue, queue
+    pair = request.getfixturevalue("nodes")
+    return (pair[0], pair[0]) if request.param == "postgres" else pair
+
+
+async def heard(watch: Watch, announce: Callable[[], None]) -> None:
+    """Announce until it is heard: between nodes that have just met, the first may go unheard."""
+    async with asyncio.timeout(DEADLINE):
+        announce()
+        while not await watch.wait(0.2):
+            announce()
+
+
+async def until(condition: Callable[[], Awaitable[Any]]) -> Any:
+    async with asyncio.timeout(DEADLINE):
+        while not (found := await condition()):
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def listeners(admin: Any) -> list[int]:
+    rows = await admin.fetch(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", LISTENER
+    )
+    return [row[0] for row in rows]
+
+
+# ── every queue ──
+
+
+async def test_every_watch_hears_an_announcement(ends: tuple[LocalQueue, LocalQueue]):
+    teller, hearer = ends
+    watches = [hearer.watch("runs") for _ in range(3)]
+
+    teller.announce("runs")
+
+    assert await asyncio.gather(*(watch.wait(DEADLINE) for watch in watches)) == [True] * 3
+
+
+async def test_an_announcement_is_kept_until_somebody_waits_and_heard_once(ends: tuple[LocalQueue, LocalQueue]):
+    teller, hearer = ends
+    watch, other = hearer.watch("due"), hearer.watch("due")
+    teller.announce("due")
+    assert await other.wait(DEADLINE)  # so it has arrived
+
+    assert await watch.wait(0)
+    assert not await watch.wait(0)
+
+
+async def test_topics_are_apart(ends: tuple[LocalQueue, LocalQueue]):
+    teller, hearer = ends
+    runs, cancel = hearer.watch("runs"), hearer.watch("cancel")
+
+    teller.announce("runs")
+
+    assert await runs.wait(DEADLINE)
+    assert not await cancel.wait(0)
+
+
+async def test_a_wait_that_was_given_up_loses_nothing(ends: tuple[LocalQueue, LocalQueue]):
+    teller, hearer = ends
+    watch = hearer.watch("runs")
+    waiting = asyncio.create_task(watch.wait(DEADLINE))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+    teller.announce("runs")
+
+    assert await watch.wait(DEADLINE)
+
+
+async def test_announcing_works_before_opening_and_after_closing(postgres_url: str):
+    settings = {"application_name": LISTENER}
+    queue = PostgresQueue(lambda: postgres.connect(postgres_url, settings=settings))
+    watch = queue.watch("runs")
+    queue.announce("runs")
+    assert await watch.wait(0)
+    await queue.open()
+    await queue.close()
+    await queue.close()
+    queue.announce("runs")
+    assert await watch.wait(0)
+
+
+# ── between nodes ──
+
+
+async def test_a_node_that_is_alone_sends_nothing(postgres_url: str):
+    queue = await connected(postgres_url)
+    watch = queue.watch("runs")
+    for _ in range(100):
+        queue.announce("runs")
+        await asyncio.sleep(0)
+        assert await watch.wait(0)
+
+    async def counted() -> bool:
+        return queue.others == 0
+
+    await until(counted)
+    for _ in range(100):
+        queue.announce("runs")
+        await asyncio.sleep(0)
+    assert queue.sent == 0
+    await queue.close()
+
+
+async def test_a_node_that_comes_makes_itself_known(postgres_url: str):
+    first = await connected(postgres_url)
+    told = first.watch("nodes")
+    await told.wait(0)
+    second = await connected(postgres_url)
+
+    assert await told.wait(DEADLINE)
+    assert first.others
+    await first.close()
+    await second.close()
+
+
+async def test_a_storm_of_announcements_is_few_messages(nodes: tuple[PostgresQueue, PostgresQueue]):
+    teller, hearer = nodes
+    before, watch = teller.sent, hearer.watch("runs")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for number in range(10_000):
+        teller.announce(("runs", "due", "waiting")[number % 3])
+        if number % 100 == 0:
+            await asyncio.sleep(0)
+    assert await watch.wait(DEADLINE)
+
+    assert teller.sent - before <= 2 + (loop.time() - began) / 0.02
+
+
+async def test_foreign_and_malformed_messages_are_ignored(nodes: tuple[PostgresQueue, PostgresQueue], admin: Any):
+    hearer = nodes[1]
+    watch = hearer.watch("runs")
+    channel = await admin.fetchval(CHANNEL)
+    for payload in ("", "runs", "{}", "0123456789ab", "0123456789ab runs,", f"{hearer.name} runs", "x" * 7999, "é\n"):
+        await admin.execute("SELECT pg_notify($1, $2)", channel, payload)
+    other = hearer.watch("due")
+    await admin.execute("SELECT pg_notify($1, $2)", channel, "0123456789ab unheard,due")
+
+    assert await other.wait(DEADLINE)
+    assert not await watch.wait(0)
+
+
+async def test_a_listener_that_was_cut_off_comes_back_and_looks(nodes: tuple[PostgresQueue, PostgresQueue], admin: Any):
+    """Whatever was missed meanwhile is found, because every watch is woken after LISTEN."""
+    teller, hearer = nodes
+    watches = [hearer.watch(topic) for topic in ("runs", "cancel")]
+    for pid in await listeners(admin):
+        await admin.execute("SELECT pg_terminate_backend($1)", pid)
+
+    assert await asyncio.gather(*(watch.wait(DEADLINE) for watch in watches)) == [True, True]
+    await heard(hearer.watch("due"), lambda: teller.announce("due"))
+
+
+async def test_two_schemas_of_one_database_do_not_disturb_each_other(admin: Any):
+    ours = await admin.fetchval(CHANNEL)
+    await admin.execute("CREATE SCHEMA other")
+    await admin.execute("SET search_path = other")
+
+    assert await admin.fetchval(CHANNEL) != ours
