@@ -318,8 +318,8 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(store.close)
         secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
         app = App(config, store, clock, secret)
-        stack.push_async_callback(app.queue.close)
         stack.push_async_callback(app.peers.close)
+        stack.push_async_callback(app.queue.close)
         await _require_login(config, app.services.access)
         await app.start()
         gate = create_app(

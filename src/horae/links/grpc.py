@@ -241,7 +241,8 @@ class GrpcLink:
         answer = frame.beat
         if answer.retired:
             return None
-        return Beat([(held.run_id, held.fence) for held in answer.cancel], answer.wanted or "live")
+        cancel = [(held.run_id, held.fence) for held in answer.cancel]
+        return Beat(cancel, answer.wanted or "live", answer.in_doubt)
 
     async def wait(self, topic: str, seconds: float) -> bool:
         hint = self._hints[topic]
@@ -256,8 +257,9 @@ class GrpcLink:
         (frame,) = await self._ask(ASK_SECONDS, load_previous=pb.LoadPrevious(job_ids=job_ids))
         return dict(frame.previous_results.results)
 
-    async def disown(self, held: Sequence[int]) -> None:
-        await self._ask(ASK_SECONDS, disown=pb.Disown(held=held))
+    async def disown(self, held: Sequence[int]) -> set[int]:
+        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(held=held))
+        return set(frame.strangers.run_ids)
 
     async def goodbye(self) -> None:
         await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())

@@ -332,7 +332,7 @@ class Session:
             self._forget_held()
             return [pb.ServerFrame(beat=pb.BeatAnswer(retired=True))]
         cancel = [pb.Held(run_id=run_id, fence=fence) for run_id, fence in answer.cancel]
-        return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted))]
+        return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
 
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
         if claim.kind not in self.node.kinds or not 1 <= claim.limit <= MAX_CLAIM:
@@ -371,8 +371,8 @@ class Session:
         _check_ids(disown.held)
         if self._claims:
             await asyncio.wait(tuple(self._claims))
-        await self._link.disown(list(disown.held))
-        return [_done()]
+        strangers = await self._link.disown(list(disown.held))
+        return [pb.ServerFrame(strangers=pb.Strangers(run_ids=sorted(strangers)))]
 
     async def _on_goodbye(self, _: pb.Goodbye) -> list[pb.ServerFrame]:
         await self._link.goodbye()

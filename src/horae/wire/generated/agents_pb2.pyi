@@ -31,7 +31,7 @@ class AgentFrame(_message.Message):
     def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving")
+    __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers")
     ID_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class ServerFrame(_message.Message):
     STORED_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    STRANGERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     more: bool
     welcome: Welcome
@@ -56,7 +57,8 @@ class ServerFrame(_message.Message):
     stored: Stored
     hint: Hint
     leaving: Leaving
-    def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ...) -> None: ...
+    strangers: Strangers
+    def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., strangers: _Optional[_Union[Strangers, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at")
@@ -111,14 +113,16 @@ class Beat(_message.Message):
     def __init__(self, busy: _Optional[int] = ...) -> None: ...
 
 class BeatAnswer(_message.Message):
-    __slots__ = ("retired", "cancel", "wanted")
+    __slots__ = ("retired", "cancel", "wanted", "in_doubt")
     RETIRED_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
+    IN_DOUBT_FIELD_NUMBER: _ClassVar[int]
     retired: bool
     cancel: _containers.RepeatedCompositeFieldContainer[Held]
     wanted: str
-    def __init__(self, retired: _Optional[bool] = ..., cancel: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., wanted: _Optional[str] = ...) -> None: ...
+    in_doubt: bool
+    def __init__(self, retired: _Optional[bool] = ..., cancel: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., wanted: _Optional[str] = ..., in_doubt: _Optional[bool] = ...) -> None: ...
 
 class Held(_message.Message):
     __slots__ = ("run_id", "fence")
@@ -232,6 +236,12 @@ class Disown(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     held: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, held: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Strangers(_message.Message):
+    __slots__ = ("run_ids",)
+    RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    run_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()
