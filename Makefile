@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 
-.PHONY: help setup up test check format docs bench campaign clean
+.PHONY: help setup up wire test check format docs bench campaign clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,10 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 format: $(STAMPS)/dev   ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+wire: $(STAMPS)/dev     ## make the messages of gRPC from their .proto files
+	$(BIN)/python -m grpc_tools.protoc -Ihorae/wire/generated=src/horae/wire/horae/v1 --python_out=src --pyi_out=src \
+	  $(patsubst src/horae/wire/horae/v1/%,horae/wire/generated/%,$(wildcard src/horae/wire/horae/v1/*.proto))
 
 docs: $(STAMPS)/dev     ## write the generated reference pages
 	$(BIN)/python docs/generate.py

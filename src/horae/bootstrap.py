@@ -60,6 +60,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
+from horae.web.probe import Probe
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -194,7 +195,7 @@ class App:
         return Node(
             name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
             version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
-            grpc=_reachable(config) if "api" in config.roles else "",
+            grpc=_reachable(config) if config.serves_rpc else "",
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:
@@ -247,7 +248,7 @@ class App:
         return tasks
 
     async def serve_rpc(self) -> RpcServer:
-        """Let agents and other servers in."""
+        """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
         from horae.rpc.agents import Agents
         from horae.rpc.outputs import Outputs
@@ -259,7 +260,7 @@ class App:
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
-        server = RpcServer(agents, Outputs(self.files, self._secret))
+        server = RpcServer(agents if "api" in config.roles else None, Outputs(self.files, self._secret))
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
@@ -331,7 +332,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             if on_ready is not None:
                 on_ready(config.address)
             place.close()
-            rpc = await app.serve_rpc() if "api" in config.roles else None
+            rpc = await app.serve_rpc() if config.serves_rpc else None
             await stop.wait()
             log.info("node.stopping", node=config.node)
             if rpc is not None:
@@ -404,9 +405,12 @@ class Way:
     authority: bytes | None = None  # PEM; None: whom the system trusts
 
 
-async def serve_agent(config: Config, way: Way, on_change: Callable[[str, str], None]) -> None:
-    """Run an agent of a server elsewhere until SIGTERM or SIGINT."""
+async def serve_agent(
+    config: Config, way: Way, on_change: Callable[[str, str], None], probe_port: int | None = None
+) -> None:
+    """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
     set_up_logging(config.log_format)
+    listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
     from horae.links.grpc import GrpcLink, Ticket
     from horae.links.spool import AgentSpool
 
@@ -428,7 +432,9 @@ async def serve_agent(config: Config, way: Way, on_change: Callable[[str, str], 
     async with AsyncExitStack() as stack:
         stack.push_async_callback(keeper.close)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(link.run()), group.create_task(spool.tidy())]
+            tasks: list[asyncio.Task[Any]] = [group.create_task(link.run()), group.create_task(spool.tidy())]
+            if listener is not None:
+                tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
             await _until_joined(agent, stop)
             role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
             tasks.append(group.create_task(role.run()))
@@ -464,6 +470,14 @@ async def _join(agent: Agent) -> None:
         except Unavailable as error:
             log.warning("server.unreachable", error=error.message)
             await asyncio.sleep(0.2)
+
+
+def _probe(agent: Agent, keeper: KeeperProcess, slots: int) -> _Server:
+    metrics = Metrics()
+    metrics.busy, metrics.slots = lambda: agent.busy, slots
+    return _http_server(
+        Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None
+    )
 
 
 def identity_of(directory: Path) -> str:
@@ -519,7 +533,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _http_server(gate: Gate, secure: ssl.SSLContext | None) -> _Server:
+def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
         timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,

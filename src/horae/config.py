@@ -91,6 +91,11 @@ class Config:
         return _is_loopback(self.host)
 
     @property
+    def serves_rpc(self) -> bool:
+        """Whether somebody has reason to call: agents, or servers that show output which lies here."""
+        return "api" in self.roles or "agent" in self.roles
+
+    @property
     def grpc_address(self) -> str:
         """Where agents and other servers reach this process."""
         return f"[{self.host}]:{self.grpc_port}" if ":" in self.host else f"{self.host}:{self.grpc_port}"

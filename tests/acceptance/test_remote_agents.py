@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from .agent import AgentProcess, Proxy
-from .server import DEADLINE, Server, horae
+from .server import DEADLINE, Server, free_port, horae
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("remote agents")]  # they share servers
 NO_AGENT = ("--roles", "api,coordinator,scheduler")
@@ -121,7 +122,10 @@ def check_one_after_the_other(file: Path) -> None:
 
 
 def test_an_agent_joins_and_runs_what_needs_its_label(patient: Server, worker: AgentProcess, begin: Begin):
-    begin(at(patient), "gpu").joined()
+    port = free_port()
+    begin(at(patient), "gpu", "--port", str(port)).joined()
+    assert httpx.get(f"http://127.0.0.1:{port}/healthz").text == "ok\n"
+    assert "horae_agent_slots 4.0" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
 
     run_id = shell(patient, "echo run $HORAE_RUN_ID; seq 3", "gpu")
     run = patient.ended(run_id)

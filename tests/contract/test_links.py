@@ -23,7 +23,7 @@ from horae.ports import Link, Result, Store, Terms
 from horae.queues.database import LocalQueue
 from horae.rpc.agents import Agents
 from horae.rpc.outputs import Outputs
-from horae.rpc.server import RpcServer
+from horae.rpc.server import Certificate, RpcServer
 from horae.service.execution import Execution, LocalLink
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
@@ -31,6 +31,7 @@ from horae.service.metrics import Metrics
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 
+from ..certificates import make_certificate
 from ..unit.service.parts import draft
 
 DEADLINE = 30.0
@@ -70,9 +71,9 @@ class Side:
         )  # fmt: skip
 
     @asynccontextmanager
-    async def served(self, **fields: Any) -> AsyncIterator[str]:
+    async def served(self, certificate: Certificate | None = None, **fields: Any) -> AsyncIterator[str]:
         server = RpcServer(self.agents(**fields), Outputs(self.files, SECRET))
-        port = await server.start(f"127.0.0.1:{self.port}")
+        port = await server.start(f"127.0.0.1:{self.port}", certificate)
         self.port = port
         try:
             yield f"127.0.0.1:{port}"
@@ -268,13 +269,11 @@ async def test_a_link_turns_to_the_next_server(near: Side, tmp_path: Path):
     async with other.served() as second:
         async with near.served() as first, connected(tmp_path / "agent", first, second) as remote:
             await remote.link.hello(a_node())
-            await near.agents().leave()
-        # The first server is gone; the second one takes over without a new life.
-        async with connected(tmp_path / "agent2", first, second) as remote:
+        async with connected(tmp_path / "late", first, second, identity="f" * 16, session="t" * 16) as remote:
             await remote.link.hello(a_node("n2"))
             nodes = {one.name: one for one in await near.store.list_nodes()}
 
-    assert nodes["n2"].via == "s2"
+    assert (nodes["n1"].via, nodes["n2"].via) == ("s1", "s2")
 
 
 async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_path: Path):
@@ -283,9 +282,6 @@ async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_pa
     async with other.served() as second, connected(tmp_path / "agent", "127.0.0.1:1", second) as remote:
         async with near.served() as first:
             remote.link._servers[0] = first
-            while not remote.events or remote.events[-1] != ("joined", first):
-                await remote.link.hello(a_node())
-                break
             await remote.link.hello(a_node())
             await remote.link.claim("python", 1)
         assert await remote.link.beat(1) is not None
@@ -338,6 +334,27 @@ async def test_a_token_is_asked_for_where_one_is_needed(near: Side, tmp_path: Pa
                 assert refused.value.code == "E_JOIN_TOKEN"
         async with connected(tmp_path / "agent", address, token="good") as remote:
             await remote.link.hello(a_node())
+
+
+async def test_with_a_certificate_the_wire_is_encrypted_and_a_server_that_nobody_vouches_for_is_not_believed(
+    near: Side, tmp_path: Path
+):
+    path, key = make_certificate(tmp_path)
+    certificate = Certificate(path.read_bytes(), key.read_bytes())
+    other, _ = make_certificate(tmp_path, "other")
+    async with near.served(certificate) as address:
+        trusting = {"is_secure": True, "authority": path.read_bytes()}
+        async with connected(tmp_path / "agent", address, **trusting) as remote:
+            await remote.link.hello(a_node())
+            assert await remote.link.beat(0) is not None
+        for doubtful in ({"is_secure": True, "authority": other.read_bytes()}, {}):
+            async with connected(tmp_path / "agent", address, **doubtful) as remote, asyncio.timeout(DEADLINE):
+                joining = asyncio.create_task(remote.link.hello(a_node()))
+                while not remote.events:
+                    await asyncio.sleep(0.01)
+                joining.cancel()
+                await asyncio.gather(joining, return_exceptions=True)
+                assert remote.events[0][0] == "lost"
 
 
 # ── bad words ──

@@ -57,7 +57,7 @@ RUN = {
 NODE = {
     "name": "n1", "state": "live", "roles": ["api", "agent"], "kinds": ["shell"], "labels": [], "slots": 8, "busy": 2,
     "version": "0.1.0", "address": "http://127.0.0.1:8080", "started_at": "2027-01-15T08:00:00Z",
-    "heartbeat_at": "2027-01-15T08:00:00Z",
+    "heartbeat_at": "2027-01-15T08:00:00Z", "via": "", "wanted": "live",
 }  # fmt: skip
 PREVIEW = {
     "dialect": "cron", "description": "at 02:30 every day",
@@ -835,8 +835,46 @@ def test_an_expression_may_begin_with_a_dash_or_star(api: Fake) -> None:
 
 
 def test_nodes_are_listed(api: Fake) -> None:
-    line = invoke(api, "nodes").stdout.splitlines()[1]
-    assert line.startswith("n1    live   api,agent   2/8")
+    api.get("/v1/nodes", page(NODE, {**NODE, "name": "a1", "labels": ["gpu"], "address": "", "via": "n1"}))
+    first, second = invoke(api, "nodes").stdout.splitlines()[1:]
+    assert first.split()[:5] == ["n1", "live", "live", "api,agent", "2/8"]
+    assert first.endswith("http://127.0.0.1:8080")
+    assert "gpu" in second
+    assert second.endswith("via n1")
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [("cordon", "a b takes no new runs; 2 still running"), ("uncordon", "a b takes runs again"),
+     ("drain", "a b takes no new runs and gives its segments away; 2 still running")],
+)  # fmt: skip
+def test_a_node_is_taken_out_of_service_and_back(api: Fake, verb: str, said: str) -> None:
+    api.post(f"/v1/nodes/a%20b/{verb}", NODE)
+    assert invoke(api, "nodes", verb, "a b").stdout == f"{said}\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        (["--server", "127.0.0.1"], "E_URL"),
+        (["--server", "127.0.0.1:8090,"], "E_URL"),
+        (["--server", "127.0.0.1:99999"], "E_URL"),
+        (["--server", "http://127.0.0.1:8090"], "E_URL"),
+        (["--server", "horae.example.com:8090"], "E_JOIN_TOKEN"),
+        (["--server", "127.0.0.1:8090,horae.example.com:8090"], "E_JOIN_TOKEN"),
+        (["--server", "127.0.0.1:8090", "--token-file", "none"], "E_FILE"),
+        (["--server", "127.0.0.1:8090", "--token-file", "empty"], "E_FILE"),
+        (["--server", "127.0.0.1:8090", "--ca-file", "none"], "E_FILE"),
+        (["--server", "127.0.0.1:8090", "--slots", "0"], "E_CONFIG"),
+        (["--server", "127.0.0.1:8090", "--node", "a/b"], "E_CONFIG"),
+        ([], "E_USAGE"),
+    ],
+)
+def test_an_agent_that_cannot_join_is_refused_before_it_starts(tmp_path: Path, flags: list[str], code: str) -> None:
+    (tmp_path / "empty").touch()
+    result = invoke(None, "agent", *flags)
+    assert f"error[{code}]" in result.stderr
+    assert not (tmp_path / ".horae-agent").exists()
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,10 @@ def agent(
     ca_file: Annotated[
         str | None, typer.Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
     ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", metavar="N", min=1, max=65535, help="Serve /healthz and /metrics here, on loopback."),
+    ] = None,
     config_file: ConfigFile = None,
 ) -> None:
     """Run jobs of a server elsewhere, until Ctrl-C.
@@ -127,7 +131,7 @@ def agent(
     from horae.bootstrap import serve_agent
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve_agent(config, way, lambda word, text: _tell(session, config.node, word, text)))
+        runner.run(serve_agent(config, way, lambda word, text: _tell(session, config.node, word, text), port))
 
 
 def _tell(session: Session, node: str, word: str, text: str) -> None:

@@ -317,8 +317,7 @@ class _Stream:
             future.set_result(None)
 
     async def _write(self) -> None:
-        while True:
-            frame = await self._outbox.get()
+        while frame := await self._outbox.get():
             try:
                 await self._call.write(frame)
             except asyncio.InvalidStateError:

@@ -31,7 +31,7 @@ from horae.wire.outbox import Outbox, Urgency
 log = structlog.get_logger()
 
 HELLO_SECONDS = 10.0  # a stream that says nothing for so long is ended
-REQUEST_SECONDS = 30.0  # longest work on one request
+REQUEST_SECONDS = 15.0  # longest work on one request: an agent waits a little longer for its answer
 HINT_GAP = 0.02  # seconds between two hints of a topic
 STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
 LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
@@ -142,7 +142,7 @@ class Agents:
         """One name, one living agent: the same process may come again, another one may not."""
         node = session.node
         there = self._sessions.get(node.name)
-        if there is not None and there.id != session.id:
+        if there is not None and there.id != session.id and (there.is_heard or there.node.identity != node.identity):
             raise _taken(node.name)
         try:
             known = next((one for one in await self.store.list_nodes() if one.name == node.name), None)
@@ -225,6 +225,7 @@ class Session:
         self._under_way = 0  # bytes of chunks taken and not yet stored
         self._held: dict[int, int] = {}  # run → fence, as of
         self._held_at = float("-inf")
+        self._heard_at = agents.clock.elapsed()
 
     def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
         self._outbox.put(frame.SerializeToString(), urgency)
@@ -232,12 +233,30 @@ class Session:
     def end(self) -> None:
         self._ended.set()
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether it has beaten of late; else what is there may be the end of a line that nobody holds any more."""
+        return self._agents.clock.elapsed() - self._heard_at < 2 * self._agents.terms.heartbeat_seconds
+
     async def serve(self) -> Refused | None:
-        """Until either side ends it; answers with what it is ended, if it is refused."""
+        """Until either side ends it; answers with what it is ended, if it is refused.
+
+        What is being written is written to its end: gRPC cannot end a stream in the middle of a message.
+        """
+        writer = asyncio.create_task(self._write())
+        writer.add_done_callback(lambda _: self.end())
+        try:
+            return await self._converse()
+        finally:
+            self._outbox.close()
+            await asyncio.wait([writer], timeout=LEAVE_SECONDS)
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _converse(self) -> Refused | None:
         refused = None
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write())
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
                 for topic in ("runs", "cancel"):
@@ -253,6 +272,7 @@ class Session:
         patience = 2 * self._agents.terms.lease_seconds + HELLO_SECONDS
         while True:
             frame = await _read(self._context, patience)
+            self._heard_at = self._agents.clock.elapsed()
             body = frame.WhichOneof("body")
             if body == "chunks":
                 self._take(frame.chunks)
@@ -269,8 +289,8 @@ class Session:
             task.add_done_callback(tasks.discard)
 
     async def _write(self) -> None:
-        while True:
-            await self._context.write(await self._outbox.get())
+        while frame := await self._outbox.get():
+            await self._context.write(frame)
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()

@@ -42,7 +42,8 @@ class Certificate:
 
 
 class RpcServer:
-    def __init__(self, agents: Agents, outputs: Outputs) -> None:
+    def __init__(self, agents: Agents | None, outputs: Outputs) -> None:
+        """`agents` None: none are taken here."""
         self._agents = agents
         self._outputs = outputs
         self._server: Any = None
@@ -65,18 +66,17 @@ class RpcServer:
         return port
 
     def _handlers(self) -> tuple[Any, ...]:
-        return (
-            grpc.method_handlers_generic_handler(
-                _service(wire.CONNECT), {"Connect": grpc.stream_stream_rpc_method_handler(self._agents.connect)}
-            ),
-            grpc.method_handlers_generic_handler(
-                _service(wire.READ_OUTPUT), {"Read": grpc.unary_unary_rpc_method_handler(self._outputs.read)}
-            ),
-        )
+        read: Any = grpc.unary_unary_rpc_method_handler(self._outputs.read)
+        handlers = [grpc.method_handlers_generic_handler(_service(wire.READ_OUTPUT), {"Read": read})]
+        if self._agents is not None:
+            connect: Any = grpc.stream_stream_rpc_method_handler(self._agents.connect)
+            handlers.append(grpc.method_handlers_generic_handler(_service(wire.CONNECT), {"Connect": connect}))
+        return tuple(handlers)
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""
-        await self._agents.leave()
+        if self._agents is not None:
+            await self._agents.leave()
         if self._server is not None:
             await self._server.stop(GRACE)
 

@@ -66,6 +66,7 @@ class Agent:
         self._results: list[Result] = []
         self._reporting = asyncio.Lock()
         self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
+        self._doubts_end = float("inf")  # when a claim that broke off has certainly had its last effect
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
         self._life = 0  # how often the service gave us up
         self._is_joined = False
@@ -135,8 +136,7 @@ class Agent:
         """Fill the free slots once; answers how many runs were started."""
         if self.draining or not self._is_joined or self._is_lease_over:
             return 0
-        if self._in_doubt:
-            self._in_doubt = False
+        if self._in_doubt or self._clock.elapsed() > self._doubts_end:
             await self._settle()
         if self.cordoned or len(self._results) > MAX_UNREPORTED:
             return 0
@@ -154,12 +154,17 @@ class Agent:
         return count
 
     async def _settle(self) -> None:
-        """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet."""
+        """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet.
+        Twice: at once, and when a claim that was still under way somewhere has had its effect."""
+        is_last = self._clock.elapsed() > self._doubts_end
+        self._in_doubt = False
         try:
             strangers = await self._link.disown([*self._held, *(result.run_id for result in self._results)])
         except BaseException:
             self._in_doubt = True
             raise
+        if is_last:
+            self._doubts_end = float("inf")
         for run_id in strangers & self._held.keys():
             self._let_go.add(run_id)
             self._held[run_id][0].stop(run_id, Reason.LOST)
@@ -169,6 +174,7 @@ class Agent:
             return await self._link.claim(kind, limit)
         except Unavailable:
             self._in_doubt = True
+            self._doubts_end = self._clock.elapsed() + 2 * self._lease
             raise
 
     async def _take(self, executor: Executor, claimed: Sequence[Assignment], life: int) -> int:

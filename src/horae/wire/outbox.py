@@ -23,13 +23,20 @@ class Outbox:
         self._waiting: list[tuple[int, int, bytes]] = []
         self._order = count()
         self._filled = asyncio.Event()
+        self._is_closed = False
 
     def put(self, frame: bytes, urgency: Urgency = Urgency.REQUEST) -> None:
         heapq.heappush(self._waiting, (urgency, next(self._order), frame))
         self._filled.set()
 
-    async def get(self) -> bytes:
-        while not self._waiting:
+    async def get(self) -> bytes | None:
+        """The next frame; None once it is closed."""
+        while not self._waiting and not self._is_closed:
             self._filled.clear()
             await self._filled.wait()
-        return heapq.heappop(self._waiting)[2]
+        return None if self._is_closed else heapq.heappop(self._waiting)[2]
+
+    def close(self) -> None:
+        """Nothing more goes out, not even what waits."""
+        self._is_closed = True
+        self._filled.set()

@@ -1,0 +1,155 @@
+"""An agent whose results survive it: the real spool on disk, a real store, a wire that can be cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from horae.core.model import State
+from horae.errors import Unavailable
+from horae.files import open_files
+from horae.links.spool import AgentSpool
+from horae.service.agent import Agent
+from horae.service.execution import Execution, LocalLink
+from horae.service.jobs import Jobs
+from horae.testing import FakeClock
+
+from .parts import Probe, Told, node
+from .test_agent import LEASE, Hands, Leash, Stage
+
+
+class Life:
+    """One process of an agent after the other, on the same directory."""
+
+    def __init__(self, jobs: Jobs, execution: Execution, probe: Probe, queue: Told, clock: FakeClock, place: Path):
+        self._jobs, self._execution, self._probe, self._queue, self._clock = jobs, execution, probe, queue, clock
+        self._place = place
+
+    async def begin(self) -> tuple[Stage, AgentSpool]:
+        hands, leash = Hands(self._clock), Leash()
+        link = Probe(LocalLink(self._execution, self._probe, self._queue))  # type: ignore[arg-type]
+        spool = AgentSpool(open_files(self._place / "outputs"), self._place)
+        agent = Agent(
+            node("n1"), link, {"python": hands}, spool, leash, self._clock, lease_seconds=LEASE, output_limit=1000,
+            spool=spool,
+        )  # fmt: skip
+        await agent.join()
+        return Stage(agent, hands, leash, link, self._jobs), spool
+
+    def on_disk(self) -> int:
+        return len(list((self._place / "results").iterdir()))
+
+
+@pytest.fixture
+def life(jobs: Jobs, execution: Execution, probe: Probe, queue: Told, clock: FakeClock, tmp_path: Path) -> Life:
+    return Life(jobs, execution, probe, queue, clock, tmp_path / "spool")
+
+
+async def test_a_result_that_could_not_be_reported_is_reported_by_the_next_life(life: Life):
+    stage, _ = await life.begin()
+    finished, unfinished = await stage.order(2)
+    await stage.agent.claim()
+    stage.hands.end(finished)
+    await stage.agent.keep()
+    stage.link.lose_call("finish")
+    with pytest.raises(Unavailable):
+        await stage.agent.report()
+
+    again, _ = await life.begin()
+
+    assert await again.states([finished, unfinished]) == [State.RUNNING, State.QUEUED]
+    assert await again.agent.report() == 1
+    assert await again.states([finished]) == [State.SUCCEEDED]
+    assert life.on_disk() == 0
+
+
+async def test_a_kept_result_of_a_superseded_attempt_is_refused_and_forgotten(life: Life, execution: Execution):
+    stage, _ = await life.begin()
+    (run,) = await stage.order()
+    await stage.agent.claim()
+    stage.hands.end(run)
+    await stage.agent.keep()
+    await execution.reap("n1")
+
+    again, _ = await life.begin()
+    assert await again.agent.report() == 1
+
+    assert await again.states([run]) == [State.QUEUED]
+    assert life.on_disk() == 0
+
+
+async def test_a_result_waits_for_its_output_and_others_do_not_wait_for_it(life: Life):
+    stage, spool = await life.begin()
+    slow, fast = await stage.order(2)
+    await stage.agent.claim()
+    output = stage.hands.works[slow].output
+    output.write(b"much")
+    await output.close()
+    stage.hands.end(slow)
+    stage.hands.end(fast)
+
+    assert await stage.agent.report() == 1
+    assert await stage.states([slow, fast]) == [State.RUNNING, State.SUCCEEDED]
+    assert await stage.agent.report() == 0
+    assert not stage.agent.results_ready.is_set()
+
+    spool.note_stored(slow, 1, 0)
+
+    assert stage.agent.results_ready.is_set()
+    assert await stage.agent.report() == 1
+    assert await stage.states([slow]) == [State.SUCCEEDED]
+
+
+async def test_a_result_that_was_reported_while_it_was_being_kept_leaves_nothing_behind(life: Life):
+    stage, spool = await life.begin()
+    (run,) = await stage.order()
+    await stage.agent.claim()
+    stage.hands.end(run)
+    keep = spool.keep
+
+    async def keep_slowly(results):  # type: ignore[no-untyped-def]
+        await stage.agent.report()
+        await keep(results)
+
+    spool.keep = keep_slowly  # type: ignore[method-assign]
+    await stage.agent.keep()
+
+    assert life.on_disk() == 0
+
+
+async def test_a_damaged_file_of_the_spool_costs_only_itself(life: Life):
+    stage, _ = await life.begin()
+    first, second = await stage.order(2)
+    await stage.agent.claim()
+    for run in (first, second):
+        stage.hands.end(run)
+        await stage.agent.keep()
+    (life._place / "results" / "000000000001.json").write_bytes(b"{")
+    (life._place / "results" / "000000000003.part").write_bytes(b"half")
+
+    again, _ = await life.begin()
+
+    assert await again.agent.report() == 1
+    assert await again.states([first, second]) == [State.QUEUED, State.SUCCEEDED]
+    assert life.on_disk() == 0
+
+
+async def test_a_claim_that_broke_off_is_disowned_at_once_and_again_when_it_must_have_ended(
+    life: Life, clock: FakeClock
+):
+    stage, _ = await life.begin()
+    await stage.order()
+    stage.link.lose_answer("claim")
+    with pytest.raises(Unavailable):
+        await stage.agent.claim()
+
+    assert await stage.agent.claim() == 1
+    assert stage.link.calls["disown"] == 1
+    clock.advance(2 * LEASE + 1)
+    await stage.agent.beat()
+    stage.agent.wake()
+    await stage.agent.claim()
+    await stage.agent.claim()
+
+    assert stage.link.calls["disown"] == 2
