@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from horae.stores import postgres
+from horae.stores import lanes
 from horae.stores.sql import load_queries
 
 LISTENER = "horae listener"  # application_name, by which listeners count each other
@@ -15,7 +15,7 @@ SETTINGS = {"application_name": LISTENER, "synchronous_commit": "off"}  # a hint
 class Notices:
     """Every notice on a channel reaches every connection that listens to it, its sender's too."""
 
-    def __init__(self, connection: postgres.Connection, channel: str) -> None:
+    def __init__(self, connection: lanes.Connection, channel: str) -> None:
         self._connection = connection
         self._channel = channel
         self._queries = load_queries("postgres")
@@ -23,7 +23,7 @@ class Notices:
     @classmethod
     async def open(cls, url: str, *, timeout: float) -> Notices:
         """`timeout`: seconds after which a connection that does not answer counts as lost."""
-        connection = await postgres.connect(url, timeout=timeout, settings=SETTINGS)
+        connection = await lanes.connect(url, timeout=timeout, settings=SETTINGS)
         try:
             channel = await connection.fetchval(load_queries("postgres")["channel"])
         except BaseException:
