@@ -186,6 +186,7 @@ class App:
         )
         self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
         self.metrics.busy = lambda: self.agent.busy
+        self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
