@@ -24,24 +24,24 @@ import uvloop
 
 from horae import config as configuration
 from horae.bootstrap import App, SystemClock, open_store
-from horae.stores import postgres
+from horae.stores import lanes, postgres
 
 statements = 0
 
 
 def count_statements() -> None:
-    connect = postgres.connect
+    connect = lanes.connect
 
     def count(_: Any) -> None:
         global statements
         statements += 1
 
-    async def counted(*args: Any, **settings: Any) -> postgres.Connection:
+    async def counted(*args: Any, **settings: Any) -> lanes.Connection:
         connection = await connect(*args, **settings)
         connection.add_query_logger(count)
         return connection
 
-    postgres.connect = counted
+    lanes.connect = postgres.connect = counted
 
 
 def stat(app: App) -> dict[str, Any]:

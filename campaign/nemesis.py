@@ -71,16 +71,23 @@ class Nemesis:
         free = [member for member in members if member.is_alive and not member.busy.locked()]
         return self._chance.choice(free) if free else None
 
+    async def _pick(self, members: Sequence[Member]) -> Member:
+        """Wait for one of these. Its lock is free until the next await."""
+        while (member := self._draw(members)) is None:
+            await asyncio.sleep(0.1)
+        return member
+
     # ── deaths ──
     async def _kill_node(self) -> None:
-        await self._kill("kill node", self._draw(self._cluster.nodes))
+        await self._kill("kill node", await self._pick(self._cluster.nodes))
 
     async def _kill_agent(self) -> None:
-        await self._kill("kill agent", self._draw(self._cluster.agents))
+        await self._kill("kill agent", await self._pick(self._cluster.agents))
 
     async def _kill_leader(self) -> None:
-        leader = await self._leader()
-        await self._kill("kill leader", self._draw([leader] if leader else []))
+        while (member := self._draw([leader] if (leader := await self._leader()) else [])) is None:
+            await asyncio.sleep(0.1)
+        await self._kill("kill leader", member)
 
     async def _leader(self) -> Member | None:
         try:
@@ -88,9 +95,7 @@ class Nemesis:
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             return None  # the database has a fault of its own just now
 
-    async def _kill(self, kind: str, member: Member | None) -> None:
-        if member is None:
-            return
+    async def _kill(self, kind: str, member: Member) -> None:
         async with member.busy:
             began = now()
             member.signal(signal.SIGKILL)
@@ -99,9 +104,9 @@ class Nemesis:
             await self._begin_again(member)
 
     async def _kill_keeper(self) -> None:
-        member = self._draw(list(self._cluster.members.values()))
-        keeper = member.keeper() if member else None
-        if member is None or keeper is None:
+        member = await self._pick(list(self._cluster.members.values()))
+        keeper = member.keeper()
+        if keeper is None:
             return
         async with member.busy:
             began = now()
@@ -114,9 +119,7 @@ class Nemesis:
             await self._begin_again(member)
 
     async def _stop(self) -> None:
-        member = self._draw(list(self._cluster.members.values()))
-        if member is None:
-            return
+        member = await self._pick(list(self._cluster.members.values()))
         async with member.busy:
             began = now()
             member.signal(signal.SIGTERM)
@@ -159,9 +162,7 @@ class Nemesis:
         await self._pause("pause beyond lease", LEASE * self._chance.uniform(1.1, 2.5))
 
     async def _pause(self, kind: str, seconds: float) -> None:
-        member = self._draw(list(self._cluster.members.values()))
-        if member is None:
-            return
+        member = await self._pick(list(self._cluster.members.values()))
         async with member.busy:
             with self._stopped(kind, member):
                 await asyncio.sleep(seconds)
@@ -170,9 +171,7 @@ class Nemesis:
     async def _pause_until_lost(self) -> None:
         """Stop one that has work until the cluster has given it up, then let it go on with its late results."""
         leader = await self._leader()
-        member = self._draw([one for one in self._cluster.members.values() if one is not leader])
-        if member is None:
-            return
+        member = await self._pick([one for one in self._cluster.members.values() if one is not leader])
         async with member.busy:
             await _wait_for_work(member)
             with self._stopped("pause beyond lease", member) as fault:

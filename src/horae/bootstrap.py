@@ -40,7 +40,7 @@ from horae.files import open_files
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
-from horae.queues.postgres import LISTENER, PostgresQueue
+from horae.queues.postgres import PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.plain import PlainSandbox
 from horae.service import Services
@@ -55,7 +55,7 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.retention import Retention
 from horae.stores import migrate as migrations
-from horae.stores import postgres
+from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
@@ -136,12 +136,10 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
 
 
 def open_queue(config: Config) -> LocalQueue:
-    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes. A hint is not worth
-    waiting for the disk."""
+    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes."""
     if config.sqlite_path is not None:
         return LocalQueue()
-    settings = {"application_name": LISTENER, "synchronous_commit": "off"}
-    return PostgresQueue(lambda: postgres.connect(config.database, timeout=HINTS, settings=settings))
+    return PostgresQueue(lambda: Notices.open(config.database, timeout=HINTS))
 
 
 # ── the parts of a process ─────────────────────────────────────────────────────────────────────────
@@ -188,6 +186,7 @@ class App:
         )
         self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
         self.metrics.busy = lambda: self.agent.busy
+        self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())

@@ -347,7 +347,8 @@ class Store(Protocol):
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
-        leave an Attempt record. Each is accepted only if the run is running under the same fence.
+        leave an Attempt record, unless somebody wants the run cancelled: then it ends, cancelled if the attempt
+        was lost. Each is accepted only if the run is running under the same fence.
         A blocked(overlap) successor of an ended run takes the gate in the same transaction."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:

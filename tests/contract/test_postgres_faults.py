@@ -22,12 +22,13 @@ from horae.core.model import SECOND, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import Idempotency, Submission
 from horae.queues import postgres as hints
-from horae.queues.postgres import LISTENER, PostgresQueue
+from horae.queues.postgres import PostgresQueue
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.stores import migrate, postgres
+from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
@@ -245,10 +246,8 @@ async def test_hints_come_back_after_a_restart_and_over_a_line_that_was_dead_at_
     database: Postgres, line: Line, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(hints, "COUNT", 0.1)
-    settings = {"application_name": LISTENER}
     teller, hearer = (
-        PostgresQueue(lambda port=port: postgres.connect(_at(port), timeout=2.0, settings=settings))
-        for port in (database.port, line.port)
+        PostgresQueue(lambda port=port: Notices.open(_at(port), timeout=2.0)) for port in (database.port, line.port)
     )
     watch = hearer.watch("runs")
     await teller.open()

@@ -15,16 +15,17 @@ import pytest
 
 from horae.ports import Watch
 from horae.queues.database import LocalQueue
-from horae.queues.postgres import CHANNEL, LISTENER, PostgresQueue
-from horae.stores import postgres
+from horae.queues.postgres import PostgresQueue
+from horae.stores.notices import LISTENER, Notices
+from horae.stores.sql import load_queries
 
+CHANNEL = load_queries("postgres")["channel"]
 DEADLINE = 60.0  # seconds: generous, the machines are slow
 
 
 async def connected(url: str) -> PostgresQueue:
     """A queue as another process would have it."""
-    settings = {"application_name": LISTENER, "synchronous_commit": "off"}
-    queue = PostgresQueue(lambda: postgres.connect(url, timeout=5.0, settings=settings))
+    queue = PostgresQueue(lambda: Notices.open(url, timeout=5.0))
     await queue.open()
     async with asyncio.timeout(DEADLINE):
         await queue.is_listening.wait()
@@ -127,8 +128,7 @@ async def test_a_wait_that_was_given_up_loses_nothing(ends: tuple[LocalQueue, Lo
 
 
 async def test_announcing_works_before_opening_and_after_closing(postgres_url: str):
-    settings = {"application_name": LISTENER}
-    queue = PostgresQueue(lambda: postgres.connect(postgres_url, settings=settings))
+    queue = PostgresQueue(lambda: Notices.open(postgres_url, timeout=5.0))
     watch = queue.watch("runs")
     queue.announce("runs")
     assert await watch.wait(0)

@@ -695,6 +695,28 @@ async def test_cancelling_a_running_run_asks_its_node(store: Store):
     assert run.cancel_requested
 
 
+@pytest.mark.parametrize(
+    ("lost", "state", "reason"), [(False, State.FAILED, "exit"), (True, State.CANCELLED, "replaced")]
+)
+async def test_a_run_that_shall_stop_does_not_wait_for_another_attempt(
+    lost: bool, state: State, reason: str, store: Store
+):
+    """Its agent decided before the cancel came; the store has the last word."""
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    await store.cancel([a.run_id], "replaced")
+
+    failed = ended(a, State.FAILED, reason="lost" if lost else "exit")
+    finished = await store.finish([], [Waiting(failed, None if lost else START + SECOND, lost=lost)])
+
+    assert finished.accepted == {a.run_id}
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert (run.state, run.reason, run.attempt) == (state, reason, 1)
+    assert await store.list_attempts(a.run_id) == []
+
+
 async def test_cancelling_a_gate_holder_lets_its_successor_go(store: Store):
     await due_job(store)
     first, second = await order(store, *[birth(overlap=Overlap.QUEUE)] * 2)

@@ -19,37 +19,39 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 
 import structlog
 
 from horae.queues.database import LocalQueue
 
-if TYPE_CHECKING:
-    import asyncpg
-
-    Connection = asyncpg.Connection[Any]
-
 log = structlog.get_logger()
 
-LISTENER = "horae listener"  # application_name, by which listeners count each other
 DEBOUNCE = 0.02  # seconds between two messages
 COUNT = 3.0  # seconds between two counts of the listeners
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
 FAREWELL = 1.0  # seconds for the last message and the goodbye
 
-# A schema of its own is an installation of its own; the hash keeps any name within what a channel may be called.
-CHANNEL = "SELECT 'horae_' || left(md5(current_schema()), 16)"
-OTHERS = """SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()"""
 MESSAGE = re.compile(r"([0-9a-f]{12}) ([a-z]{1,20}(?:,[a-z]{1,20}){0,20})")
+
+
+class Wire(Protocol):
+    """One connection that hears and says (stores.notices)."""
+
+    async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None: ...
+    async def count_others(self) -> int: ...
+    async def say(self, text: str) -> None: ...
+    @property
+    def is_closed(self) -> bool: ...
+    async def close(self) -> None: ...
+    def terminate(self) -> None: ...
 
 
 class PostgresQueue(LocalQueue):
     """Announcements to every process on the database."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
-        """`connect` opens a connection under the application name LISTENER, whose commands time out."""
+    def __init__(self, connect: Callable[[], Awaitable[Wire]]) -> None:
+        """What `connect` gives times out when nobody answers."""
         super().__init__()
         self._connect = connect
         self.name = uuid.uuid4().hex[:12]
@@ -95,34 +97,31 @@ class PostgresQueue(LocalQueue):
 
     async def _visit(self) -> None:
         """One connection, from LISTEN to its end."""
-        connection = await self._connect()
-        channel = ""
+        wire = await self._connect()
         try:
-            channel = await connection.fetchval(CHANNEL)
-            connection.add_termination_listener(lambda _: self._stir.set())
-            await connection.add_listener(channel, self._hear)
+            await wire.listen(self._hear, self._stir.set)
             self.is_listening.set()
             self._wake_all()
             self._is_count_due = True
             self._outbox.add("nodes")
-            while not connection.is_closed():
-                await self._exchange(connection, channel)
+            while not wire.is_closed:
+                await self._exchange(wire)
             raise ConnectionError("the server closed the connection")
         except asyncio.CancelledError:
-            await self._part(connection, channel)
+            await self._part(wire)
             raise
         finally:
-            connection.terminate()
+            wire.terminate()
 
-    async def _exchange(self, connection: Connection, channel: str) -> None:
+    async def _exchange(self, wire: Wire) -> None:
         """Count when it is time, say what is to be said, wait for more."""
         self._stir.clear()
         if self._is_count_due:
             self._is_count_due = False
-            self.others = await connection.fetchval(OTHERS, LISTENER)
+            self.others = await wire.count_others()
         if self._outbox and self.others:
             await asyncio.sleep(self._sent_at + DEBOUNCE - time.monotonic())
-            await self._send(connection, channel)
+            await self._send(wire)
         elif not self.others:
             self._outbox.clear()
         try:
@@ -131,27 +130,27 @@ class PostgresQueue(LocalQueue):
         except TimeoutError:
             self._is_count_due = True
 
-    async def _send(self, connection: Connection, channel: str) -> None:
+    async def _send(self, wire: Wire) -> None:
         topics, self._outbox = self._outbox, set()
         try:
-            await connection.execute("SELECT pg_notify($1, $2)", channel, f"{self.name} {','.join(sorted(topics))}")
+            await wire.say(f"{self.name} {','.join(sorted(topics))}")
         except BaseException:
             self._outbox |= topics
             raise
         self._sent_at = time.monotonic()
         self.sent += 1
 
-    async def _part(self, connection: Connection, channel: str) -> None:
+    async def _part(self, wire: Wire) -> None:
         """Say the last words (what a stopping node announced) and goodbye, if the server hears them."""
         with suppress(Exception):
             async with asyncio.timeout(FAREWELL):
-                if self._outbox and self.others and channel:
-                    await self._send(connection, channel)
-                await connection.close()
+                if self._outbox and self.others:
+                    await self._send(wire)
+                await wire.close()
 
     # ── what others say ──
-    def _hear(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
-        found = MESSAGE.fullmatch(str(payload))
+    def _hear(self, message: str) -> None:
+        found = MESSAGE.fullmatch(message)
         if found is None or found[1] == self.name:
             return
         topics = found[2].split(",")

@@ -134,12 +134,12 @@ class Agent:
 
     async def claim(self) -> int:
         """Fill the free slots once; answers how many runs were started."""
-        if self.draining or self.cordoned or not self._is_joined or self._is_lease_over:
-            return 0
-        if len(self._results) > MAX_UNREPORTED:
+        if self.draining or not self._is_joined or self._is_lease_over:
             return 0
         if self._in_doubt or self._clock.elapsed() > self._doubts_end:
             await self._settle()
+        if self.cordoned or len(self._results) > MAX_UNREPORTED:
+            return 0
         count = 0
         for kind in tuple(self._hungry):
             limit = min(self._free[kind], MAX_CLAIM)

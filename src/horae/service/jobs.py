@@ -22,6 +22,7 @@ from horae.core.model import (
     JobFilter,
     Json,
     Moment,
+    Overlap,
     Page,
     Reason,
     Run,
@@ -222,6 +223,8 @@ class Jobs:
         fired = await self._store.fire(fires) if fires else None
         if fired is not None and fired.queued:
             self._queue.announce("runs")
+        if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
+            self._queue.announce("cancel")
         return fired is not None and bool(fired.advanced)
 
     async def _due_row(self, job: Job, trigger: Trigger) -> Sequence[Due]:

@@ -24,6 +24,7 @@ class Metrics:
         self.batches: Counter[str] = Counter()
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.slots = 0
+        self.leads: Callable[[], bool] = bool
         self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = [0] * (len(LATENESS_BOUNDS) + 1)
@@ -47,6 +48,7 @@ class Metrics:
         yield _counter("horae_attempts_retried", "Failed attempts that will be repeated.", self.retried)
         yield _counter("horae_attempts_lost", "Attempts lost with their agent.", self.lost)
         yield _counter("horae_fenced_writes", "Results refused because their attempt was superseded.", self.fenced)
+        yield GaugeMetricFamily("horae_leader", "1 on the node that leads, as far as it knows.", value=self.leads())
         met, lost = self.failovers()
         yield _counter("horae_database_failovers", "Failovers of the database that this process has met.", met)
         yield _counter("horae_database_commits_lost", "Failovers after which commits were certainly missing.", lost)

@@ -18,7 +18,7 @@ from pathlib import Path
 import asyncpg
 
 from horae.errors import ConfigError, Unavailable
-from horae.stores import postgres, sqlite
+from horae.stores import lanes, sqlite
 
 PATIENCE = 600.0  # seconds a migration may take, or wait for another one
 LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
@@ -140,9 +140,9 @@ def _sqlite_fingerprint(connection: sqlite3.Connection) -> str:
 
 async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     try:
-        connection = await postgres.connect(url, timeout=PATIENCE, settings={"lock_timeout": "0"})
-    except (*postgres.LOST, asyncpg.PostgresError) as error:
-        raise Unavailable(postgres.refusal(error).message, code="E_DB_UNREACHABLE") from error
+        connection = await lanes.connect(url, timeout=PATIENCE, settings={"lock_timeout": "0"})
+    except (*lanes.LOST, asyncpg.PostgresError) as error:
+        raise Unavailable(lanes.refusal(error).message, code="E_DB_UNREACHABLE") from error
     try:
         await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         async with connection.transaction():
@@ -151,13 +151,13 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         raise ConfigError(
             "the database is a standby; give the address of the primary", code="E_DB_READ_ONLY"
         ) from error
-    except (*postgres.LOST, asyncpg.PostgresError) as error:
+    except (*lanes.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
-        await postgres.part_from(connection)
+        await lanes.part_from(connection)
 
 
-async def _migrate_postgres(connection: postgres.Connection, check: bool) -> Report:
+async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report:
     exists = await connection.fetchval("SELECT to_regclass('migrations')")
     rows = await connection.fetch("SELECT version, fingerprint FROM migrations ORDER BY version") if exists else []
     done = [(row[0], row[1]) for row in rows]
@@ -173,7 +173,7 @@ async def _migrate_postgres(connection: postgres.Connection, check: bool) -> Rep
     return Report(latest, latest, [migration.name for migration in todo])
 
 
-async def _postgres_fingerprint(connection: postgres.Connection) -> str:
+async def _postgres_fingerprint(connection: lanes.Connection) -> str:
     rows = await connection.fetch(
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
         "WHERE table_schema = current_schema()"

@@ -25,12 +25,9 @@ goes backwards is logged and counted.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import asyncpg
 import structlog
@@ -57,41 +54,25 @@ from horae.ports import (
     Waiting,
 )
 from horae.stores import sql
+from horae.stores.lanes import (
+    LOST,
+    Connection,
+    Cut,
+    HeldUp,
+    Lane,
+    Pool,
+    connect,
+)
 from horae.stores.sql import Row, SqlStore
 
 log = structlog.get_logger()
 T = TypeVar("T")
-if TYPE_CHECKING:
-    Connection = asyncpg.Connection[Any]
-else:
-    Connection = asyncpg.Connection  # generic only to the type checker
-
 COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
-FAREWELL = 5.0  # seconds for a server to answer a goodbye
 RETRIES = 4  # of a statement that lost a deadlock or a race on a key
 OLDEST, NEWEST = 130000, 190000  # server versions this has been tried on
 READERS = 4  # connections for users' reads
-ANSWER = 30.0  # seconds a statement may take
-LOCKED = 5.0  # seconds it may wait for a lock
-REACH = 10.0  # seconds to get a connection, shared among the hosts
-PATIENCE = 3.0  # seconds a reader waits for a connection of the pool; beyond, there are too many
 EPOCH, LAST_EPOCH = 2**20, 2047  # fences of one timeline of the server, and timelines that have some of their own
 SHORTEST_BEAT = 1.0  # seconds a sign of life may take, however short the lease
-HELD_UP = (
-    asyncpg.QueryCanceledError,  # by a timeout or by somebody
-    asyncpg.LockNotAvailableError,
-    asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
-)
-LOST = (
-    OSError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server has said goodbye, and its connection is not closed yet
-    asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError,  # shut down or starting up
-    asyncpg.ReadOnlySQLTransactionError,  # it has become a standby
-    TimeoutError,
-    *HELD_UP,
-)
 # The hot statements name the rows they want by id and find them by index, whatever the statistics say just now.
 # Those are out of date exactly when it matters, in a herd or after an outage: with a guess of one row, a join of a
 # thousand ids became a scan of the table for each. So: rows by `= ANY(ids)`, joins by hash, nothing else.
@@ -104,122 +85,7 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
                    "renew_lease", "resign_lease"})  # fmt: skip
 # What the roles ask; they must not wait behind users.
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
-                       "look_over"})  # fmt: skip
-
-
-class Cut(Unavailable):
-    """The connection broke while it was in use: whether it happened is not known."""
-
-
-class HeldUp(Unavailable):
-    """The server gave the statement up; it left no trace."""
-
-
-def refusal(error: BaseException) -> Unavailable:
-    """What a failed connect or statement is to everybody above."""
-    if isinstance(error, asyncpg.TooManyConnectionsError):
-        return Unavailable(
-            f"the database takes no more connections: {error}",
-            code="E_DB_CONNECTIONS",
-            hint="raise max_connections of the server, or run fewer nodes on it",
-        )
-    if isinstance(error, HELD_UP):
-        return HeldUp(f"the database is held up: {error}")
-    return Cut(f"the database cannot be reached: {error or 'it did not answer in time'}")
-
-
-@asynccontextmanager
-async def turn(gate: asyncio.Lock | asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
-    """Wait for a turn, but not for long: a crowd is refused while it can still be told why."""
-    if gate.locked():
-        try:
-            async with asyncio.timeout(seconds):
-                await gate.acquire()
-        except TimeoutError:
-            raise Unavailable("too many requests wait for the database; try again", code="E_OVERLOADED") from None
-    else:
-        await gate.acquire()
-    try:
-        yield
-    finally:
-        gate.release()
-
-
-@asynccontextmanager
-async def guarded(connection: Connection) -> AsyncIterator[Connection]:
-    """Use a connection; it is cut unless it is certainly sound afterwards."""
-    try:
-        yield connection
-    except LOST as error:
-        if not isinstance(error, HELD_UP) or connection.is_in_transaction():
-            connection.terminate()
-        raise refusal(error) from error
-    except asyncio.CancelledError:
-        # The statement may still be running on the server; its connection is of no more use.
-        connection.terminate()
-        raise
-
-
-async def reached(connect: Callable[[], Awaitable[Connection]]) -> Connection:
-    try:
-        return await connect()
-    except LOST as error:  # nothing was sent, so nothing is in doubt
-        found = refusal(error)
-        raise Unavailable(found.message, code=found.code, hint=found.hint) from error
-
-
-class Lane:
-    """One connection for one purpose, used by one caller at a time, opened anew when it breaks."""
-
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], patience: float = ANSWER) -> None:
-        self._connect = connect
-        self._patience = patience
-        self._lock = asyncio.Lock()
-        self._connection: Connection | None = None
-
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[Connection]:
-        async with turn(self._lock, self._patience):
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await reached(self._connect)
-            async with guarded(self._connection) as connection:
-                yield connection
-
-    async def close(self) -> None:
-        async with self._lock:
-            if self._connection is not None:
-                await part_from(self._connection)
-                self._connection = None
-
-
-class Pool:
-    """A few connections for many callers."""
-
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], size: int) -> None:
-        self._connect = connect
-        self._free = asyncio.Semaphore(size)
-        self._idle: list[Connection] = []
-
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[Connection]:
-        async with turn(self._free, PATIENCE):
-            connection = self._idle.pop() if self._idle else None
-            if connection is None or connection.is_closed():
-                connection = await reached(self._connect)
-            try:
-                async with guarded(connection):
-                    yield connection
-            except Cut:
-                while self._idle:  # whatever cut this one has most likely cut them all
-                    self._idle.pop().terminate()
-                raise
-            finally:
-                if not connection.is_closed():
-                    self._idle.append(connection)
-
-    async def close(self) -> None:
-        while self._idle:
-            await part_from(self._idle.pop())
+                       "look_over", "outdated", "outdated_attempts"})  # fmt: skip
 
 
 class PostgresStore(SqlStore):
@@ -603,8 +469,10 @@ class PostgresStore(SqlStore):
             return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
 
         async def transact(connection: Connection) -> Finished:
-            ended = await self._end_attempts(connection, results) if results else Finished(set(), 0)
-            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(waiting))
+            held = await connection.fetch(self.queries["lock_held"], sorted(w.result.run_id for w in waiting))
+            final, again = sql.settle(waiting, {row[0] for row in held if row[1]})
+            ended = await self._end_attempts(connection, [*results, *final])
+            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(again)) if again else []
             return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
 
         return await self._retried(self._finish, transact)
@@ -683,60 +551,6 @@ def _receipts(run_ids: Sequence[int | None]) -> list[Receipt]:
 
 def _servers_own() -> None:
     """No moment of ours: the server's clock decides."""
-
-
-def addresses(url: str) -> list[str]:
-    """One address for each host of `postgresql://user@one:5432,two:5432/name`; of several, one that takes writes."""
-    parts = urlsplit(url)
-    login, at, hosts = parts.netloc.rpartition("@")
-    every, query = hosts.split(","), parts.query
-    if len(every) == 1:
-        return [url]
-    if "target_session_attrs=" not in query:
-        query = "&".join(filter(None, (query, "target_session_attrs=read-write")))
-    return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
-
-
-async def connect(url: str, *, timeout: float = ANSWER, settings: Mapping[str, str] | None = None) -> Connection:
-    """A connection whose statements take no longer than `timeout`.
-
-    Each of several hosts has a share of the time to connect, because one that was switched off does not even refuse.
-    """
-    every = addresses(url)
-    for address in every:
-        try:
-            return await asyncpg.connect(
-                address,
-                timeout=min(REACH, timeout) / len(every),
-                command_timeout=timeout + 1,  # the server's own is first
-                server_settings=_settings(timeout, settings or {}),
-            )
-        except LOST:
-            if address == every[-1]:
-                raise
-    raise AssertionError("there is at least one address")
-
-
-def _settings(timeout: float, others: Mapping[str, str]) -> dict[str, str]:
-    return {
-        "application_name": "horae",
-        "jit": "off",  # plans of a millisecond are not worth compiling
-        "statement_timeout": str(round(timeout * 1000)),
-        "lock_timeout": str(round(min(LOCKED, timeout / 2) * 1000)),
-        "idle_in_transaction_session_timeout": str(round(timeout * 1000)),
-        "tcp_keepalives_idle": "10",  # a node that vanished must not keep its locks for hours
-        "tcp_keepalives_interval": "5",
-        "tcp_keepalives_count": "3",
-        **others,
-    }
-
-
-async def part_from(connection: Connection) -> None:
-    """Close it properly if the server answers, at once if it does not."""
-    try:
-        await connection.close(timeout=FAREWELL)
-    except LOST:
-        connection.terminate()
 
 
 # ── values → arrays ────────────────────────────────────────────────────────────────────────────────

@@ -5,6 +5,17 @@ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
 -- The number of failovers and restores that the server has behind it, plus one: the first 8 digits of its log files.
 SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int;
 
+-- channel --
+-- A schema of its own is an installation of its own; the hash keeps any name within what a channel may be called.
+SELECT 'horae_' || left(md5(current_schema()), 16);
+
+-- count_listeners --
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid();
+
+-- notify --
+SELECT pg_notify($1, $2);
+
 -- find_jobs --
 SELECT id FROM jobs WHERE id = ANY($1::bigint[]);
 
@@ -236,6 +247,10 @@ WITH x AS (
   RETURNING s.id
 )
 SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
+
+-- lock_held --
+-- Whether somebody wants these cancelled; from now on nobody else can say so.
+SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- wait --
 -- Attempts that did not end their run: back to blocked or queued, with a record of the attempt.

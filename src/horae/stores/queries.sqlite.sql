@@ -115,7 +115,7 @@ UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, 
 WHERE id IN (SELECT value FROM json_each($3));
 
 -- match_running --
-SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END))
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel))
 FROM live WHERE state = 1 AND id IN (SELECT value FROM json_each($1));
 
 -- archive --

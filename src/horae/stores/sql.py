@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
@@ -40,7 +41,19 @@ from horae.core.model import (
     Trigger,
 )
 from horae.errors import Conflict, Invalid
-from horae.ports import NEVER, Definition, Held, Idempotency, LastRun, Order, Outdated, Receipt, Submission
+from horae.ports import (
+    NEVER,
+    Definition,
+    Held,
+    Idempotency,
+    LastRun,
+    Order,
+    Outdated,
+    Receipt,
+    Result,
+    Submission,
+    Waiting,
+)
 
 Row = Sequence[Any]
 
@@ -521,3 +534,11 @@ def _trigger_of(row: Row) -> Trigger:
     """A trigger from (trigger_id, next_at, last_at, job_id, version, triggers of the job)."""
     doc = next(doc for doc in from_json(row[5]) if doc["id"] == row[0])
     return trigger_from_doc(doc, row[3], row[4], row[:3])
+
+
+def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result], list[Waiting]]:
+    """A run that somebody wants cancelled gets no other attempt, even if that was asked for a moment ago: a lost
+    one is cancelled, a failed one stays what it is."""
+    ends = [w for w in waiting if w.result.run_id in unwanted]
+    results = [replace(w.result, state=State.CANCELLED) if w.lost else w.result for w in ends]
+    return results, [w for w in waiting if w.result.run_id not in unwanted]

@@ -448,12 +448,13 @@ class SqliteStore(SqlStore):
         def write(connection: sqlite3.Connection) -> Finished:
             ids = [r.run_id for r in results] + [w.result.run_id for w in waiting]
             current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
-            ended = [r for r in results if r.run_id in current and current[r.run_id][1] == r.fence]
+            final, again = sql.settle(waiting, {run_id for run_id, row in current.items() if row[3]})
+            ended = [r for r in (*results, *final) if r.run_id in current and current[r.run_id][1] == r.fence]
             self._rows(connection, "archive", [_result_row(r) for r in ended])
             self._run(connection, "drop_live", encode([r.run_id for r in ended]))
             jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
             promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
-            again = [w for w in waiting if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
+            again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
             for w in again:
                 self._wait(connection, w)
             return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)

@@ -17,7 +17,7 @@ from horae.core.model import State
 from horae.errors import Unavailable
 from horae.ports import Beat, Result, Submission
 from horae.service.jobs import Jobs
-from horae.stores import postgres
+from horae.stores import lanes
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, make_job
@@ -145,7 +145,7 @@ async def lingering_url(postgres_url: str, tmp_path: Path) -> AsyncIterator[str]
 async def test_a_server_that_says_goodbye_and_does_not_close_costs_no_reader_an_error(
     connections: tuple[Any, Any], lingering_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres, "FAREWELL", 0.01)
+    monkeypatch.setattr(lanes, "FAREWELL", 0.01)
     _, watcher = connections
     store = PostgresStore(lingering_url)
     assert await store.get_run(1) is None
