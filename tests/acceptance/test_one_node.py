@@ -30,6 +30,12 @@ def test_the_first_example_runs_and_its_log_can_be_followed(server: Server):
     assert "succeeded" in server.cli("runs").stdout
 
 
+def test_following_a_job_ends_when_no_more_runs_can_come(server: Server):
+    server.submit({"name": "once", "run_once": True, "steps": [{"run": "echo only"}]})
+
+    assert "only" in server.cli("logs", "-f", "once").stdout
+
+
 def test_run_wait_ends_with_the_exit_code_of_the_job(server: Server):
     server.submit({"name": "three", "steps": [{"run": "exit 3"}]}, {"name": "fine", "steps": [{"run": "true"}]})
 

@@ -14,6 +14,7 @@ import pytest
 
 from .agent import AgentProcess, Proxy
 from .server import DEADLINE, Server, free_port, horae
+from .test_login import Far, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("remote agents")]  # they share servers
 NO_AGENT = ("--roles", "api,coordinator,scheduler")
@@ -189,6 +190,27 @@ def test_an_agent_that_is_told_to_stop_finishes_its_work_first(patient: Server, 
     assert state_of(patient, run_id) == "succeeded"
     assert log_of(patient, run_id).endswith("ended\n")
     assert node(patient, "leaving")["state"] == "gone"
+
+
+def test_beyond_loopback_an_agent_needs_a_token_and_whom_to_trust(tmp_path: Path, begin: Begin):
+    far = Far(tmp_path)
+    far.server.start()
+    try:
+        ca, address = str(far.certificate), at(far.server)
+        comes_in = ("--ca-file", ca, "--token-file", "token.txt")
+        far.cli(*comes_in, "token", "create", "join", "--scope", "agent", "--file", "join.txt")
+        flags = ("agent", "--server", address, "--node", "n", "--data", "other", "--ca-file", ca)
+        nobody = run(tmp_path, *flags, check=False)
+        user = run(tmp_path, *flags, "--token-file", "token.txt", check=False)
+
+        begin(address, "trusted", "--ca-file", ca, "--token-file", str(tmp_path / "join.txt")).joined()
+        far.server.wait_until(lambda: "trusted" in far.cli(*comes_in, "nodes").stdout, "it to be shown")
+    finally:
+        assert far.server.stop() == 0
+
+    assert (nobody.returncode, "error[E_JOIN_TOKEN]" in nobody.stderr) == (3, True), nobody.stderr
+    assert (user.returncode, "error[E_TOKEN_SCOPE]" in user.stderr) == (3, True), user.stderr
+    assert (tmp_path / "join.txt").read_text().strip() not in far.server.log()
 
 
 # ── coming through ──

@@ -560,7 +560,7 @@ async def _follow(session: Session, client: Client, run_id: int) -> None:
 
 
 async def _follow_newest(session: Session, client: Client, job_id: int | None) -> None:
-    """Follow the newest run, then every newer one, until interrupted."""
+    """Follow the newest run, then every newer one, until interrupted or until no more can come."""
     async for run in _newest_runs(client, job_id):
         session.screen.note(f"run {run['id']} of job {run['job_id']}, due {local_time(run['due_at'])}")
         await _follow(session, client, run["id"])
@@ -568,14 +568,23 @@ async def _follow_newest(session: Session, client: Client, job_id: int | None) -
 
 async def _newest_runs(client: Client, job_id: int | None) -> AsyncIterator[Json]:
     """The newest run there is, then each that comes after it, in order."""
-    seen = 0
+    seen, is_over = 0, False
     while True:
         page = await client.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=100 if seen else 1)
         for run in reversed(page["items"]):
             if run["id"] > seen:
                 seen = run["id"]
                 yield run
-        await asyncio.sleep(NEWEST_EVERY)
+        if is_over:
+            return
+        is_over = job_id is not None and seen > 0 and _has_fired_its_last(await client.job(job_id))
+        if not is_over:  # else one more look: its last run was made with its last moment
+            await asyncio.sleep(NEWEST_EVERY)
+
+
+def _has_fired_its_last(job: Json) -> bool:
+    """Whether its triggers have no more moments; a job without any is run by hand, at any time."""
+    return bool(job["triggers"]) and all(trigger["next_at"] is None for trigger in job["triggers"])
 
 
 # ── the cluster ────────────────────────────────────────────────────────────────────────────────────

@@ -242,7 +242,7 @@ class Agent:
                 await self._link.finish(batch)
                 self._delivered(batch)  # only now: until it is answered, we hold them
             finally:
-                if self._results:
+                if self._results or self.draining:  # whoever drains waits for the last one
                     self.results_ready.set()
             return len(batch)
 
@@ -332,7 +332,7 @@ class Agent:
         try:
             async with asyncio.timeout(SETTLE):
                 while self._results:
-                    if not await self.report():
+                    if not await self.report() and self._results:
                         await self.results_ready.wait()
         except (Unavailable, TimeoutError):
             return  # start-up recovery takes it back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from horae.core.model import State
 from horae.errors import Unavailable
 from horae.files import open_files
 from horae.links.spool import AgentSpool
-from horae.service.agent import Agent
+from horae.service.agent import SETTLE, Agent
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import FakeClock
@@ -153,3 +154,23 @@ async def test_a_claim_that_broke_off_is_disowned_at_once_and_again_when_it_must
     await stage.agent.claim()
 
     assert stage.link.calls["disown"] == 2
+
+
+async def test_a_draining_agent_does_not_wait_for_what_somebody_else_has_reported(life: Life):
+    stage, spool = await life.begin()
+    (run,) = await stage.order()
+    await stage.agent.claim()
+    output = stage.hands.works[run].output
+    output.write(b"much")
+    await output.close()
+    stage.hands.end(run)
+
+    draining = asyncio.create_task(stage.agent.drain(0))
+    while not stage.agent.draining or stage.agent.results_ready.is_set():
+        await asyncio.sleep(0)
+    spool.unsettled.clear()  # without a word to it
+    await stage.agent.report()
+    async with asyncio.timeout(SETTLE / 2):
+        await draining
+
+    assert await stage.states([run]) == [State.SUCCEEDED]
