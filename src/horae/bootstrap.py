@@ -107,7 +107,7 @@ async def migrate(config: Config, *, check: bool) -> MigrationReport:
 
 
 async def patiently(config: Config, step: Callable[[], Awaitable[T]]) -> T:
-    """Wait for a database that is still starting, up to `startup_timeout`."""
+    """Repeat a step of the start while the database is away, up to `startup_timeout`."""
     deadline, pause = time.monotonic() + config.startup_timeout, 0.2
     while True:
         try:
@@ -220,11 +220,13 @@ class App:
         _calm_collector()
         await self.queue.open()
         if self.executors:
-            await self.agent.join()
+            await self.agent.prepare()
+            await patiently(self.config, self.agent.greet)
         else:
-            await self.link.hello(self._node())
-        if "coordinator" in self.config.roles and await self.cluster.campaign():
-            await self.cluster.lead()
+            await patiently(self.config, lambda: self.link.hello(self._node()))
+        with suppress(Unavailable):  # then the role does it, when the store is back
+            if "coordinator" in self.config.roles and await self.cluster.campaign():
+                await self.cluster.lead()
 
     def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         config, interval = self.config, self.config.heartbeat_interval
@@ -315,11 +317,12 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stop = _on_signals()
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
-        secret = await store.keep_setting("cluster_secret", secrets.token_urlsafe(32))
+        fresh = secrets.token_urlsafe(32)
+        secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
         app = App(config, store, clock, secret)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
-        await _require_login(config, app.services.access)
+        await patiently(config, lambda: _require_login(config, app.services.access))
         await app.start()
         gate = create_app(
             app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback

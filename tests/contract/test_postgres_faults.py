@@ -27,7 +27,7 @@ from horae.service.cluster import Cluster
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.stores import migrate, postgres
+from horae.stores import lanes, migrate
 from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
@@ -116,7 +116,7 @@ def test_a_server_that_crashes_under_load_costs_no_moment(database: Postgres, tm
 async def test_a_table_that_is_locked_for_long_holds_up_claims_but_no_heartbeat(
     postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres, "LOCKED", 0.2)
+    monkeypatch.setattr(lanes, "LOCKED", 0.2)
     store = PostgresStore(postgres_url, clock=clock, lease=3)
     jobs = Jobs(store, Told())
     job = await submitted(jobs)
@@ -176,7 +176,7 @@ async def _beat(held: list[Any]) -> int:
 async def test_a_crowd_of_readers_is_refused_before_it_waits_for_long(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(postgres, "PATIENCE", 0.05)
+    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
     store = PostgresStore(postgres_url, readers=1)
     async with asyncio.timeout(DEADLINE):
         slow = asyncio.create_task(store.read("SELECT pg_sleep(2)"))
@@ -282,15 +282,15 @@ async def _tell_until_heard(teller: PostgresQueue, watch: Any) -> None:
 
 
 def test_several_hosts_are_several_addresses_that_take_writes():
-    assert postgres.addresses("postgresql://u:p@a:1,b/x?sslmode=require") == [
+    assert lanes.addresses("postgresql://u:p@a:1,b/x?sslmode=require") == [
         "postgresql://u:p@a:1/x?sslmode=require&target_session_attrs=read-write",
         "postgresql://u:p@b/x?sslmode=require&target_session_attrs=read-write",
     ]
-    assert postgres.addresses("postgresql://a,b/x?target_session_attrs=any") == [
+    assert lanes.addresses("postgresql://a,b/x?target_session_attrs=any") == [
         "postgresql://a/x?target_session_attrs=any",
         "postgresql://b/x?target_session_attrs=any",
     ]
-    assert postgres.addresses("postgresql://u@/x?host=/run") == ["postgresql://u@/x?host=/run"]
+    assert lanes.addresses("postgresql://u@/x?host=/run") == ["postgresql://u@/x?host=/run"]
 
 
 def test_a_failover_to_the_standby_is_followed(tmp_path: Path, database: Postgres):
