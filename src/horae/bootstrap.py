@@ -230,14 +230,14 @@ class App:
 
     def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         config, interval = self.config, self.config.heartbeat_interval
-        tasks = {}
+        tasks: dict[str, asyncio.Task[None]] = {}
+        retention = RetentionRole(self.cluster, self.retention, self.clock)
+        tasks["retention"] = group.create_task(retention.run())
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
             coordinator = CoordinatorRole(self.cluster, self.queue, self.clock, interval=interval, look=look)
             tasks["coordinator"] = group.create_task(coordinator.run())
-            retention = RetentionRole(self.cluster, self.retention, self.clock)
-            tasks["retention"] = group.create_task(retention.run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval

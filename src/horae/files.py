@@ -26,6 +26,7 @@ from obstore.store import LocalStore, ObjectStore
 from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 
 CHUNK = 64 * 1024
+THOUSAND = 1000  # runs whose logs lie in one directory
 LARGEST_CHUNK = 256 * 1024  # what remote agents send in one piece
 LINGER = 0.25  # seconds the first byte of a chunk may wait for more
 MAX_WAITING = 4 * 1024 * 1024
@@ -67,7 +68,7 @@ class ObjectFiles:
         self.on_stored: Callable[[str, int], None] = lambda ref, number: None  # told of every chunk
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
-        return f"runs/{run_id // 1000:d}/{run_id:d}/{attempt:d}-{fence:d}"
+        return f"runs/{run_id // THOUSAND:d}/{run_id:d}/{attempt:d}-{fence:d}"
 
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
         return ChunkedOutput(self, (run_id, attempt, fence), limit)
@@ -94,6 +95,22 @@ class ObjectFiles:
                 with suppress(FileNotFoundError):
                     await obstore.delete_async(self._store, name)
         self._sizes.pop(ref, None)
+
+    async def remove_before(self, run_id: int) -> None:
+        """By whole thousands, which is how they lie."""
+        with _translated("runs"):
+            thousands = (await obstore.list_with_delimiter_async(self._store, prefix="runs"))["common_prefixes"]
+            for path in thousands:
+                name = path.rpartition("/")[2]
+                if name.isdecimal() and (int(name) + 1) * THOUSAND <= run_id:
+                    await self._remove_below(path)
+
+    async def _remove_below(self, path: str) -> None:
+        async for page in obstore.list(self._store, prefix=f"{path}/"):
+            for each in page:
+                with suppress(FileNotFoundError):
+                    await obstore.delete_async(self._store, each["path"])
+        self._sizes = {ref: sizes for ref, sizes in self._sizes.items() if not ref.startswith(f"{path}/")}
 
     def changed(self, ref: str) -> asyncio.Future[None]:
         """Watches from the call on, not from the await: ask before reading, and nothing is missed."""

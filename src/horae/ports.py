@@ -385,6 +385,9 @@ class Store(Protocol):
         """Ended runs that finished before a moment, among the `limit` oldest, and the attempts of theirs that
         may have left output: named it, or were lost before they could."""
 
+    async def first_run(self) -> int | None:
+        """The smallest id of any run that is kept, live or ended."""
+
     async def purge(self, run_ids: Sequence[int]) -> None:
         """Drop ended runs with their attempts from history."""
 
@@ -539,6 +542,9 @@ class Files(Protocol):
 
     async def remove(self, ref: str) -> None:
         """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
+
+    async def remove_before(self, run_id: int) -> None:
+        """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""

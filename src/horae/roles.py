@@ -28,6 +28,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is
 MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
 OWN = 5.0  # seconds after which a scheduler asks which segments are its own, should nobody tell it
 PURGE = 60.0  # seconds between looks for what is past its time
+TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
@@ -137,14 +138,19 @@ class CoordinatorRole:
 
 
 class RetentionRole:
-    """Where this process leads: drops what is past its time, apart from leading, which must not wait for it."""
+    """Tidies this node's outputs now and then; where it leads, drops what is past its time, apart from leading,
+    which must not wait for it."""
 
     def __init__(self, cluster: Cluster, retention: Retention, clock: Clock) -> None:
         self._cluster = cluster
         self._retention = retention
         self._clock = clock
+        self._tidied_at = float("-inf")
 
     async def step(self) -> None:
+        if self._clock.elapsed() - self._tidied_at >= TIDY:
+            await self._retention.tidy()
+            self._tidied_at = self._clock.elapsed()
         has_more = self._cluster.is_leader and await self._retention.purge()
         await self._clock.sleep(NEXT_PURGE if has_more else PURGE)
 

@@ -80,6 +80,23 @@ async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: Ob
     assert stored(tmp_path) == []
 
 
+async def test_logs_before_a_run_go_by_the_thousand(files: ObjectFiles, tmp_path: Path) -> None:
+    for run_id in (1, 999, 1000, 1999, 2000, 2500):
+        await files.store_chunk(files.ref(run_id, 1, 1), 0, b"x")
+    (tmp_path / "output" / "runs" / "mine").write_text("not a log")
+
+    for _ in range(2):
+        await files.remove_before(2400)
+
+    kept = [run_id for run_id in (1, 999, 1000, 1999, 2000, 2500) if await files.size(files.ref(run_id, 1, 1))]
+    assert kept == [2000, 2500]
+    assert (tmp_path / "output" / "runs" / "mine").exists()
+
+
+async def test_nothing_before_a_run_where_nothing_was_ever_written_is_no_error(files: ObjectFiles) -> None:
+    await files.remove_before(5000)
+
+
 async def test_only_outputs_can_be_removed(files: ObjectFiles) -> None:
     with pytest.raises(Invalid):
         await files.remove("runs/0/1")

@@ -830,6 +830,20 @@ async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Stor
     assert [run.id for run in await runs_of(store)] == [max(ids)]
 
 
+async def test_the_first_run_is_the_oldest_that_is_kept_live_or_ended(store: Store):
+    assert await store.first_run() is None
+    job = await due_job(store, overlap=Overlap.ALLOW)
+    first, second = await order(store, Birth(job.id, "python", 5, 1), Birth(job.id, "python", 5, 1))
+    assert await store.first_run() == first
+    given = await store.claim("n1", "python", [], 1)
+    await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START) for a in given])
+    assert await store.first_run() == first
+
+    await store.purge([first])
+
+    assert await store.first_run() == second
+
+
 async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(store: Store):
     await due_job(store)
     (run_id,) = await order(store, birth())

@@ -353,6 +353,18 @@ async def test_only_the_leader_drops_what_is_old(probe: Probe, cluster: Cluster,
     assert probe.calls["purge_keys"] == 1
 
 
+async def test_every_node_tidies_its_own_outputs_once_an_hour(
+    probe: Probe, cluster: Cluster, clock: NoSleep, tmp_path: Path
+):
+    role = RetentionRole(cluster, Retention(probe, open_files(tmp_path), history_days=1), clock)
+
+    for _ in range(125):  # a minute each
+        await role.step()
+
+    assert not cluster.is_leader
+    assert probe.calls["first_run"] == 3
+
+
 # ── the agent ──
 
 

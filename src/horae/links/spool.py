@@ -119,6 +119,9 @@ class AgentSpool:
     async def remove(self, ref: str) -> None:
         await self._files.remove(ref)
 
+    async def remove_before(self, run_id: int) -> None:
+        await self._files.remove_before(run_id)
+
     def _add(self, shipment: _Shipment) -> None:
         self._shipments[shipment.ref] = self._by_fence[shipment.key] = shipment
 

@@ -3,6 +3,9 @@
 Order matters. The outputs of a run go first, then its record: should the process die in between, the record is
 still there, and the next round finds it and removes what is left. The other way round, files would stay for
 ever that nothing points at. Removing is idempotent, so two leaders at once do no harm.
+
+The leader removes what it can reach. What lies on other nodes each of them tidies away itself: whatever belongs to
+runs older than the oldest that is kept.
 """
 
 from __future__ import annotations
@@ -32,6 +35,12 @@ class Retention:
         keys = await self._store.purge_keys(now - KEYS_KEPT, BATCH)
         runs = await self._purge_history(now - self._history_days * DAY) if self._history_days else 0
         return max(keys, runs) == BATCH
+
+    async def tidy(self) -> None:
+        """Remove from this node's outputs what belongs to runs that are no longer kept."""
+        first = await self._store.first_run() if self._history_days else None
+        if first is not None:
+            await self._files.remove_before(first)
 
     async def _purge_history(self, before: Moment) -> int:
         old = await self._store.load_outdated(before, BATCH)

@@ -85,7 +85,8 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
                    "renew_lease", "resign_lease"})  # fmt: skip
 # What the roles ask; they must not wait behind users.
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
-                       "look_over", "outdated", "outdated_attempts"})  # fmt: skip
+                       "look_over", "outdated", "outdated_attempts",
+                       "first_run"})  # fmt: skip
 
 
 class PostgresStore(SqlStore):

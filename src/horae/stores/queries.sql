@@ -31,6 +31,9 @@ ORDER BY 1 DESC LIMIT {limit};
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 ORDER BY fence;
 
+-- first_run --
+SELECT min(id) FROM (SELECT min(id) AS id FROM live UNION ALL SELECT min(id) FROM history) AS first;
+
 -- outdated --
 -- Oldest ids first, by the primary key: a run that took days may keep its record a little longer, and no index of ends
 -- is paid for by every run.

@@ -462,6 +462,10 @@ class SqlStore:
         earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
         return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
 
+    async def first_run(self) -> int | None:
+        first: int | None = (await self._get("first_run"))[0][0]
+        return first
+
     async def purge_keys(self, before: Moment, limit: int) -> int:
         return len(await self._put("purge_keys", before, limit))
 

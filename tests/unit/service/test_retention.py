@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from horae import files as files_module
 from horae.core.model import State
 from horae.errors import Unavailable
 from horae.files import ObjectFiles, open_files
@@ -128,3 +129,20 @@ async def test_what_is_old_goes_in_batches(
     assert not await keeping(probe, files, 1).purge()
     assert not await keeping(probe, files, 1).purge()
     assert probe.calls["purge"] == 2
+
+
+async def test_a_node_drops_its_outputs_of_runs_that_are_no_longer_kept(
+    probe: Probe, jobs: Jobs, files: ObjectFiles, execution: Execution, clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    monkeypatch.setattr(files_module, "THOUSAND", 1)
+    job = await submitted(jobs)
+    old, kept = [await ran(jobs, execution, files, clock, job.id) for _ in range(2)]
+    await probe.purge([old])  # by a leader that cannot reach our directory
+
+    await keeping(probe, files, 0).tidy()
+    assert await files.size(files.ref(old, 1, 1))
+    await keeping(probe, files, 1).tidy()
+
+    assert await files.size(files.ref(old, 1, 1)) == 0
+    assert await files.size(files.ref(kept, 1, 1))
