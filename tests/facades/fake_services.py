@@ -258,6 +258,12 @@ class Insight:
         async with self.grown:
             await self.grown.wait_for(has_changed)
 
+    async def nodes(self) -> list[model.Node]:
+        return (await self.overview()).nodes
+
+    async def segments(self) -> dict[int, tuple[str, int]]:
+        return (await self.overview()).segments
+
     async def overview(self) -> Overview:
         if self.broken is not None:
             raise self.broken

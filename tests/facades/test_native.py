@@ -858,6 +858,7 @@ async def test_health_readiness_and_metrics(api: httpx.AsyncClient, services: Se
 async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient) -> None:
     node = (await api.get("/v1/nodes")).json()["items"][0]
     assert (node["name"], node["busy"], node["slots"], node["state"]) == ("alpha-8080", 1, 4, "live")
+    assert node["segments"] == 1
     assert (await api.get("/v1/segments")).json()["items"] == [{"segment": 7, "owner": "alpha-8080", "term": 3}]
 
 

@@ -57,7 +57,7 @@ RUN = {
 NODE = {
     "name": "n1", "state": "live", "roles": ["api", "agent"], "kinds": ["shell"], "labels": [], "slots": 8, "busy": 2,
     "version": "0.1.0", "address": "http://127.0.0.1:8080", "started_at": "2027-01-15T08:00:00Z",
-    "heartbeat_at": "2027-01-15T08:00:00Z", "via": "", "wanted": "live",
+    "heartbeat_at": "2027-01-15T08:00:00Z", "via": "", "wanted": "live", "segments": 34,
 }  # fmt: skip
 PREVIEW = {
     "dialect": "cron", "description": "at 02:30 every day",

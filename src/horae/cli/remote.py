@@ -610,13 +610,14 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
             ",".join(node["roles"]),
             ",".join(node["labels"]),
             f"{node['busy']}/{node['slots']}",
+            str(node["segments"] or ""),
             duration(max(0.0, between(node["heartbeat_at"], now) or 0.0)) + " ago",
             node["version"],
             node["address"] or f"via {node['via']}",
         ]
         for node in nodes
     ]
-    columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">seen", "version", "address"]
+    columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">segments", ">seen", "version", "address"]
     screen.table(columns, rows, "no nodes")
 
 

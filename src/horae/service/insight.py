@@ -166,6 +166,13 @@ class Insight:
             node=self.node,
         )
 
+    async def nodes(self) -> list[Node]:
+        return await self._store.list_nodes()
+
+    async def segments(self) -> dict[int, tuple[str, int]]:
+        """Segment → (owner, term)."""
+        return await self._store.load_segments()
+
     async def readiness(self) -> Readiness:
         """Whether work gets through, not merely whether the process lives."""
         checks = {name: check() for name, check in self._checks.items()}

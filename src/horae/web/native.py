@@ -335,8 +335,8 @@ class Native:
     # ── the cluster ──
 
     async def list_nodes(self, request: http.Request) -> http.Answer:
-        seen = await self._insight.overview()
-        return http.reply(200, render.NodePage([render.node(node) for node in seen.nodes]))
+        nodes, segments = await self._insight.nodes(), await self._insight.segments()
+        return http.reply(200, render.NodePage(render.nodes(nodes, segments)))
 
     async def cordon(self, request: http.Request) -> http.Answer:
         """What runs there goes on. This holds, also when the node restarts, until it is uncordoned."""
@@ -351,11 +351,12 @@ class Native:
         return await self._want(request, "drained")
 
     async def _want(self, request: http.Request, wanted: str) -> http.Answer:
-        return http.reply(200, render.node(await self._nodes.want(request.scope["path_params"]["name"], wanted)))
+        node = await self._nodes.want(request.scope["path_params"]["name"], wanted)
+        (shown,) = render.nodes([node], await self._insight.segments())
+        return http.reply(200, shown)
 
     async def list_segments(self, request: http.Request) -> http.Answer:
-        seen = await self._insight.overview()
-        owned = sorted(seen.segments.items())
+        owned = sorted((await self._insight.segments()).items())
         return http.reply(200, render.SegmentPage([render.Segment(n, owner, term) for n, (owner, term) in owned]))
 
     async def overview(self, request: http.Request) -> http.Answer:
@@ -381,7 +382,7 @@ class Native:
             at=moments.format_moment(time.time_ns() // 1000),
             node=seen.node,
             census=render.census(seen.census),
-            nodes=[render.node(node) for node in seen.nodes],
+            nodes=render.nodes(seen.nodes, seen.segments),
             live=[render.run(run) for run in live],
             recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
             due=[render.trigger(trigger) for trigger in seen.due],

@@ -6,7 +6,8 @@ that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -148,6 +149,7 @@ class Node(Struct):
     heartbeat_at: When
     via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
     wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
+    segments: Annotated[int, Meta(ge=0, le=100, description="How many of the 100 segments it schedules.")]
 
 
 class Segment(Struct):
@@ -388,7 +390,7 @@ def attempt(it: model.Attempt) -> Attempt:
     )
 
 
-def node(it: model.Node) -> Node:
+def node(it: model.Node, segments: int) -> Node:
     return Node(
         it.name,
         it.state,
@@ -403,7 +405,13 @@ def node(it: model.Node) -> Node:
         stamp(it.heartbeat_at),
         it.via,
         it.wanted,
+        segments,
     )
+
+
+def nodes(them: Iterable[model.Node], segments: Mapping[int, tuple[str, int]]) -> list[Node]:
+    owned = Counter(owner for owner, _ in segments.values())
+    return [node(it, owned[it.name]) for it in them]
 
 
 def census(it: model.Census) -> Census:
