@@ -320,6 +320,20 @@ async def test_an_agent_that_was_restarted_takes_its_name_up_again(near: Side, t
             await remote.link.hello(a_node())
 
 
+async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silent(near: Side, tmp_path: Path):
+    async with near.served() as address, connected(tmp_path / "again", address, session="t" * 16) as again:
+        async with connected(tmp_path / "agent", address) as remote:
+            await remote.link.hello(a_node())
+            joining = asyncio.create_task(again.link.hello(a_node()))
+            async with asyncio.timeout(DEADLINE):
+                while not any("an earlier life of n1" in text for _, text in again.events):
+                    await asyncio.sleep(0.01)
+            assert not joining.done()
+
+        await joining
+        assert await again.link.beat(0) is not None
+
+
 async def test_a_token_is_asked_for_where_one_is_needed(near: Side, tmp_path: Path):
     async def admit(token: str | None, peer: str) -> None:
         assert peer == "127.0.0.1"

@@ -139,11 +139,15 @@ class Agents:
         return session
 
     async def _make_room(self, session: Session) -> None:
-        """One name, one living agent: the same process may come again, another one may not."""
+        """One name, one living agent: the same process may come again, a stranger may not. A process that was
+        restarted waits until the line of its earlier life has fallen silent."""
         node = session.node
         there = self._sessions.get(node.name)
-        if there is not None and there.id != session.id and (there.is_heard or there.node.identity != node.identity):
+        if there is not None and there.node.identity != node.identity:
             raise _taken(node.name)
+        if there is not None and there.id != session.id and there.is_heard:
+            text = f"an earlier life of {node.name} was heard a moment ago; it may join when that has ended"
+            raise Refused(grpc.StatusCode.UNAVAILABLE, text)
         try:
             known = next((one for one in await self.store.list_nodes() if one.name == node.name), None)
             if known is not None and known.state != "gone":
