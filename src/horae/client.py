@@ -430,7 +430,7 @@ class Client:
             return
         problem = _problem_of(answer)
         # A list never is "not found": then the server does not know the address.
-        is_unknown_address = answer.status_code == 404 and (not problem or not re.search(r"\d", path[3:]))
+        is_unknown_address = answer.status_code == 404 and (not problem or path.count("/") == 2)
         if is_unknown_address or answer.status_code in (405, 501):
             raise await self._unsupported(method, path)
         raise _error_of(answer.status_code, problem, self.url)

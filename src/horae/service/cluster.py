@@ -92,6 +92,7 @@ class Cluster:
         self._lease_watch = Watch()
         self._nodes: list[Node] = []  # as of the last look
         self._watches: dict[str, Watch] = {}
+        self._told_at = float("-inf")  # when queued runs were last held against what agents can do
         self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
 
     @property
@@ -155,8 +156,11 @@ class Cluster:
         await self._tell_unrunnable([node for node in present if node.kinds])
 
     async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:
-        """A kind of work that nobody has fails at once; a label that nobody has is waited for, and said."""
-        if agents:
+        """A kind of work that nobody has fails; a label that nobody has is waited for, and said. Not in every
+        round: it looks at all that is queued."""
+        now = self._clock.elapsed()
+        if agents and now - self._told_at >= self._ttl / 3:
+            self._told_at = now
             kinds = {kind for agent in agents for kind in agent.kinds}
             await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
             await self._store.mark_unlabelled([agent.labels for agent in agents])

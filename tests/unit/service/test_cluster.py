@@ -532,6 +532,20 @@ async def test_the_last_scheduler_keeps_its_segments_when_it_stops(probe: Probe,
     assert clock.elapsed() == FakeClock().elapsed()  # it waited for nobody
 
 
+async def test_what_is_queued_is_looked_through_a_few_times_in_a_lease_not_in_every_round(
+    probe: Probe, clock: FakeClock
+):
+    leader = member(probe, "boss", clock)
+    await probe.register_node(node("n1"))
+    await leader.campaign()
+
+    for _ in range(10):  # a second each
+        await leader.lead()
+        clock.advance(1)
+
+    assert probe.calls["fail_unrunnable"] == probe.calls["mark_unlabelled"] == 2
+
+
 async def test_a_run_that_needs_a_label_nobody_has_waits_and_says_so(probe: Probe, jobs: Jobs, clock: FakeClock):
     leader = member(probe, "boss", clock)
     await probe.register_node(node("n1"))
