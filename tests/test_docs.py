@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from horae.config import SETTINGS, Setting
-from horae.core import cron, model, specs
+from horae.core import cron, kinds, model, specs
 from horae.errors import CODES, Error
 from horae.web import documents, openapi
 
@@ -174,8 +174,8 @@ def job_fields() -> set[str]:
     """Every field that may stand in a job document, its triggers and their periods."""
     trigger = openapi.REQUESTS["TriggerDocument"]["properties"]
     period = trigger["period"]["anyOf"][0]["properties"]
-    work = {field for kind in specs.KINDS.values() for field in kind.fields}
-    return {*specs.JOB_FIELDS - {"spec"}, *work, *trigger, *period}
+    work = {field for kind in kinds.KINDS.values() for field in kind.fields}
+    return {*kinds.JOB_FIELDS - {"spec"}, *work, *trigger, *period}
 
 
 DOCUMENTED: dict[str, tuple[str, list[str]]] = {
@@ -193,7 +193,7 @@ DOCUMENTED: dict[str, tuple[str, list[str]]] = {
 HEADED: dict[str, tuple[str, list[str]]] = {
     "command": ("cli.md", [name for name, _, _ in generate.program() if name != "horae"]),
     "route": ("http.md", [f"{method} {path}" for method, path, _ in generate.operations(generate.openapi())]),
-    "kind of work": ("job-document.md", [f"Kind `{kind}`" for kind in specs.KINDS]),
+    "kind of work": ("job-document.md", [f"Kind `{kind}`" for kind in kinds.KINDS]),
 }
 
 

@@ -10,7 +10,7 @@ What must stay true:
   was got and what to do. Nothing is coerced: `yes` is a boolean and not a name.
 - Equal jobs have equal text: specs and policies are canonical, and what has its default is left out.
   Only step names are always written, since they head the sections of a log.
-- `KINDS` is the one place that knows the kinds of work.
+- The kinds of work are those of core.kinds.
 - No clock: a job to run at once has the moment `AT_ONCE`, 1970, because the past is due now.
 
 Submits come by the thousand per second, so the readers are plain functions over plain data, and words
@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from itertools import islice
@@ -31,11 +30,8 @@ from typing import Any, TypeVar
 from horae.core import moments, schedule
 from horae.core.fields import (
     ABSENT,
-    CONTROL,
     Fields,
-    Note,
     Problems,
-    control_words,
     encode,
     encoded,
     fields_of,
@@ -45,17 +41,15 @@ from horae.core.fields import (
     shown,
     type_words,
 )
+from horae.core.kinds import MAX_DATA, READ_ONLY, read_work, refuse_twins
 from horae.core.model import SEGMENTS, Json, Misfire, Moment, Overlap, Policy, Retry, record
 from horae.errors import MAX_PROBLEMS, Invalid
 
 MAX_JOBS = 100
-MAX_STEPS = 200
 MAX_TRIGGERS = 100
 MAX_LABELS = 32
-MAX_RUN = MAX_ENV = MAX_ANNOTATIONS = 64 * 1024  # bytes
-MAX_DATA = 256 * 1024  # bytes of JSON
+MAX_ANNOTATIONS = 64 * 1024  # bytes
 MAX_SCHEDULE = 4096  # characters of a schedule as text or JSON
-MAX_PATH = 4096  # characters of a working directory
 MAX_WAITING = 1000  # runs of one job that may wait, and missed moments that may be made up for
 
 AT_ONCE = "1970-01-01T00:00:00Z"
@@ -101,7 +95,7 @@ def parse_jobs(document: Any, limit: int = MAX_JOBS) -> list[Draft]:
     fields.refuse_others(frozenset({"jobs"}))
     items = fields.items("jobs", limit, "jobs per request", least=1)
     drafts = [_read_job(item, f"jobs[{index}]", problems) for index, item in enumerate(items)]
-    _refuse_twins([draft.key for draft in drafts], "jobs[{}].key", "key", problems)
+    refuse_twins([draft.key for draft in drafts], "jobs[{}].key", "key", problems)
     problems.settle()
     return drafts
 
@@ -122,16 +116,6 @@ def parse_trigger(document: Any) -> TriggerDraft:
 
 # ---------------------------------------------------------------------------------------- jobs
 
-JOB_FIELDS = frozenset({
-    "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
-    "schedule", "timezone", "run_once", "run_at", "triggers",
-    "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
-})  # fmt: skip
-_READ_ONLY: dict[str, Note] = dict.fromkeys(
-    ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at"),
-    ("E_READ_ONLY", "this field is set by Horae", "leave it out"),
-)
-
 
 def _read_job(document: Any, path: str, problems: Problems) -> Draft:
     what = "a job" if path else "top level"
@@ -142,7 +126,7 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
         fields.fault("name", "E_REQUIRED", "a job needs a name")
     fields.text("owner")  # the service knows who asks; a document may say it, but does not decide it
     name, key = fields.handle("name"), fields.handle("key")
-    kind, spec = _read_work(fields)
+    kind, spec = read_work(fields)
     return Draft(
         name=name or "",
         key=key,
@@ -166,190 +150,6 @@ def _read_segment(fields: Fields) -> int | None:
     if "segment" in fields.values:
         fields.fault("segment", "E_SEGMENT", f"must be a whole number from 0 to {SEGMENTS - 1}")
     return None
-
-
-def _refuse_twins(names: list[str | None], path: str, what: str, problems: Problems) -> None:
-    """Note every name that stands a second time; `path` has {} for the index."""
-    if len(set(names)) == len(names):
-        return
-    first: dict[str, int] = {}
-    for index, name in enumerate(names):
-        if name and first.setdefault(name, index) != index:
-            message = f"{what} {shown(name)} is already that of {path.format(first[name])}"
-            problems.add(path.format(index), "E_DUP_NAME", message, "give each its own")
-
-
-# ---------------------------------------------------------------------------- the kinds of work
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    mark: str  # the field that tells this kind where `kind` is not written
-    fields: frozenset[str]
-    read: Callable[[Fields], Json]  # fields → canonical spec
-
-
-def _read_work(fields: Fields) -> tuple[str, Json]:
-    kind = _read_kind(fields)
-    if kind is None:
-        fields.refuse_others(_ANY_FIELDS, _READ_ONLY)
-        return "", {}
-    if "spec" not in fields.values:
-        fields.refuse_others(_FIELDS_BESIDE[kind], _FOREIGN[kind])
-        return kind, KINDS[kind].read(fields)
-    fields.refuse_others(JOB_FIELDS, _INSIDE_SPEC)
-    inner = fields_of(fields.values["spec"], fields.at("spec"), fields.problems, "must be a mapping")
-    if inner is None:
-        return kind, {}
-    inner.refuse_others(KINDS[kind].fields)
-    return kind, KINDS[kind].read(inner)
-
-
-def _read_kind(fields: Fields) -> str | None:
-    """The kind written, or told by the fields that are there."""
-    kind = fields.values.get("kind", ABSENT)
-    if kind is not ABSENT:
-        if type(kind) is str and kind in KINDS:
-            return kind
-        got = shown(kind) if isinstance(kind, str) else kind_of(kind)
-        message = f"must be one of {', '.join(KINDS)}, got {got}"
-        fields.fault("kind", "E_DISCRIMINATOR", message, nearest(got, KINDS))
-        return None
-    marked = [kind for kind in KINDS if KINDS[kind].mark in fields.values]
-    if "spec" in fields.values:
-        fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
-    elif not marked:
-        fields.fault("steps", "E_REQUIRED", "a job needs steps (shell) or a handler (a Python function)")
-    elif len(marked) > 1:
-        marks = " and ".join(KINDS[kind].mark for kind in marked)
-        message = f"{marks} are different kinds of work"
-        fields.fault(KINDS[marked[1]].mark, "E_FIELD_CONFLICT", message, "make two jobs")
-    else:
-        return marked[0]
-    return None
-
-
-def _read_shell(fields: Fields) -> Json:
-    if "steps" not in fields.values:
-        fields.fault("steps", "E_REQUIRED", "a shell job needs steps", "write steps: [{run: make test}]")
-    spec: Json = {"steps": _read_steps(fields)}
-    if env := _read_env(fields):
-        spec["env"] = env
-    if directory := fields.text("working_directory", MAX_PATH):
-        spec["working_directory"] = directory
-    return spec
-
-
-def _read_steps(fields: Fields) -> list[Json]:
-    path = fields.at("steps")
-    items = fields.items("steps", MAX_STEPS, "steps", least=1)
-    steps = [_read_step(item, path, index, fields.problems) for index, item in enumerate(items)]
-    _refuse_twins([step["name"] for step in steps], path + "[{}].name", "step name", fields.problems)
-    return steps
-
-
-def _read_step(item: Any, path: str, index: int, problems: Problems) -> Json:
-    what = "a step must be a mapping such as {run: make test}"
-    fields = fields_of(item, f"{path}[{index}]", problems, what)
-    if fields is None:
-        return {"name": "", "run": ""}
-    fields.refuse_others(_STEP_FIELDS)
-    return {"name": fields.text("name") or f"step {index + 1}", "run": _read_run(fields)}
-
-
-_STEP_FIELDS = frozenset({"name", "run"})
-
-
-def _read_run(fields: Fields) -> str:
-    run = fields.values.get("run", ABSENT)
-    if run is ABSENT:
-        fields.fault("run", "E_REQUIRED", "a step needs a command to run")
-    elif type(run) is not str:
-        fields.wrong_type("run", "must be text")
-    elif not run or run.isspace():
-        fields.fault("run", "E_EMPTY", "must not be empty", "write the command to run")
-    elif len(run) > MAX_RUN or len(run.encode(errors="replace")) > MAX_RUN:
-        fields.fault("run", "E_LEN", f"at most {MAX_RUN // 1024} KiB", "put the script into a file")
-    elif not run.isprintable() and (odd := CONTROL.search(run)):
-        fields.fault("run", "E_CHAR", *control_words(odd[0]))
-    else:
-        return run
-    return ""
-
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _read_env(fields: Fields) -> dict[str, str]:
-    if "env" not in fields.values:
-        return {}
-    inner = fields_of(fields.values["env"], fields.at("env"), fields.problems, "must be a mapping")
-    if inner is None:
-        return {}
-    env = {}
-    if 3 * len(inner.values) <= MAX_ENV:  # a variable takes three bytes at least
-        env = {name: value for name, value in inner.values.items() if _is_variable(inner, name, value)}
-    if 3 * len(inner.values) > MAX_ENV or _size_of(env) > MAX_ENV:
-        message = f"environment larger than {MAX_ENV // 1024} KiB"
-        fields.fault("env", "E_LIMIT", message, "put large values into files")
-    return dict(sorted(env.items()))
-
-
-def _size_of(env: dict[str, str]) -> int:
-    """Bytes as the system counts them, NAME=value and an end mark each."""
-    return sum(len(f"{name}={value}\0".encode()) for name, value in env.items())
-
-
-def _is_variable(env: Fields, name: Any, value: Any) -> bool:
-    if type(name) is not str or not _ENV_NAME.fullmatch(name):
-        env.fault(str(name), "E_PATTERN", "a name is letters, digits and _, and does not begin with a digit")
-    elif type(value) is not str:
-        env.wrong_type(name, "must be text")
-    elif not value.isprintable() and (odd := CONTROL.search(value)):
-        env.fault(name, "E_CHAR", *control_words(odd[0]))
-    else:
-        return True
-    return False
-
-
-_HANDLER = re.compile(
-    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"  # module:function
-    r"|(?:jobs/)?[A-Za-z0-9_][\w.-]*"  # jobs/name, or a registered name
-)
-
-
-def _read_python(fields: Fields) -> Json:
-    if "handler" not in fields.values:
-        fields.fault("handler", "E_REQUIRED", "a python job needs a handler", "write handler: module:function")
-    handler = fields.text("handler", 256)
-    if handler is not None and not _HANDLER.fullmatch(handler):
-        fields.fault("handler", "E_PATTERN", "module:function, jobs/name or a registered name expected")
-    spec: Json = {"handler": handler}
-    if data := fields.json("data", MAX_DATA):
-        spec["data"] = data
-    if env := _read_env(fields):
-        spec["env"] = env
-    if fields.flag("previous_result"):
-        spec["previous_result"] = True
-    return spec
-
-
-KINDS: dict[str, Kind] = {
-    "python": Kind("handler", frozenset({"handler", "data", "env", "previous_result"}), _read_python),
-    "shell": Kind("steps", frozenset({"steps", "env", "working_directory"}), _read_shell),
-}
-_WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
-_ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()
-_FIELDS_BESIDE = {kind: JOB_FIELDS | about.fields for kind, about in KINDS.items()}
-_FOREIGN: dict[str, dict[str, Note]] = {
-    kind: _READ_ONLY
-    | {
-        name: ("E_FIELD_CONFLICT", f"belongs to jobs of kind {other}, this one is {kind}", "")
-        for name, other in _WORK_FIELDS.items()
-    }
-    for kind in KINDS
-}
-_INSIDE_SPEC = _READ_ONLY | dict.fromkeys(_WORK_FIELDS, ("E_FIELD_CONFLICT", "belongs inside spec", ""))
 
 
 # ------------------------------------------------------------------------------------ triggers
@@ -469,7 +269,7 @@ def _read_trigger(item: Any, path: str, problems: Problems) -> TriggerDraft:
     if fields is None:
         return _NO_TRIGGER
     if "schedule" in fields.values:
-        fields.refuse_others(_TRIGGER_FIELDS, _READ_ONLY)
+        fields.refuse_others(_TRIGGER_FIELDS, READ_ONLY)
         document = _read_schedule(fields)
     else:
         rest = {name: value for name, value in fields.values.items() if name not in _OWN_FIELDS}

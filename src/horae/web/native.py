@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
-from horae.core import model, moments, schedule, specs
+from horae.core import kinds, model, moments, schedule, specs
 from horae.core.fields import Fields, Problems, fields_of
 from horae.errors import Invalid, NotFound
 from horae.service import Services
@@ -479,7 +479,7 @@ def _moment(fields: Fields, name: str) -> model.Moment | None:
 
 def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
     fields = _fields(document, "data", "node")
-    data = fields.json("data", specs.MAX_DATA) if "data" in fields.values else None
+    data = fields.json("data", kinds.MAX_DATA) if "data" in fields.values else None
     node = fields.text("node")
     fields.problems.settle()
     return data, node
@@ -487,7 +487,7 @@ def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
 
 def _read_patch(document: Any) -> dict[str, Any]:
     fields = _fields(document, "enabled", "next_at", "data")
-    data = None if fields.values.get("data") is None else fields.json("data", specs.MAX_DATA)
+    data = None if fields.values.get("data") is None else fields.json("data", kinds.MAX_DATA)
     changes = {"enabled": fields.flag("enabled"), "next_at": _moment(fields, "next_at"), "data": data}
     fields.problems.settle()
     if not fields.values:

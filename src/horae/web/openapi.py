@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core import cron, model, specs
+from horae.core import cron, kinds, model, specs
 from horae.web import http, render
 
 Json = model.Json
@@ -260,8 +260,8 @@ _WORK: Json = {
     "steps": {
         "type": "array",
         "minItems": 1,
-        "maxItems": specs.MAX_STEPS,
-        "items": _object({"name": _TEXT, "run": {"type": "string", "minLength": 1, "maxLength": specs.MAX_RUN}}, "run"),
+        "maxItems": kinds.MAX_STEPS,
+        "items": _object({"name": _TEXT, "run": {"type": "string", "minLength": 1, "maxLength": kinds.MAX_RUN}}, "run"),
         "description": "Shell commands, one after the other.",
     },
     "working_directory": {"type": "string", "minLength": 1},
@@ -277,7 +277,7 @@ _JOB: Json = {
     "segment": _whole(0, 99),
     "paused": {"type": "boolean"},
     "annotations": {"type": "object"},
-    "kind": {"enum": list(specs.KINDS)},
+    "kind": {"enum": list(kinds.KINDS)},
     "spec": {"type": "object", "description": "What the kind needs, if it does not stand at the top level."},
     **_WORK,
     "schedule": _AS_TEXT,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.core import moments, specs
+from horae.core import kinds, moments, specs
 from horae.core.fields import encode
 from horae.core.model import Misfire, Overlap, Policy, Retry
 from horae.errors import CODES, Denied, Error, Invalid
@@ -464,7 +464,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
     }
 
 
-names = st.sampled_from(sorted(specs.JOB_FIELDS | {"jobs", "steps", "env", "data", "handler", "run", "every"}))
+names = st.sampled_from(sorted(kinds.JOB_FIELDS | {"jobs", "steps", "env", "data", "handler", "run", "every"}))
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates() | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names | st.integers(), inner, max_size=4),
@@ -481,7 +481,7 @@ def test_whatever_is_in_a_document_it_is_read_or_refused_with_known_codes(docume
         codes = {problem.code for problem in error.problems}
     else:
         codes = set()
-        assert all(draft.name and draft.kind in specs.KINDS for draft in drafts)
+        assert all(draft.name and draft.kind in kinds.KINDS for draft in drafts)
     assert codes <= CODES.keys()
 
 

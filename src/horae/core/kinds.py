@@ -1,0 +1,224 @@
+"""The kinds of work: which fields each has, and how they become the canonical spec that is stored.
+
+`KINDS` is the one place that knows them. A job names its kind, or the field that marks it (`steps`, `handler`)
+tells; the fields stand in the job document itself, or under `spec`.
+
+What must stay true: a reader collects problems and never raises; equal work has equal specs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from horae.core.fields import (
+    ABSENT,
+    CONTROL,
+    Fields,
+    Note,
+    Problems,
+    control_words,
+    fields_of,
+    kind_of,
+    nearest,
+    shown,
+)
+from horae.core.model import Json
+
+MAX_STEPS = 200
+MAX_RUN = MAX_ENV = 64 * 1024  # bytes
+MAX_DATA = 256 * 1024  # bytes of JSON
+MAX_PATH = 4096  # characters of a working directory
+
+JOB_FIELDS = frozenset({
+    "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
+    "schedule", "timezone", "run_once", "run_at", "triggers",
+    "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
+})  # fmt: skip
+READ_ONLY: dict[str, Note] = dict.fromkeys(
+    ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at"),
+    ("E_READ_ONLY", "this field is set by Horae", "leave it out"),
+)
+
+
+def refuse_twins(names: list[str | None], path: str, what: str, problems: Problems) -> None:
+    """Note every name that stands a second time; `path` has {} for the index."""
+    if len(set(names)) == len(names):
+        return
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name and first.setdefault(name, index) != index:
+            message = f"{what} {shown(name)} is already that of {path.format(first[name])}"
+            problems.add(path.format(index), "E_DUP_NAME", message, "give each its own")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    mark: str  # the field that tells this kind where `kind` is not written
+    fields: frozenset[str]
+    read: Callable[[Fields], Json]  # fields → canonical spec
+
+
+def read_work(fields: Fields) -> tuple[str, Json]:
+    kind = _read_kind(fields)
+    if kind is None:
+        fields.refuse_others(_ANY_FIELDS, READ_ONLY)
+        return "", {}
+    if "spec" not in fields.values:
+        fields.refuse_others(_FIELDS_BESIDE[kind], _FOREIGN[kind])
+        return kind, KINDS[kind].read(fields)
+    fields.refuse_others(JOB_FIELDS, _INSIDE_SPEC)
+    inner = fields_of(fields.values["spec"], fields.at("spec"), fields.problems, "must be a mapping")
+    if inner is None:
+        return kind, {}
+    inner.refuse_others(KINDS[kind].fields)
+    return kind, KINDS[kind].read(inner)
+
+
+def _read_kind(fields: Fields) -> str | None:
+    """The kind written, or told by the fields that are there."""
+    kind = fields.values.get("kind", ABSENT)
+    if kind is not ABSENT:
+        if type(kind) is str and kind in KINDS:
+            return kind
+        got = shown(kind) if isinstance(kind, str) else kind_of(kind)
+        message = f"must be one of {', '.join(KINDS)}, got {got}"
+        fields.fault("kind", "E_DISCRIMINATOR", message, nearest(got, KINDS))
+        return None
+    marked = [kind for kind in KINDS if KINDS[kind].mark in fields.values]
+    if "spec" in fields.values:
+        fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
+    elif not marked:
+        fields.fault("steps", "E_REQUIRED", "a job needs steps (shell) or a handler (a Python function)")
+    elif len(marked) > 1:
+        marks = " and ".join(KINDS[kind].mark for kind in marked)
+        message = f"{marks} are different kinds of work"
+        fields.fault(KINDS[marked[1]].mark, "E_FIELD_CONFLICT", message, "make two jobs")
+    else:
+        return marked[0]
+    return None
+
+
+def _read_shell(fields: Fields) -> Json:
+    if "steps" not in fields.values:
+        fields.fault("steps", "E_REQUIRED", "a shell job needs steps", "write steps: [{run: make test}]")
+    spec: Json = {"steps": _read_steps(fields)}
+    if env := _read_env(fields):
+        spec["env"] = env
+    if directory := fields.text("working_directory", MAX_PATH):
+        spec["working_directory"] = directory
+    return spec
+
+
+def _read_steps(fields: Fields) -> list[Json]:
+    path = fields.at("steps")
+    items = fields.items("steps", MAX_STEPS, "steps", least=1)
+    steps = [_read_step(item, path, index, fields.problems) for index, item in enumerate(items)]
+    refuse_twins([step["name"] for step in steps], path + "[{}].name", "step name", fields.problems)
+    return steps
+
+
+def _read_step(item: Any, path: str, index: int, problems: Problems) -> Json:
+    what = "a step must be a mapping such as {run: make test}"
+    fields = fields_of(item, f"{path}[{index}]", problems, what)
+    if fields is None:
+        return {"name": "", "run": ""}
+    fields.refuse_others(_STEP_FIELDS)
+    return {"name": fields.text("name") or f"step {index + 1}", "run": _read_run(fields)}
+
+
+_STEP_FIELDS = frozenset({"name", "run"})
+
+
+def _read_run(fields: Fields) -> str:
+    run = fields.values.get("run", ABSENT)
+    if run is ABSENT:
+        fields.fault("run", "E_REQUIRED", "a step needs a command to run")
+    elif type(run) is not str:
+        fields.wrong_type("run", "must be text")
+    elif not run or run.isspace():
+        fields.fault("run", "E_EMPTY", "must not be empty", "write the command to run")
+    elif len(run) > MAX_RUN or len(run.encode(errors="replace")) > MAX_RUN:
+        fields.fault("run", "E_LEN", f"at most {MAX_RUN // 1024} KiB", "put the script into a file")
+    elif not run.isprintable() and (odd := CONTROL.search(run)):
+        fields.fault("run", "E_CHAR", *control_words(odd[0]))
+    else:
+        return run
+    return ""
+
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def _read_env(fields: Fields) -> dict[str, str]:
+    if "env" not in fields.values:
+        return {}
+    inner = fields_of(fields.values["env"], fields.at("env"), fields.problems, "must be a mapping")
+    if inner is None:
+        return {}
+    env = {}
+    if 3 * len(inner.values) <= MAX_ENV:  # a variable takes three bytes at least
+        env = {name: value for name, value in inner.values.items() if _is_variable(inner, name, value)}
+    if 3 * len(inner.values) > MAX_ENV or _size_of(env) > MAX_ENV:
+        message = f"environment larger than {MAX_ENV // 1024} KiB"
+        fields.fault("env", "E_LIMIT", message, "put large values into files")
+    return dict(sorted(env.items()))
+
+
+def _size_of(env: dict[str, str]) -> int:
+    """Bytes as the system counts them, NAME=value and an end mark each."""
+    return sum(len(f"{name}={value}\0".encode()) for name, value in env.items())
+
+
+def _is_variable(env: Fields, name: Any, value: Any) -> bool:
+    if type(name) is not str or not _ENV_NAME.fullmatch(name):
+        env.fault(str(name), "E_PATTERN", "a name is letters, digits and _, and does not begin with a digit")
+    elif type(value) is not str:
+        env.wrong_type(name, "must be text")
+    elif not value.isprintable() and (odd := CONTROL.search(value)):
+        env.fault(name, "E_CHAR", *control_words(odd[0]))
+    else:
+        return True
+    return False
+
+
+_HANDLER = re.compile(
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"  # module:function
+    r"|(?:jobs/)?[A-Za-z0-9_][\w.-]*"  # jobs/name, or a registered name
+)
+
+
+def _read_python(fields: Fields) -> Json:
+    if "handler" not in fields.values:
+        fields.fault("handler", "E_REQUIRED", "a python job needs a handler", "write handler: module:function")
+    handler = fields.text("handler", 256)
+    if handler is not None and not _HANDLER.fullmatch(handler):
+        fields.fault("handler", "E_PATTERN", "module:function, jobs/name or a registered name expected")
+    spec: Json = {"handler": handler}
+    if data := fields.json("data", MAX_DATA):
+        spec["data"] = data
+    if env := _read_env(fields):
+        spec["env"] = env
+    if fields.flag("previous_result"):
+        spec["previous_result"] = True
+    return spec
+
+
+KINDS: dict[str, Kind] = {
+    "python": Kind("handler", frozenset({"handler", "data", "env", "previous_result"}), _read_python),
+    "shell": Kind("steps", frozenset({"steps", "env", "working_directory"}), _read_shell),
+}
+_WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
+_ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()
+_FIELDS_BESIDE = {kind: JOB_FIELDS | about.fields for kind, about in KINDS.items()}
+_FOREIGN: dict[str, dict[str, Note]] = {
+    kind: READ_ONLY
+    | {
+        name: ("E_FIELD_CONFLICT", f"belongs to jobs of kind {other}, this one is {kind}", "")
+        for name, other in _WORK_FIELDS.items()
+    }
+    for kind in KINDS
+}
+_INSIDE_SPEC = READ_ONLY | dict.fromkeys(_WORK_FIELDS, ("E_FIELD_CONFLICT", "belongs inside spec", ""))
