@@ -51,9 +51,13 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.lending import Lending
 from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
+from horae.service.outside import Outside
 from horae.service.retention import Retention
+from horae.service.sources import Sources
+from horae.service.station import Station
 from horae.stores import migrate as migrations
 from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
@@ -184,7 +188,14 @@ class App:
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
         )
-        self.services = Services(Jobs(store, self.queue), insight, Access(store, clock), Nodes(store, self.queue))
+        jobs = Jobs(store, self.queue)
+        self.services = Services(
+            jobs, insight, Access(store, clock), Nodes(store, self.queue),
+            lending=Lending(store, jobs, self.execution),
+            outside=Outside(store, self.queue, node=config.node, version=version("horae")),
+            sources=Sources(store, jobs),
+            station=self._station(),
+        )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store, PostgresStore):
@@ -197,6 +208,14 @@ class App:
             name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
             version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
             grpc=_reachable(config) if config.serves_rpc else "",
+        )  # fmt: skip
+
+    def _station(self) -> Station:
+        return Station(
+            self.config.node, self.config.roles, sum(executor.slots for executor in self.executors.values()),
+            self.config.scan_interval, self.config.scheduler_mode == "shared", self.queue, self.metrics,
+            scanned_at=lambda: self.firing.fired_at, busy=lambda: self.agent.busy,
+            is_leader=lambda: self.cluster.is_leader,
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:

@@ -221,6 +221,7 @@ CODES: dict[str, str] = {
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
     "E_PAUSED": "The job is paused: resume it first.",
+    "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
     "E_STREAM_LIMIT": "Too many followers at once.",

@@ -21,15 +21,20 @@ from typing import Any, NamedTuple, Protocol
 from horae.core.model import (
     Attempt,
     Census,
+    Found,
     Job,
     JobFilter,
     Json,
     Lease,
+    Loan,
     Moment,
     Node,
     Page,
+    Phase,
     Run,
     RunFilter,
+    Source,
+    Standing,
     State,
     Token,
     Trigger,
@@ -258,6 +263,24 @@ class Outdated(NamedTuple):
     outputs: list[tuple[int, int, int]]  # (run id, attempt, fence)
 
 
+class Lend(NamedTuple):
+    """To whom a run is lent, and until when."""
+
+    worker: str
+    until_at: Moment
+
+
+class Sort(NamedTuple):
+    by: str
+    descending: bool = False
+
+
+# What lists that are paged by number can be sorted by.
+JOB_SORTS = ("id", "name", "owner", "kind", "created_at", "updated_at", "next_at", "last_at")
+RUN_SORTS = ("id", "job_id", "name", "state", "due_at", "created_at", "started_at", "finished_at")
+SOURCE_SORTS = ("id", "name", "owner", "kind", "created_at", "updated_at")
+
+
 class Store(Protocol):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.
 
@@ -302,6 +325,13 @@ class Store(Protocol):
     async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
         """Jobs that are not deleted, newest first."""
 
+    async def load_jobs(self, job_ids: Sequence[int]) -> list[Job]:
+        """These jobs, deleted ones too, in this order; what does not exist is left out."""
+
+    async def search_jobs(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """Jobs that are not deleted, sorted (newest first unless said), with their total. Names of
+        JOB_SORTS only: they are columns, not user text. For people who page by number; lists page by cursor."""
+
     async def list_triggers(self, job_id: int | None, cursor: str | None, limit: int) -> Page:
         """Triggers of jobs that are not deleted, by id."""
 
@@ -318,8 +348,10 @@ class Store(Protocol):
     async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
         """The newest run of each trigger that was neither skipped nor coalesced."""
 
-    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
-        """Advance triggers and make their runs.
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
+        """Advance triggers and make their runs; with `lend`, those that would be queued are lent instead.
 
         A fire happens only if the due row still says (cur_at, version), cur_at has come by the store's
         clock, and its segment does not have another term than the one in `terms`, under which the caller
@@ -372,6 +404,36 @@ class Store(Protocol):
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         """Queued runs that need labels which none of these agents has get the reason no_label; they wait on."""
+
+    # ── loans ──
+    async def lend(self, kinds: Sequence[str], lend: Lend, run_id: int | None = None) -> Loan | None:
+        """As claim of one run of any of these kinds (or of that very run, if it is queued, whatever its kind), for a
+        worker outside Horae: running, phase preparing, on loan until then. Runs that need labels or are pinned are
+        not lent, unless asked for by id. None when there is none."""
+
+    async def renew_loan(
+        self, run_id: int, attempt: int | None, lend: Lend, phase: Phase | None = None, progress: str | None = None
+    ) -> bool | None:
+        """Prolong a loan, change its worker; note the phase and what the worker said, where given. Answers whether
+        somebody wants the run cancelled; None when it is not lent, or (with `attempt`) not under that attempt."""
+
+    async def load_loans(self, run_ids: Sequence[int] | None = None) -> list[Loan]:
+        """Loans under way, of these runs or all of them, oldest first."""
+
+    async def load_overdue_loans(self) -> list[Loan]:
+        """Loans that ran out by the store's clock and are still running; what is left of ended ones is dropped."""
+
+    async def return_loan(self, run_id: int, fence: int) -> bool:
+        """Back to the queue, unstarted: the attempt does not count. False when it is not lent under this fence."""
+
+    async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
+        """Where these jobs stand; every one of them has an answer."""
+
+    async def search_runs(self, where: RunFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """As search_jobs, of runs: items are (Run, name of its job), of RUN_SORTS."""
+
+    async def list_lost(self, limit: int) -> list[tuple[Attempt, Run]]:
+        """Attempts lost with their agent, newest first, each with its run as it is now."""
 
     async def get_run(self, run_id: int) -> Run | None: ...
 
@@ -435,6 +497,31 @@ class Store(Protocol):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         """Give segments to nodes, each term + 1, if `lease` (the leader's) is still held."""
+
+    # ── segments of schedulers outside Horae ──
+    async def take_segments(self, worker: str, wanted: int) -> list[int]:
+        """Give a worker the lowest segments that no other live worker holds, until it holds `wanted`, or take the
+        highest from it; answers all it holds now, in order. Workers are nodes; those that are not live hold nothing."""
+
+    async def drop_segments(self, worker: str) -> None: ...
+
+    async def load_taken_segments(self) -> dict[int, tuple[str, Moment]]:
+        """Segment → (worker, since when), of live workers."""
+
+    # ── sources ──
+    async def add_source(self, source: Source) -> Source:
+        """Keep a new one, under a fresh id in place of the given one."""
+
+    async def save_source(self, source: Source) -> bool:
+        """Replace name, kind, config and updated_at of the one with its org and id; False when there is none."""
+
+    async def get_source(self, org: int, source_id: int) -> Source | None: ...
+
+    async def search_sources(
+        self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int
+    ) -> Found: ...
+
+    async def delete_source(self, org: int, source_id: int) -> bool: ...
 
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:

@@ -117,6 +117,7 @@ class Policy:
     start_deadline_seconds: float | None = None
     priority: int = 5  # 0..9, higher first
     labels: tuple[str, ...] = ()  # an agent must have all of them
+    offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
 
 
 @record
@@ -249,6 +250,49 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands: its newest run that was neither skipped nor coalesced, and the newest that has ended."""
+
+    latest: Run | None = None
+    ended: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """A running attempt that a worker outside Horae works at. It is taken back unless renewed in time."""
+
+    run_id: int
+    job_id: int
+    fence: int
+    attempt: int
+    worker: str
+    until_at: Moment
+    progress: Json | None = None  # what the worker said last, as it said it
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a sync takes its data from. `config` belongs to the facade that made it."""
+
+    id: int
+    org: int
+    owner: str
+    name: str
+    kind: str
+    config: Json
+    created_at: Moment
+    updated_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One stretch of a sorted list, and how many there are in all."""
+
+    items: list[Any]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     items: list[Any]
     cursor: str | None = None  # give it back to get the next page; None at the end
@@ -261,6 +305,10 @@ class RunFilter:
     states: tuple[State, ...] = ()
     due_from: Moment | None = None
     due_until: Moment | None = None
+    org: int | None = None  # of its job
+    name: str | None = None  # substring of its job's name
+    kinds: tuple[str, ...] = ()
+    not_kinds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +319,9 @@ class JobFilter:
     key: str | None = None
     kind: str | None = None
     paused: bool | None = None
+    kinds: tuple[str, ...] = ()
+    not_kinds: tuple[str, ...] = ()
+    source: int | None = None  # a sync from this source
 
 
 @dataclass(frozen=True, slots=True)

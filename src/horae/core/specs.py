@@ -402,6 +402,7 @@ def render_policy(policy: Policy) -> Json:
         "start_deadline_seconds": policy.start_deadline_seconds,
         "priority": policy.priority,
         "labels": list(policy.labels),
+        "offered": policy.offered,
     }
 
 

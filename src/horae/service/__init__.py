@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from horae.service.access import Access
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.lending import Lending
 from horae.service.nodes import Nodes
+from horae.service.outside import Outside
+from horae.service.sources import Sources
+from horae.service.station import Station
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +22,7 @@ class Services:
     insight: Insight
     access: Access
     nodes: Nodes
+    lending: Lending
+    outside: Outside
+    sources: Sources
+    station: Station

@@ -45,6 +45,11 @@ _NO_HASH = "0" * 64
 log = structlog.get_logger(__name__)
 
 
+def is_ours(text: str) -> bool:
+    """Whether this could be a token, rather than what another system uses for one."""
+    return text.startswith("horae_")
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """A token that somebody asks for."""

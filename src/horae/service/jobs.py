@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,6 +19,7 @@ from horae.core.model import (
     DEFAULT_ORG,
     SECOND,
     Attempt,
+    Found,
     Job,
     JobFilter,
     Json,
@@ -27,13 +29,14 @@ from horae.core.model import (
     Reason,
     Run,
     RunFilter,
+    Standing,
     Trigger,
 )
 from horae.core.schedule import compile_schedule
 from horae.core.segments import segment_of
 from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
-from horae.ports import Due, Idempotency, Order, Queue, Receipt, Store, Submission
+from horae.ports import NEVER, Due, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
 from horae.service.batching import Coalescer
 from horae.service.ledger import account, birth_of, entry_of, know
 
@@ -48,6 +51,14 @@ UNSET = object()  # a field that was not sent, where null is a value
 class Submitted:
     jobs: list[Job]
     replayed: bool = False
+
+
+class Upcoming(NamedTuple):
+    """A job and its next moment."""
+
+    job: Job
+    trigger_id: int
+    at: Moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +143,42 @@ class Jobs:
             self._queue.announce("due")
 
     # ── read ──
-    async def get(self, job_id: int) -> Job:
+    async def get(self, job_id: int, *, org: int | None = None) -> Job:
+        """A job, deleted ones too; with `org`, those of other organisations do not exist."""
         job = await self._store.get_job(job_id)
-        if job is None:
+        if job is None or org not in (None, job.org):
             raise NotFound(f"there is no job {job_id}")
         return job
+
+    async def get_many(self, job_ids: Sequence[int]) -> Sequence[Job]:
+        """As get, of many; those that do not exist are left out."""
+        return await self._store.load_jobs(job_ids)
+
+    async def standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
+        """Where jobs stand: a job's own status is that of its latest run."""
+        return await self._store.load_standing(job_ids) if job_ids else {}
+
+    async def search(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """Jobs for people who page by number; `list` is for everybody else."""
+        return await self._store.search_jobs(where, sorts, offset, limit)
+
+    async def due_between(self, start: Moment, end: Moment, segments: Sequence[int], limit: int) -> Sequence[Upcoming]:
+        """Jobs with a trigger whose next moment lies in [start, end), soonest first."""
+        rows = await self._store.load_due(segments, (start - 1, NEVER), end, limit)
+        by_trigger = {t.id: job for job in await self._jobs_of(rows) for t in job.triggers}
+        return [
+            Upcoming(by_trigger[row.trigger_id], row.trigger_id, row.next_at)
+            for row in rows
+            if row.trigger_id in by_trigger
+        ]
+
+    async def _jobs_of(self, rows: Sequence[Due]) -> Sequence[Job]:
+        definitions = await self._store.load_definitions([row.trigger_id for row in rows]) if rows else []
+        return await self._store.load_jobs(sorted({found.job_id for found in definitions}))
+
+    async def now(self) -> Moment:
+        """The clock that judges dueness."""
+        return await self._store.now()
 
     async def list(self, where: JobFilter, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._store.list_jobs(where, cursor, limit)
@@ -213,14 +255,14 @@ class Jobs:
             tries -= 1
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
 
-    async def _fire_first(self, job: Job, triggers: Sequence[Trigger], now: Moment) -> bool:
+    async def _fire_first(self, job: Job, triggers: Sequence[Trigger], now: Moment, lend: Lend | None = None) -> bool:
         """Give moments that are due their records; False when somebody was faster."""
         ids = [t.id for t in triggers]
         known = {found.trigger_id: know(found) for found in await self._store.load_definitions(ids)}
         last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
         rows = [row for t in triggers for row in await self._due_row(job, t)]
         fires = [account(entry_of(row), known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
-        fired = await self._store.fire(fires) if fires else None
+        fired = await self._store.fire(fires, lend=lend) if fires else None
         if fired is not None and fired.queued:
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
@@ -334,8 +376,35 @@ class Jobs:
     async def list_runs(self, where: RunFilter, cursor: str | None = None, limit: int = 100) -> Page:
         return await self._store.list_runs(where, cursor, limit)
 
+    async def search_runs(self, where: RunFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """As search; items are (Run, name of its job)."""
+        return await self._store.search_runs(where, sorts, offset, limit)
+
     async def list_attempts(self, run_id: int) -> Sequence[Attempt]:
         return await self._store.list_attempts(run_id)
+
+    async def list_lost(self, limit: int) -> Sequence[tuple[Attempt, Run]]:
+        """Attempts lost with their agent, newest first, each with its run as it is now."""
+        return await self._store.list_lost(limit)
+
+    async def fire_due(self, job_id: int, lend: Lend | None = None) -> Run:
+        """Fire what is due of a job now, without waiting for its scheduler; answers the run. With `lend` it is lent
+        from its birth. What is not due, or has a live run, is refused."""
+        job = await self.get(job_id)
+        now = await self._store.now()
+        due = [t for t in job.triggers if t.next_at is not None and t.next_at <= now]
+        if job.deleted_at is not None or not due:
+            raise Conflict(f"nothing of job {job_id} is due", code="E_NOT_DUE")
+        if not await self._fire_first(job, due[:1], now, lend):
+            raise Conflict(f"job {job_id} was fired by somebody else", code="E_NOT_DUE")
+        standing = (await self._store.load_standing([job_id]))[job_id]
+        if standing.latest is None:
+            raise Conflict(f"job {job_id} was fired, but its moment was skipped", code="E_NOT_DUE")
+        return standing.latest
+
+    def announce(self, topic: str) -> None:
+        """Wake whoever waits for something of this topic."""
+        self._queue.announce(topic)
 
     async def cancel(self, run_id: int) -> Run:
         """End a waiting run now; ask the agent of a running one to kill it."""

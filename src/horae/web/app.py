@@ -1,6 +1,6 @@
 """The ASGI application: one gate before every operation.
 
-    size of headers → Host → Origin → token → path and method → query → endpoint → answer, or problem+json
+    path → size of headers → Host → Origin → token → method → query → endpoint → answer, or a failure in its shape
 
 The gate finds an operation in a table of rows; the same rows are the OpenAPI document. A framework's router
 and middleware would cost as much time again as the HTTP server itself, which a submit cannot afford, and
@@ -32,8 +32,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from horae.core import model
 from horae.errors import CODES, Error, Malformed, NotFound, Unauthenticated
 from horae.service import Services
-from horae.service.access import Access
+from horae.service.access import Access, is_ours
 from horae.web import dashboard, http, native, openapi
+from horae.web.facades import facade_operations
 from horae.web.http import Receive, Scope, Send
 
 HEADER_BYTES = 32 * 1024
@@ -68,24 +69,15 @@ class Routes:
         if operation.method == "GET":
             methods["HEAD"] = operation
 
-    def find(self, method: str, path: str) -> tuple[http.Operation, dict[str, str]] | None:
-        """The operation and the parameters of its path; None when the path is not known."""
-        params: dict[str, str] = {}
+    def find(self, path: str) -> tuple[dict[str, http.Operation], dict[str, str]]:
+        """What a path offers by method, and its parameters; nothing when it is not known."""
         methods = self._exact.get(path)
-        if methods is None:
-            methods, params = self._match(path)
-        if methods is None:
-            return None
-        operation = methods.get(method)
-        if operation is None:
-            raise http.BadMethod(method, methods)
-        return operation, params
-
-    def _match(self, path: str) -> tuple[dict[str, http.Operation] | None, dict[str, str]]:
+        if methods is not None:
+            return methods, {}
         for pattern, methods in self._patterns.items():
             if match := pattern.match(path):
                 return methods, match.groupdict()
-        return None, {}
+        return {}, {}
 
 
 class Gate:
@@ -128,8 +120,9 @@ class Gate:
         except http.Gone:
             return
         except Unauthenticated as error:
-            is_page = "text/html" in (request.by_name.get(b"accept") or b"").decode("latin-1")
-            answer = self._login_page(error) if is_page else http.problem(error, request.id)
+            wants_page = "text/html" in (request.by_name.get(b"accept") or b"").decode("latin-1")
+            is_page = wants_page and request.shape is http.PROBLEM
+            answer = self._login_page(error) if is_page else request.shape.render(error, request)
         except Exception as error:
             answer = _failure(error, request)
         try:
@@ -140,12 +133,16 @@ class Gate:
 
     async def _answer(self, request: http.Request) -> http.Answer:
         scope = request.scope
+        methods, scope["path_params"] = self._routes.find(scope["path"])
+        operation = methods.get(scope["method"])
+        if near := operation or next(iter(methods.values()), None):
+            request.shape = near.shape
         self._check(request)
-        await self._admit(request)
-        found = self._routes.find(scope["method"], scope["path"])
-        if found is None:
+        await self._admit(request, near)
+        if not methods:
             raise NotFound("there is nothing at this address", hint="see /docs for what there is")
-        operation, scope["path_params"] = found
+        if operation is None:
+            raise http.BadMethod(scope["method"], methods)
         request.args = operation.read_query(scope["query_string"])
         return await operation.endpoint(request)
 
@@ -165,16 +162,18 @@ class Gate:
         if origin is not None:
             self._check_origin(origin, host)
 
-    async def _admit(self, request: http.Request) -> None:
-        """Set who asks, or refuse."""
-        sent = request.header(b"authorization")
-        if sent is None and not self._needs_login:
+    async def _admit(self, request: http.Request, operation: http.Operation | None) -> None:
+        """Set who asks, or refuse. The clients of other systems send whatever those wanted: where no login is
+        needed, only what may be a token of ours is looked at."""
+        sent = operation.credential(request) if operation else http.bearer(request)
+        is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
+        if not self._needs_login and (sent is None or is_foreign):
             request.who = http.LOCAL
             return
         if sent is None and request.scope["path"] in self._routes.open_paths:
             return
         client = request.scope.get("client")
-        prove = partial(self._access.check, _bearer(sent), "user", client[0] if client else "")
+        prove = partial(self._access.check, sent, "user", client[0] if client else "")
         token = await prove()
         request.who, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), prove
 
@@ -189,17 +188,9 @@ class Gate:
 
 def _failure(error: Exception, request: http.Request) -> http.Reply:
     if isinstance(error, Error) and (error.status < 500 or error.status == 503):
-        return http.problem(error, request.id)
+        return request.shape.render(error, request)
     log.error("request failed", request_id=request.id, path=request.scope["path"], exc_info=error)
-    return http.problem(Error(CODES["E_INTERNAL"]), request.id)
-
-
-def _bearer(sent: str | None) -> str | None:
-    """The token of an Authorization header. Another scheme is a wrong token, not a missing one."""
-    if sent is None:
-        return None
-    scheme, _, text = sent.partition(" ")
-    return text.strip() if scheme.lower() == "bearer" else ""
+    return request.shape.render(Error(CODES["E_INTERNAL"]), request)
 
 
 def _host_name(host: str) -> str:
@@ -275,7 +266,7 @@ def create_app(
     api = openapi.Api(version, needs_login=not loopback_only)
     own = native.Native(services, streams)
     pages = dashboard.Dashboard(services, own, api, version)
-    operations = [*own.operations(), *pages.operations()]
+    operations = [*own.operations(), *pages.operations(), *facade_operations(services, streams)]
     api.describe(operations)
     return Gate(
         api, Routes(operations), streams, services.access, pages.login,

@@ -5,7 +5,8 @@ gate (app.py) to find and check a request, by openapi.py to describe it, by the 
 So what is checked and what is documented cannot drift apart.
 
 What must stay true:
-- Every failure leaves as problem+json with a code of errors.CODES; a fault of ours shows no detail.
+- Every failure leaves as problem+json with a code of errors.CODES, or in the shape of the contract that the
+  address belongs to; a fault of ours shows no detail.
 - Query parameters are strict: unknown, repeated or unreadable ones are refused, all named at once.
 - Nothing is built from the Host header.
 - One answer is one `send` of headers and one of body. This is the hot path: 5,000 submits a second.
@@ -14,10 +15,11 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
@@ -181,6 +183,22 @@ def problem(error: Error, request_id: str) -> Reply:
     return Reply(error.status, encode(shown), b"application/problem+json", extra_headers(error))
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How failures look at an address: each contract has its own. `schema` describes it."""
+
+    render: Callable[[Error, Request], Reply]
+    media: str = "application/json"
+    schema: model.Json = field(default_factory=lambda: {"type": "object"})
+
+
+PROBLEM = Shape(
+    lambda error, request: problem(error, request.id),
+    "application/problem+json",
+    {"$ref": "#/components/schemas/Problem"},
+)
+
+
 class Streams:
     """Counts the followers, and can send them all home: a server that ends must not wait for them."""
 
@@ -297,6 +315,7 @@ class Request:
     """One request. `args` holds the query parameters as the operation declares them."""
 
     args: dict[str, Any]
+    shape: Shape = PROBLEM
     who: Principal | None = None  # None: a stranger, at an operation that is open
     prove_again: Callable[[], Awaitable[object]] | None = None  # raises once the token is no longer good
     also: RawHeaders = ()  # headers of every answer to it
@@ -367,6 +386,12 @@ class Request:
         """The body as a JSON or YAML document."""
         return self.parse(await self.read())
 
+    async def json(self) -> Any:
+        """The body as JSON, whatever its content type says: clients of the source systems do not say it right.
+        None when there is none."""
+        body = await self.read()
+        return documents.read_json(body) if body.strip() else None
+
     def parse(self, body: bytes) -> Any:
         return documents.read_document(body, self.header(b"content-type"))
 
@@ -432,6 +457,7 @@ class Param:
     read: Callable[[str], Any] = str
     default: Any = None
     place: str = "query"
+    many: bool = False  # may be repeated: the values are read as one comma list
 
 
 def number(name: str, description: str, low: int, high: int, default: int | None = None) -> Param:
@@ -516,8 +542,41 @@ def _cursor(value: str) -> str:
     return value
 
 
+# ── credentials ────────────────────────────────────────────────────────────────────────────────────
+
+
+def bearer(request: Request) -> str | None:
+    """The token of an Authorization header. Another scheme is a wrong token, not a missing one."""
+    sent = request.header(b"authorization")
+    if sent is None:
+        return None
+    scheme, _, text = sent.partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+def basic(request: Request) -> str | None:
+    """As bearer, or the password of HTTP Basic."""
+    sent = request.header(b"authorization") or ""
+    scheme, _, text = sent.partition(" ")
+    if scheme.lower() != "basic":
+        return bearer(request)
+    try:
+        return base64.b64decode(text.strip(), validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def cookie(request: Request, name: str) -> str | None:
+    for part in (request.header(b"cookie") or "").split(";"):
+        key, _, value = part.strip().partition("=")
+        if key == name:
+            return value
+    return None
+
+
 # ── operations ─────────────────────────────────────────────────────────────────────────────────────
 
+Credential = Callable[[Request], str | None]
 Endpoint = Callable[[Request], Awaitable[Answer]]
 
 
@@ -547,6 +606,9 @@ class Operation:
     also: Mapping[int, str] | None = None  # further successes: status → what it gives
     headers: Mapping[str, str] | None = None  # of the answer: name → description
     is_open: bool = False  # also to strangers, wherever we listen; it must tell them nothing
+    shape: Shape = PROBLEM
+    credential: Credential = bearer  # what proves who asks; None when nothing was sent
+    is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
 
     def read_query(self, query: bytes) -> dict[str, Any]:
         """The parameters by name, defaults filled in. All that is wrong is named at once."""
@@ -556,7 +618,7 @@ class Operation:
             return values
         wrong: list[Problem] = []
         seen: set[str] = set()
-        for name, value in _split_query(query):
+        for name, value in self._given(query, known):
             try:
                 values[name] = _read_param(known, seen, name, value)
             except Invalid as error:
@@ -564,6 +626,17 @@ class Operation:
         if wrong:
             raise Invalid.of(wrong)
         return values
+
+    def _given(self, query: bytes, known: Mapping[str, Param]) -> list[tuple[str, str]]:
+        given = _split_query(query)
+        joined: dict[str, list[str]] = {}
+        for name, value in given:
+            if name in known and known[name].many:
+                joined.setdefault(name, []).append(value)
+        once = [(name, value) for name, value in given if name not in joined]
+        if self.is_lenient:
+            once = list({name: value for name, value in once if name in known}.items())
+        return [*once, *((name, ",".join(values)) for name, values in joined.items())]
 
 
 def _split_query(query: bytes) -> list[tuple[str, str]]:

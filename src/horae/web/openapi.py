@@ -98,7 +98,7 @@ def _operation(operation: http.Operation) -> Json:
 
 
 def _operation_id(operation: http.Operation) -> str:
-    words = re.findall("[a-z]+", operation.path)
+    words = [word.lower() for word in re.findall("[A-Za-z0-9]+", operation.path)]
     return "_".join([operation.method.lower(), *words]) if words else f"{operation.method.lower()}_root"
 
 
@@ -133,7 +133,7 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
     if headers:
         for answer in found.values():
             answer["headers"] = headers
-    failed = {"content": {"application/problem+json": {"schema": _ref("Problem")}}}
+    failed = {"content": {operation.shape.media: {"schema": operation.shape.schema}}}
     for status in sorted(_failures(operation)):
         found[str(status)] = {"description": _MEANINGS[status], **failed}
     found["default"] = {"description": "Any other failure.", **failed}

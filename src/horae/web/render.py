@@ -55,6 +55,7 @@ class Policy(Struct):
     start_deadline_seconds: float | None
     priority: int
     labels: list[str]
+    offered: bool
 
 
 class Job(Struct):

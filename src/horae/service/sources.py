@@ -1,0 +1,51 @@
+"""Where syncs take their data from: kept, changed, and deleted together with the jobs that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from horae.core.model import Found, JobFilter, Json, Source
+from horae.errors import NotFound
+from horae.ports import Sort, Store
+from horae.service.jobs import Jobs
+
+BATCH = 100  # jobs deleted before looking for more
+
+
+class Sources:
+    def __init__(self, store: Store, jobs: Jobs) -> None:
+        self._store = store
+        self._jobs = jobs
+
+    async def add(self, *, org: int, owner: str, name: str, kind: str, config: Json) -> Source:
+        now = await self._store.now()
+        return await self._store.add_source(Source(0, org, owner, name, kind, config, now, now))
+
+    async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
+        before = await self.get(org, source_id)
+        after = replace(before, name=name, kind=kind, config=config, updated_at=await self._store.now())
+        if not await self._store.save_source(after):
+            raise _missing(source_id)
+        return after
+
+    async def get(self, org: int, source_id: int) -> Source:
+        found = await self._store.get_source(org, source_id)
+        if found is None:
+            raise _missing(source_id)
+        return found
+
+    async def search(self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        return await self._store.search_sources(org, name, sorts, offset, limit)
+
+    async def delete(self, org: int, source_id: int) -> bool:
+        """Its jobs go first: should this break off, the source is still there to be deleted again."""
+        where = JobFilter(org=org, source=source_id)
+        while jobs := (await self._jobs.search(where, (), 0, BATCH)).items:
+            for job in jobs:
+                await self._jobs.delete(job.id)
+        return await self._store.delete_source(org, source_id)
+
+
+def _missing(source_id: int) -> NotFound:
+    return NotFound(f"there is no source {source_id}")

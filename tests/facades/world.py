@@ -1,0 +1,104 @@
+"""A whole Horae without its loops: a real store, the real services and gate, a clock and agents moved by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from horae.core.model import SECOND, Node, Run, State
+from horae.files import open_files
+from horae.ports import Result, Store
+from horae.queues.database import LocalQueue
+from horae.service import Services
+from horae.service.access import Access
+from horae.service.execution import Execution
+from horae.service.firing import Firing
+from horae.service.insight import Insight
+from horae.service.jobs import Jobs
+from horae.service.lending import Lending
+from horae.service.metrics import Metrics
+from horae.service.nodes import Nodes
+from horae.service.outside import Outside
+from horae.service.sources import Sources
+from horae.service.station import Station
+from horae.testing import FakeClock
+from horae.web import app as web
+
+HERE = "http://127.0.0.1:8080"
+NODE = "node-1"
+SCAN = 60.0  # seconds
+
+
+class World:
+    def __init__(self, store: Store, clock: FakeClock, directory: Path) -> None:
+        self.store, self.clock = store, clock
+        self.queue, self.metrics = LocalQueue(), Metrics()
+        self.files = open_files(directory / "outputs")
+        self.execution = Execution(store, self.queue, clock, self.metrics)
+        self.firing = Firing(store, self.queue, clock, self.metrics)
+        self.jobs = Jobs(store, self.queue)
+        insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
+        self.services = Services(
+            self.jobs,
+            insight,
+            Access(store, clock),
+            Nodes(store, self.queue),
+            lending=Lending(store, self.jobs, self.execution),
+            outside=Outside(store, self.queue, node=NODE),
+            sources=Sources(store, self.jobs),
+            station=self._station(),
+        )
+        self.gate = web.create_app(self.services, version="1")
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(self.gate), base_url=HERE)
+
+    def _station(self) -> Station:
+        return Station(
+            NODE,
+            ("api", "coordinator", "scheduler", "agent"),
+            8,
+            SCAN,
+            True,
+            self.queue,
+            self.metrics,
+            scanned_at=lambda: self.firing.fired_at,
+            busy=lambda: 0,
+            is_leader=lambda: True,
+        )
+
+    async def fire(self) -> None:
+        """Fire whatever is due now, as the scheduler of all segments would."""
+        self.firing.own(dict.fromkeys(range(100), 0))
+        await self.firing.refill(sweep=True)
+        await self.firing.tick()
+
+    async def claim(self, kind: str, limit: int = 100) -> list[Any]:
+        """What an agent of this kind would get."""
+        now = self.clock.now()
+        node = Node(
+            name=NODE, roles=("agent",), kinds=(kind,), labels=(), slots=8, version="1", address="", started_at=now,
+            heartbeat_at=now, beat=0,
+        )  # fmt: skip
+        return list(await self.execution.claim(node, kind, limit))
+
+    async def work(self, kind: str, state: State = State.SUCCEEDED, message: str = "", log: bytes = b"") -> list[Run]:
+        """Claim everything queued of a kind, write `log` as its output, end it so; answers the runs."""
+        claimed = await self.claim(kind)
+        for one in claimed:
+            output = self.files.open(one.run_id, one.attempt, one.fence, 1 << 20)
+            if log:
+                output.write(log)
+            await output.close()
+            now, code = self.clock.now(), 0 if state is State.SUCCEEDED else 1
+            ended = Result(one.run_id, one.fence, state, "", now, now + SECOND, code, message, output=output.ref)
+            await self.execution.finish([ended])
+        return [await self.jobs.get_run(one.run_id) for one in claimed]
+
+    async def rows(self) -> tuple[int, int, int]:
+        """How many jobs, triggers and live runs there are: what a refused request must leave as it was."""
+        census = await self.store.census()
+        return census.jobs, census.triggers, sum(census.live.values())
+
+    async def close(self) -> None:
+        await self.http.aclose()
