@@ -195,6 +195,7 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
             station=self._station(),
+            lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.leads = lambda: self.cluster.is_leader
