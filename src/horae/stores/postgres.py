@@ -46,6 +46,7 @@ from horae.ports import (
     Fire,
     Fired,
     Idempotency,
+    Lend,
     Order,
     Receipt,
     Result,
@@ -369,7 +370,9 @@ class PostgresStore(SqlStore):
             rows = await connection.fetch(self.queries["load_definitions"], trigger_ids)
         return [sql.definition_from_row((*row[:3], *row[3])) for row in rows]
 
-    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
         arrays = [*_fire_arrays(fires), list(terms or ()), list((terms or {}).values())]
         if not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
             row = await self._row(self._fire, "fire", self._clock(), *arrays)

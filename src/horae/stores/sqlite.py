@@ -36,6 +36,7 @@ from horae.ports import (
     Fire,
     Fired,
     Idempotency,
+    Lend,
     Order,
     Receipt,
     Result,
@@ -322,7 +323,9 @@ class SqliteStore(SqlStore):
         rows = await self._get("load_definitions", encode(list(trigger_ids)))
         return [sql.definition_from_row(row) for row in from_json(rows[0][0])]
 
-    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
         def write(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
             stale = self._stale(connection, terms) if terms else frozenset()
