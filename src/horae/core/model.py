@@ -305,7 +305,7 @@ class RunFilter:
     states: tuple[State, ...] = ()
     due_from: Moment | None = None
     due_until: Moment | None = None
-    org: int | None = None  # of its job
+    org: int | None = None  # of its job; this and the rest only where runs are searched
     name: str | None = None  # substring of its job's name
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()

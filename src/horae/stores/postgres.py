@@ -64,7 +64,8 @@ from horae.stores.lanes import (
     Pool,
     connect,
 )
-from horae.stores.sql import Row, SqlStore
+from horae.stores.search import SearchStore
+from horae.stores.sql import Row
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -90,7 +91,7 @@ ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held
                        "first_run"})  # fmt: skip
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(SearchStore):
     dialect = "postgres"
 
     def __init__(

@@ -116,3 +116,61 @@ SELECT id, name, scope, owner, hash, created_at, expires_at, revoked_at FROM tok
 -- The first time stands, however often it is said.
 UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
 RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;
+
+-- load_jobs --
+SELECT {job_columns} FROM jobs WHERE id IN {ids};
+
+-- load_runs --
+SELECT {run_columns_live} FROM live WHERE id IN {ids}
+UNION ALL
+SELECT {run_columns_history} FROM history WHERE id IN {ids};
+
+-- newest_live --
+SELECT {run_columns_live} FROM live WHERE id IN (SELECT max(id) FROM live WHERE job_id IN {ids} GROUP BY job_id);
+
+-- newest_ended --
+-- Of each job, the newest run that was neither skipped nor coalesced.
+SELECT {run_columns_history} FROM history WHERE id IN (
+  SELECT (SELECT h.id FROM history h WHERE h.job_id = j.value AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+  FROM {ids} AS j);
+
+-- search_runs --
+-- Live and past together, each cut to what can be shown before they are joined.
+SELECT * FROM (
+  SELECT * FROM (
+    SELECT * FROM (SELECT {run_columns_live} FROM live) AS r
+    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
+    WHERE {where} ORDER BY {order} LIMIT {reach}) AS present
+  UNION ALL
+  SELECT * FROM (
+    SELECT * FROM (SELECT {run_columns_history} FROM history) AS r
+    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
+    WHERE {where} ORDER BY {order} LIMIT {reach}) AS past) AS found
+ORDER BY {order} {cut};
+
+-- count_runs --
+SELECT
+  (SELECT count(*) FROM live AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
+   ON of_job = job_id WHERE {where})
+  + (SELECT count(*) FROM history AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
+   ON of_job = job_id WHERE {where});
+
+-- list_lost --
+SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
+FROM attempts WHERE reason = 'lost' ORDER BY finished_at DESC, run_id DESC LIMIT $1;
+
+-- add_source --
+INSERT INTO sources (org, owner, name, kind, config, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7)
+RETURNING id, org, owner, name, kind, config, created_at, updated_at;
+
+-- save_source --
+UPDATE sources SET name = $3, kind = $4, config = $5, updated_at = $6 WHERE org = $1 AND id = $2 RETURNING id;
+
+-- get_source --
+SELECT id, org, owner, name, kind, config, created_at, updated_at FROM sources WHERE org = $1 AND id = $2;
+
+-- search_sources --
+SELECT id, org, owner, name, kind, config, created_at, updated_at FROM sources WHERE {where};
+
+-- delete_source --
+DELETE FROM sources WHERE org = $1 AND id = $2 RETURNING id;

@@ -5,7 +5,7 @@ A query has a name and one home: `queries.sql` for both databases, `queries.post
 
     -- get_job --
     -- One sentence on what it is for.
-    SELECT …  $1 …
+    SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`
 
 The hot operations (submit, fire, claim, finish, sweep) are written per database, because there the
 way to move a thousand rows in one statement differs; everything else lives here once.
@@ -98,8 +98,10 @@ def load_queries(dialect: str) -> dict[str, str]:
 
 def _fill(statement: str, dialect: str) -> str:
     false = "false" if dialect == "postgres" else "0"
+    ids = "(SELECT unnest($1::bigint[]) AS value)" if dialect == "postgres" else "(SELECT value FROM json_each($1))"
     statement = (
-        statement.replace("{job_columns}", JOB_COLUMNS)
+        statement.replace("{ids}", ids)
+        .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
         .replace("{run_columns_live}", RUN_COLUMNS_LIVE)
         .replace("{run_columns_history}", RUN_COLUMNS_HISTORY.replace("{false}", false))
@@ -327,9 +329,21 @@ def job_conditions(where: JobFilter) -> Where:
         if value is not None:
             found.add(f"{column} = ?", value)
     if where.name is not None:
-        pattern = re.sub(r"([\\%_])", r"\\\1", where.name.lower())
-        found.add("lower(name) LIKE ? ESCAPE '\\'", f"%{pattern}%")
+        found.add(*like("name", where.name))
+    _add_kinds(found, where)
     return found
+
+
+def like(column: str, part: str) -> tuple[str, str]:
+    """A condition, and its argument: the column holds this text, whatever the case."""
+    pattern = re.sub(r"([\\%_])", r"\\\1", part.lower())
+    return f"lower({column}) LIKE ? ESCAPE '\\'", f"%{pattern}%"
+
+
+def _add_kinds(found: Where, where: JobFilter | RunFilter) -> None:
+    for kinds, word in ((where.kinds, "IN"), (where.not_kinds, "NOT IN")):
+        if kinds:
+            found.add(f"kind {word} ({', '.join('?' * len(kinds))})", *kinds)
 
 
 def run_conditions(where: RunFilter) -> Where:
@@ -344,6 +358,11 @@ def run_conditions(where: RunFilter) -> Where:
         found.add("due_at >= ?", where.due_from)
     if where.due_until is not None:
         found.add("due_at < ?", where.due_until)
+    if where.org is not None:
+        found.add("job_org = ?", where.org)
+    if where.name is not None:
+        found.add(*like("job_name", where.name))
+    _add_kinds(found, where)
     return found
 
 

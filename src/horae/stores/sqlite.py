@@ -45,7 +45,8 @@ from horae.ports import (
     Waiting,
 )
 from horae.stores import sql
-from horae.stores.sql import Row, SqlStore, encode, from_json
+from horae.stores.search import SearchStore
+from horae.stores.sql import Row, encode, from_json
 
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], Any]
@@ -135,7 +136,7 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseExceptio
             future.set_exception(error)
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SearchStore):
     dialect = "sqlite"
 
     def __init__(self, path: Path, *, clock: Callable[[], Moment], holder: str = "") -> None:

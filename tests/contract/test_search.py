@@ -1,0 +1,165 @@
+"""Lists by number, where jobs stand, and sources: the same on every store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from horae.core.model import SECOND, Job, JobFilter, Run, RunFilter, Source, State
+from horae.ports import Birth, Order, Result, Sort, Store, Submission, Waiting
+from horae.testing import START, make_job
+
+
+async def keep(store: Store, *jobs: Job) -> None:
+    await store.submit([Submission(list(jobs))])
+
+
+async def run(store: Store, job: Job, state: State = State.SUCCEEDED, result: str | None = None) -> int:
+    """Make a run and end it so."""
+    run_id = await queue(store, job)
+    [claimed] = [a for a in await store.claim("node", job.kind, (), 100) if a.run_id == run_id]
+    ended = Result(run_id, claimed.fence, state, "", START, START + SECOND, 0, "", result)
+    await store.finish([ended])
+    return run_id
+
+
+async def queue(store: Store, job: Job) -> int:
+    [receipt] = await store.enqueue([Order(Birth(job.id, job.kind, 5, 0))])
+    return receipt.ids[0]
+
+
+def names(found: list[Job]) -> list[str]:
+    return [job.name for job in found]
+
+
+async def test_jobs_are_sorted_cut_and_counted(store: Store) -> None:
+    jobs = [make_job(i, name=name) for i, name in enumerate(["b", "a", "c", "a"], start=1)]
+    await keep(store, *jobs)
+    found = await store.search_jobs(JobFilter(), [Sort("name")], 1, 2)
+    assert (names(found.items), found.total) == (["a", "b"], 4)
+    assert [job.id for job in (await store.search_jobs(JobFilter(), (), 0, 9)).items] == [4, 3, 2, 1]
+    first = (await store.search_jobs(JobFilter(), [Sort("name", descending=True)], 0, 1)).items
+    assert names(first) == ["c"]
+
+
+async def test_jobs_are_sorted_by_their_next_moment_and_those_without_come_last(store: Store) -> None:
+    await keep(
+        store,
+        make_job(1, name="later", trigger_id=1, next_at=START + 9 * SECOND),
+        make_job(2, name="never"),
+        make_job(3, name="soon", trigger_id=2, next_at=START + SECOND),
+    )
+    found = await store.search_jobs(JobFilter(), [Sort("next_at")], 0, 9)
+    assert names(found.items) == ["soon", "later", "never"]
+    assert found.items[0].triggers[0].next_at == START + SECOND
+
+
+async def test_a_search_looks_for_part_of_a_name_and_takes_wildcards_as_they_are(store: Store) -> None:
+    await keep(store, make_job(1, name="Nightly 100%"), make_job(2, name="nightly 1000"))
+    found = await store.search_jobs(JobFilter(name="LY 100%"), (), 0, 9)
+    assert (names(found.items), found.total) == (["Nightly 100%"], 1)
+
+
+async def test_kinds_organisations_and_deleted_jobs_are_told_apart(store: Store) -> None:
+    foreign = replace(make_job(3, name="foreign"), org=2)
+    await keep(store, make_job(1, name="python"), make_job(2, name="shell", kind="shell"), foreign, make_job(4))
+    await store.delete_job(4)
+    assert names((await store.search_jobs(JobFilter(kinds=("shell",)), (), 0, 9)).items) == ["shell"]
+    assert names((await store.search_jobs(JobFilter(not_kinds=("shell",)), (), 0, 9)).items) == ["python"]
+    assert (await store.search_jobs(JobFilter(org=2), (), 0, 9)).total == 1
+
+
+async def test_the_syncs_of_a_source_are_found(store: Store) -> None:
+    await keep(
+        store,
+        make_job(1, name="one", kind="sync", spec={"source_id": 7}),
+        make_job(2, name="other", kind="sync", spec={"source_id": 77}),
+        make_job(3, name="not a sync", spec={"source_id": 7}),
+    )
+    assert names((await store.search_jobs(JobFilter(source=7), (), 0, 9)).items) == ["one"]
+
+
+async def test_nothing_is_sorted_by_text_that_is_not_a_known_name(store: Store) -> None:
+    with pytest.raises(ValueError, match="nothing is sorted by"):
+        await store.search_jobs(JobFilter(), [Sort("id; DROP TABLE jobs")], 0, 9)
+    with pytest.raises(ValueError, match="nothing is sorted by"):
+        await store.search_runs(RunFilter(), [Sort("message")], 0, 9)
+
+
+async def test_jobs_are_loaded_in_the_order_they_are_asked_for(store: Store) -> None:
+    await keep(store, make_job(1), make_job(2, trigger_id=5, next_at=START), make_job(3))
+    await store.delete_job(3)
+    loaded = await store.load_jobs([3, 99, 1, 2])
+    assert [job.id for job in loaded] == [3, 1, 2]
+    assert loaded[0].deleted_at is not None
+    assert loaded[2].triggers[0].id == 5
+    assert await store.load_jobs([]) == []
+
+
+async def test_a_job_stands_where_its_latest_run_does(store: Store) -> None:
+    idle, ended, live = make_job(1), make_job(2), make_job(3)
+    await keep(store, idle, ended, live)
+    last = await run(store, ended, State.FAILED)
+    first = await run(store, live)
+    waiting = await queue(store, live)
+    await queue(store, live)  # skipped: it does not count
+    standing = await store.load_standing([1, 2, 3, 99])
+    assert standing[1].latest is None
+    assert standing[1].ended is None
+    assert standing[99].latest is None
+    assert standing[2].latest == standing[2].ended
+    assert (ident(standing[2].latest), ident(standing[3].latest), ident(standing[3].ended)) == (last, waiting, first)
+
+
+def ident(found: Run | None) -> int | None:
+    return found.id if found else None
+
+
+async def test_runs_are_searched_with_the_names_of_their_jobs(store: Store) -> None:
+    a, b = make_job(1, name="Alpha"), make_job(2, name="Beta", kind="shell")
+    foreign = replace(make_job(3, name="Alpha too"), org=2)
+    await keep(store, a, b, foreign)
+    runs = [await run(store, job) for job in (a, b, foreign)] + [await queue(store, a)]
+    everything = await store.search_runs(RunFilter(), (), 0, 9)
+    assert [found.id for found, _ in everything.items] == sorted(runs, reverse=True)
+    mine = await store.search_runs(RunFilter(org=1, name="alph"), [Sort("id")], 0, 9)
+    assert [(found.id, name) for found, name in mine.items] == [(runs[0], "Alpha"), (runs[3], "Alpha")]
+    by_name = await store.search_runs(RunFilter(org=1), [Sort("name", descending=True)], 0, 1)
+    assert (by_name.items[0][1], by_name.total) == ("Beta", 3)
+    assert (await store.search_runs(RunFilter(kinds=("shell",)), (), 0, 9)).total == 1
+
+
+async def test_every_page_of_a_search_has_its_own_runs_also_past_the_first(store: Store) -> None:
+    job = make_job(1)
+    await keep(store, job)
+    runs = [await run(store, job) for _ in range(7)]
+    pages = [(await store.search_runs(RunFilter(), [Sort("id")], at, 3)).items for at in (0, 3, 6, 9)]
+    assert [[found.id for found, _ in page] for page in pages] == [runs[0:3], runs[3:6], runs[6:7], []]
+
+
+async def test_lost_attempts_are_listed_newest_first_with_their_run(store: Store) -> None:
+    job = make_job(1)
+    await keep(store, job)
+    run_id = await queue(store, job)
+    [claimed] = await store.claim("node", "python", (), 1)
+    lost = Result(run_id, claimed.fence, State.FAILED, "lost", START, START + SECOND, message="its agent died")
+    await store.finish([], [Waiting(lost, None, lost=True)])
+    [(attempt, now)] = await store.list_lost(10)
+    assert (attempt.node, attempt.reason, now.id, now.state) == ("node", "lost", run_id, State.QUEUED)
+
+
+async def test_a_source_is_kept_changed_found_and_deleted_within_its_organisation(store: Store) -> None:
+    made = await store.add_source(Source(0, 1, "me", "Orders", "jdbc_source", {"url": "x"}, START, START))
+    assert made.id > 0
+    assert await store.get_source(1, made.id) == made
+    assert await store.get_source(2, made.id) is None
+    changed = replace(made, name="orders 2", config={"url": "y"}, updated_at=START + 1)
+    assert await store.save_source(changed)
+    assert not await store.save_source(replace(changed, org=2))
+    await store.add_source(replace(made, name="other"))
+    found = await store.search_sources(1, "ORD", [Sort("name")], 0, 9)
+    assert (found.items, found.total) == ([changed], 1)
+    assert not await store.delete_source(2, made.id)
+    assert await store.delete_source(1, made.id)
+    assert (await store.search_sources(1, None, (), 0, 9)).total == 1
