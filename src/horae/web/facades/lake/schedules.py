@@ -41,8 +41,10 @@ _UNITS = {
 _CLASSES = {unit: name for name, unit in _UNITS.items()}
 _MOST = {"minute": 366 * 24 * 60, "hour": 366 * 24, "day": 10_000, "week": 10_000, "month": 10_000}
 _CLOCK = (("at_hour", 23), ("at_minute", 59), ("at_second", 59))
-_KNOWN = ("start_time", "recur_every", "at_time", *(name for name, _ in _CLOCK), "include_days", "recur_on_days",
-          "recur_every_month")  # fmt: skip
+_KNOWN = (
+    "start_time", "recur_every", "at_time", "at_hour", "at_minute", "at_second", "include_days", "recur_on_days",
+    "recur_every_month", "description",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
