@@ -171,7 +171,7 @@ class App:
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
         self.execution = Execution(store, self.queue, clock, self.metrics)
-        self.firing = Firing(store, self.queue, clock, self.metrics)
+        self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
@@ -186,8 +186,9 @@ class App:
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
-            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
-        )
+            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
+            offer_seconds=config.scan_interval,
+        )  # fmt: skip
         jobs = Jobs(store, self.queue)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
