@@ -150,7 +150,10 @@ def open_queue(config: Config) -> LocalQueue:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
+    shell = ShellExecutor(
+        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        script_roots=config.script_roots,
+    )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
