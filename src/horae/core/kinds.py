@@ -163,8 +163,7 @@ def _read_args(fields: Fields) -> list[str]:
 _GIT_URL = re.compile(
     r"(?:https?|ssh)://(?:[\w.~%!$&'()*+,;=:-]+@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/\S+"
     r"|file:///\S+"
-    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*",
-    re.ASCII,
+    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*"
 )
 _GIT_REF = re.compile(r"(?!.*(?:\.\.|@\{))[A-Za-z0-9_][^\s~^:?*\[\\]*")
 _CHECKOUT_FIELDS = frozenset({"url", "ref"})
