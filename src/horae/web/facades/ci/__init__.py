@@ -146,7 +146,7 @@ class Ci:
         if request.args["follow"]:
             self._streams.take()
             return http.TextStream(self._follow(run), self._streams)
-        form = request.args["format"] or job.annotations.get(reading.FACADE, {}).get("format", reading.FORMATS[0])
+        form = request.args["format"] or reading.format_of(job)
         if form == "text":
             return await self._text(run)
         text = await self._whole(run)

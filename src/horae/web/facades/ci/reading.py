@@ -19,7 +19,7 @@ from typing import Any
 
 from horae.core import schedule, specs
 from horae.core.fields import Fields, Problems, fields_of, nearest, shown
-from horae.core.model import Json
+from horae.core.model import Job, Json
 from horae.errors import Denied, Invalid, Problem
 from horae.web import documents
 
@@ -126,6 +126,13 @@ def _format(fields: Fields) -> str:
     got = shown(value) if isinstance(value, str) else "something else"
     fields.fault("format", "E_ENUM", f"must be one of {', '.join(FORMATS)}, got {got}")
     return FORMATS[0]
+
+
+def format_of(job: Job) -> str:
+    """The form in which a job wants its reports; annotations are anybody's to write."""
+    ours = job.annotations.get(FACADE)
+    wanted = ours.get("format") if isinstance(ours, dict) else None
+    return wanted if wanted in FORMATS else FORMATS[0]
 
 
 def _when(fields: Fields) -> Json:
