@@ -89,7 +89,7 @@ def _translate(item: Any, path: str, problems: Problems) -> Json:
     """The job document that a job of this contract stands for."""
     fields = fields_of(item, path, problems, "a job must be a mapping")
     if fields is None:
-        return {}
+        return {"name": "none", "steps": [_DOWNLOAD]}  # nothing more is wrong with it
     fields.refuse_others(FIELDS)
     document = {name: fields.values[name] for name in _AS_THEY_ARE if name in fields.values}
     if "url" in fields.values or "branch" in fields.values:

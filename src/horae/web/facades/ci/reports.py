@@ -99,15 +99,19 @@ def as_json(job: Job, run: Run, text: str) -> Json:
 # ── JUnit ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+_NOT_FAILED = {WORDS[state] for state in (State.SUCCEEDED, State.SKIPPED, State.RUNNING, State.QUEUED, State.COALESCED)}
+
+
 def as_junit(job: Job, run: Run, text: str) -> str:
     steps = steps_of(job, run, text)
-    counts = {word: sum(step.status == word for step in steps) for word in ("FAILED", "SKIPPED")}
+    failures = sum(step.status not in _NOT_FAILED for step in steps)
+    skipped = sum(step.status == WORDS[State.SKIPPED] for step in steps)
     seconds = sum(step.seconds or 0 for step in steps)
     suite = _tag(
         "testsuite",
         {
-            "name": job.name, "tests": len(steps), "failures": counts["FAILED"], "errors": 0,
-            "skipped": counts["SKIPPED"], "time": f"{seconds:.3f}", "timestamp": when(run.started_at or run.due_at),
+            "name": job.name, "tests": len(steps), "failures": failures, "errors": 0,
+            "skipped": skipped, "time": f"{seconds:.3f}", "timestamp": when(run.started_at or run.due_at),
         },
         "".join(_case(job, run, step) for step in steps),
     )  # fmt: skip
@@ -118,7 +122,7 @@ def _case(job: Job, run: Run, step: Step) -> str:
     verdict = ""
     if step.status == WORDS[State.SKIPPED]:
         verdict = _tag("skipped", {}, "")
-    elif step.status not in (WORDS[State.SUCCEEDED], WORDS[State.RUNNING], WORDS[State.QUEUED]):
+    elif step.status not in _NOT_FAILED:
         verdict = _tag("failure", {"message": run.message or step.status, "type": step.status}, "")
     shown = _tag("system-out", {}, escape(_clean(step.log))) if step.log else ""
     return _tag(
