@@ -64,6 +64,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
+from horae.web.facades.rpc.calls import Calls
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
@@ -150,7 +151,10 @@ def open_queue(config: Config) -> LocalQueue:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
+    shell = ShellExecutor(
+        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        script_roots=config.script_roots,
+    )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
@@ -274,7 +278,9 @@ class App:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
         from horae.rpc.agents import Agents
+        from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
+        from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
 
         config = self.config
@@ -283,7 +289,10 @@ class App:
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
-        server = RpcServer(agents if "api" in config.roles else None, Outputs(self.files, self._secret))
+        is_api = "api" in config.roles
+        callers = Callers(self.services.access, needs_login=not config.is_loopback)
+        contracts = (Scheduling(Calls(self.services), callers.identify),)
+        server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

@@ -58,6 +58,7 @@ class Config:
     handler_slots: int
     workers: int
     jobs_directory: Path | None
+    script_roots: tuple[Path, ...]
     sandbox: str
     scheduler_mode: str
     scan_interval: float
@@ -265,6 +266,11 @@ def _read_existing_directory(value: object) -> Path:
     return path
 
 
+def _read_script_roots(value: object) -> tuple[Path, ...]:
+    named = _names(value, "a list of directories that exist") if value != "" else ()
+    return tuple(_read_existing_directory(name) for name in named)
+
+
 def _read_existing_file(value: object) -> Path:
     path = _read_path(value, "file")
     if not path.exists():
@@ -375,6 +381,12 @@ def _nothing(_: Values) -> None:
 
 
 _list_of = ",".join
+
+
+def _list_of_paths(value: tuple[Path, ...]) -> str:
+    return ",".join(map(str, value))
+
+
 _PORT = _whole(1, 65535)
 _CERTIFICATE = Kind("FILE", _read_existing_file)
 
@@ -406,6 +418,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Python worker processes that run the handlers."),
     Setting("jobs_directory", Kind("DIR", _read_existing_directory), _default_jobs_directory,
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
+    Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
+            "Directories whose files jobs may name as their script.", "none"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
