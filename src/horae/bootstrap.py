@@ -31,6 +31,7 @@ import structlog
 import uvicorn
 
 from horae.config import Config
+from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
@@ -174,13 +175,16 @@ class App:
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
-        self.execution = Execution(store, self.queue, clock, self.metrics)
+        # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
+        foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
+            foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
@@ -200,6 +204,7 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
             station=self._station(),
+            lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.leads = lambda: self.cluster.is_leader
