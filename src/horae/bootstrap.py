@@ -32,6 +32,7 @@ import uvicorn
 
 from horae.config import Config
 from horae.core.model import SECOND, Moment, Node
+from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
@@ -47,6 +48,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.declarations import Declarations
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
@@ -328,6 +330,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
     secure = _secure(config)
+    declared = read_declarations(config.declarations)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -342,6 +345,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(
             app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback

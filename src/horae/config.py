@@ -58,6 +58,7 @@ class Config:
     handler_slots: int
     workers: int
     jobs_directory: Path | None
+    declarations: Path | None
     sandbox: str
     scheduler_mode: str
     scan_interval: float
@@ -370,6 +371,10 @@ def _default_jobs_directory(_: Values) -> str | None:
     return "jobs" if Path("jobs").is_dir() else None
 
 
+def _default_declarations(_: Values) -> str | None:
+    return "declarations" if Path("declarations").is_dir() else None
+
+
 def _nothing(_: Values) -> None:
     return None
 
@@ -406,6 +411,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Python worker processes that run the handlers."),
     Setting("jobs_directory", Kind("DIR", _read_existing_directory), _default_jobs_directory,
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
+    Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
+            "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
