@@ -274,7 +274,9 @@ class App:
     async def serve_rpc(self) -> RpcServer:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
+        from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
+        from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
         from horae.rpc.server import Certificate, RpcServer
 
@@ -284,7 +286,13 @@ class App:
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
-        server = RpcServer(agents if "api" in config.roles else None, Outputs(self.files, self._secret))
+        administration = Administration(
+            self.services, Callers(self.services.access, needs_login=not config.is_loopback)
+        )
+        is_api = "api" in config.roles
+        server = RpcServer(
+            agents if is_api else None, Outputs(self.files, self._secret), administration if is_api else None
+        )
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

@@ -1,4 +1,4 @@
-"""The gRPC server of a process: the agent link, output for other servers, health and reflection.
+"""The gRPC server of a process: the agent link, output for other servers, contracts, health and reflection.
 
 Messages are read by the services themselves, not by gRPC, so that bytes nobody can read are the caller's fault
 (INVALID_ARGUMENT) and not ours.
@@ -16,9 +16,10 @@ from grpc_reflection.v1alpha import reflection
 
 from horae import wire
 from horae.errors import ConfigError
+from horae.rpc.administration import Administration
 from horae.rpc.agents import Agents
 from horae.rpc.outputs import Outputs
-from horae.wire.generated import agents_pb2, outputs_pb2
+from horae.wire.generated import administration_service_pb2, agents_pb2, outputs_pb2
 
 GRACE = 2.0  # seconds for calls that are under way when the server stops
 
@@ -42,9 +43,10 @@ class Certificate:
 
 
 class RpcServer:
-    def __init__(self, agents: Agents | None, outputs: Outputs) -> None:
-        """`agents` None: none are taken here."""
+    def __init__(self, agents: Agents | None, outputs: Outputs, administration: Administration | None = None) -> None:
+        """`agents` None: none are taken here; `administration` None: it is not served here."""
         self._agents = agents
+        self._administration = administration
         self._outputs = outputs
         self._server: Any = None
 
@@ -54,8 +56,9 @@ class RpcServer:
         server.add_generic_rpc_handlers(self._handlers())
         health_servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-        await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-        reflection.enable_server_reflection(_service_names(), server)
+        for name in ("", *_our_names()):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection((*_our_names(), health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         try:
             port = _listen(server, address, certificate)
         except RuntimeError as error:
@@ -71,6 +74,8 @@ class RpcServer:
         if self._agents is not None:
             connect: Any = grpc.stream_stream_rpc_method_handler(self._agents.connect)
             handlers.append(grpc.method_handlers_generic_handler(_service(wire.CONNECT), {"Connect": connect}))
+        if self._administration is not None:
+            handlers.append(self._administration.handler())
         return tuple(handlers)
 
     async def stop(self) -> None:
@@ -92,8 +97,6 @@ def _service(method: str) -> str:
     return method.split("/")[1]
 
 
-def _service_names() -> Sequence[str]:
-    ours = [
-        service.full_name for file in (agents_pb2, outputs_pb2) for service in file.DESCRIPTOR.services_by_name.values()
-    ]
-    return [*ours, health.SERVICE_NAME, reflection.SERVICE_NAME]
+def _our_names() -> Sequence[str]:
+    files = (agents_pb2, outputs_pb2, administration_service_pb2)
+    return [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]
