@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from horae.core.fields import Fields, Problems, encoded, json_problems
-from horae.core.kinds import MAX_DATA
 from horae.core.model import Json
 
 WHOLE = "job_data"  # the field that holds a text which is no object
@@ -19,6 +17,9 @@ WHOLE = "job_data"  # the field that holds a text which is no object
 
 def data_of(text: str, name: str = "JobData") -> Json:
     """The data that stands for a text; Invalid, about `name`, when no store could keep it."""
+    from horae.core.fields import Fields, Problems  # here, because every worker loads this file for `text_of` alone
+    from horae.core.kinds import MAX_DATA
+
     value = _object(text)
     problems = Problems()
     data = Fields({name: {WHOLE: text} if value is None else value}, "", problems).json(name, MAX_DATA)
@@ -42,6 +43,8 @@ def _object(text: str) -> Json | None:
         return None
     if not isinstance(value, dict) or not value or value.keys() == {WHOLE}:
         return None
+    from horae.core.fields import encoded, json_problems  # as above
+
     return value if encoded(value) is not None and next(json_problems(value, ""), None) is None else None
 
 
