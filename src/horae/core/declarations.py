@@ -62,8 +62,7 @@ def read_declaration(document: Any) -> Declaration:
 
 def _read_deleted(fields: Fields) -> tuple[str, ...]:
     items = fields.items("delete", MAX_JOBS, "keys per file")
-    named = Fields({f"delete[{index}]": key for index, key in enumerate(items)}, "", fields.problems)
-    keys = [named.handle(place) for place in named.values]
+    keys = [Fields({"key": key}, f"delete[{n}]", fields.problems).handle("key") for n, key in enumerate(items)]
     refuse_twins(keys, "delete[{}]", "key", fields.problems)
     return tuple(key for key in keys if key is not None)
 

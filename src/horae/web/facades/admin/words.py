@@ -109,10 +109,8 @@ def _status(run: Run, job_name: str, names: dict[int, str]) -> Iterator[tuple[st
 def _failed_message(run: Run) -> str:
     if not run.state.is_terminal or run.state is State.SUCCEEDED:
         return ""
-    why = f"{run.state.word}: {run.reason}" if run.reason else run.state.word
-    if run.into_run_id is not None:
-        why = f"{why}, see {guid(Kind.RUN, run.into_run_id)}"
-    return f"{why}: {run.message}" if run.message else why
+    why = run.message or (f"{run.state.word}: {run.reason}" if run.reason else run.state.word)
+    return why if run.into_run_id is None else f"{why}, see {guid(Kind.RUN, run.into_run_id)}"
 
 
 def date_time(moment: Moment) -> Json:
