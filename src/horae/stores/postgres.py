@@ -46,6 +46,7 @@ from horae.ports import (
     Fire,
     Fired,
     Idempotency,
+    Lend,
     Order,
     Receipt,
     Result,
@@ -63,7 +64,7 @@ from horae.stores.lanes import (
     Pool,
     connect,
 )
-from horae.stores.search import SearchStore
+from horae.stores.loans import LoanStore, Steps
 from horae.stores.sql import Row
 
 log = structlog.get_logger()
@@ -87,10 +88,10 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
 # What the roles ask; they must not wait behind users.
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
-                       "first_run"})  # fmt: skip
+                       "first_run", "load_overdue_loans", "load_taken_segments"})  # fmt: skip
 
 
-class PostgresStore(SearchStore):
+class PostgresStore(LoanStore):
     dialect = "postgres"
 
     def __init__(
@@ -217,6 +218,23 @@ class PostgresStore(SearchStore):
                 return await work(connection)
 
         return await self._repeated(lane, transact)
+
+    async def _transact(self, steps: Callable[[], Steps[T]]) -> T:
+        """On the lane of claims: lending is one, and its connection knows on which timeline the server is."""
+        return await self._retried(self._claim, lambda connection: self._walk(connection, steps()))
+
+    async def _walk(self, connection: Connection, steps: Steps[T]) -> T:
+        """Carry out steps, handing each its rows."""
+        rows = None
+        while True:
+            try:
+                name, *args = steps.send(rows)  # type: ignore[arg-type]  # None starts it
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            rows = await connection.fetch(self.queries[name], *args)
+
+    def _fence_floor(self) -> int | None:
+        return None if self._is_in_doubt else (min(self._timeline, LAST_EPOCH) - 1) * EPOCH + 1
 
     async def _row(self, lane: Lane, name: str, *args: Any) -> Row:
         """The one row that a query answers with."""
@@ -370,9 +388,11 @@ class PostgresStore(SearchStore):
             rows = await connection.fetch(self.queries["load_definitions"], trigger_ids)
         return [sql.definition_from_row((*row[:3], *row[3])) for row in rows]
 
-    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
         arrays = [*_fire_arrays(fires), list(terms or ()), list((terms or {}).values())]
-        if not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
+        if lend is None and not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
             row = await self._row(self._fire, "fire", self._clock(), *arrays)
             return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4], frozenset(row[5]))
 
@@ -388,9 +408,12 @@ class PostgresStore(SearchStore):
                 run_id = run_ids[f.trigger_id]
                 if f.born and run_id not in made and f.birth.overlap >= Overlap.QUEUE:
                     skipped += await self._follow(connection, run_id, f.birth, f.trigger_id, f.due_at, now)
+            if lend is not None:
+                lent = await self._walk(connection, self._lend_runs(list(run_ids.values()), lend, now))
+                made -= {loan.run_id for loan in lent}
             return Fired(set(advanced), len(made), skipped, now, frozenset(row[5]))
 
-        return await self._retried(self._fire, transact)
+        return await self._retried(self._fire if lend is None else self._claim, transact)
 
     async def _pass(self, connection: Connection, fires: Sequence[Fire], run_ids: dict[int, int], now: Moment) -> None:
         rows = [
@@ -460,9 +483,9 @@ class PostgresStore(SearchStore):
     # ── runs ──
     async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
         async with self._claim.use() as connection:
-            if self._is_in_doubt:
+            floor = self._fence_floor()
+            if floor is None:
                 return []
-            floor = (min(self._timeline, LAST_EPOCH) - 1) * EPOCH + 1
             rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock(), floor)
         return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
 

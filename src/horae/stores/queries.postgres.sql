@@ -219,6 +219,18 @@ WHERE r.id = ANY(ARRAY(
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
 
+-- pick_loan --
+-- The best run of each kind by the index, then the best of these.
+SELECT q.id FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
+  SELECT id, priority, due_at FROM live
+  WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND needs IS NULL AND (start_by IS NULL OR start_by > $2)
+  ORDER BY priority DESC, due_at, id LIMIT 1 FOR UPDATE SKIP LOCKED) AS q
+ORDER BY q.priority DESC, q.due_at, q.id LIMIT 1;
+
+-- lock_segments --
+-- Two workers that ask at once must not see the same segments free.
+LOCK TABLE taken_segments IN SHARE ROW EXCLUSIVE MODE;
+
 -- finish --
 -- From live to history under the fence; a waiting successor takes the gate.
 WITH x AS (
@@ -260,7 +272,8 @@ WITH x AS (
     AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
          message, output)
 ), u AS (
-  UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost
+  UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost,
+    phase = 1
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, x.exit_code, x.message, x.output

@@ -102,6 +102,96 @@ UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND
 -- load_segments --
 SELECT segment, owner, term FROM segments ORDER BY segment;
 
+-- lend_runs --
+-- A claim, for somebody who has not begun yet. A start deadline that has passed binds here too.
+UPDATE live SET state = 1, attempt = attempt + 1, node = $2, reason = '', start_by = NULL, started_at = $3, phase = 0,
+  fence = CASE WHEN fence + 1 > CAST($4 AS integer) THEN fence + 1 ELSE CAST($4 AS integer) END
+WHERE id IN {ids} AND state = 0 AND (start_by IS NULL OR start_by > $3)
+RETURNING id, job_id, fence, attempt;
+
+-- note_loans --
+-- An earlier loan of the same run may have left its row.
+INSERT INTO loans (run_id, fence, worker, until_at)
+SELECT id, fence, CAST($2 AS text), CAST($3 AS bigint) FROM live WHERE id IN {ids}
+ON CONFLICT (run_id) DO UPDATE
+SET fence = excluded.fence, worker = excluded.worker, until_at = excluded.until_at, progress = NULL;
+
+-- renew_run --
+UPDATE live SET node = $3, phase = COALESCE(CAST($4 AS smallint), phase)
+WHERE id = $1 AND state = 1 AND (CAST($2 AS bigint) IS NULL OR attempt = CAST($2 AS bigint))
+  AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
+RETURNING cancel;
+
+-- renew_loan --
+UPDATE loans SET worker = $2, until_at = $3, progress = COALESCE($4, progress) WHERE run_id = $1;
+
+-- load_loans --
+SELECT o.run_id, l.job_id, o.fence, l.attempt, o.worker, o.until_at, o.progress
+FROM loans o JOIN live l ON l.id = o.run_id AND l.fence = o.fence
+WHERE l.state = 1 AND (CAST($1 AS {list}) IS NULL OR o.run_id IN {ids}) ORDER BY l.started_at, o.run_id;
+
+-- load_overdue_loans --
+SELECT o.run_id, l.job_id, o.fence, l.attempt, o.worker, o.until_at, o.progress
+FROM loans o JOIN live l ON l.id = o.run_id AND l.fence = o.fence
+WHERE l.state = 1 AND o.until_at <= $1 ORDER BY o.until_at, o.run_id;
+
+-- drop_loans --
+-- By the fence that was seen: a run that is being lent anew has another one by the time its row is reached.
+WITH ended AS MATERIALIZED (
+  SELECT o.run_id, o.fence FROM loans o
+  WHERE NOT EXISTS (SELECT 1 FROM live l WHERE l.id = o.run_id AND l.fence = o.fence AND l.state = 1)
+)
+DELETE FROM loans WHERE (run_id, fence) IN (SELECT run_id, fence FROM ended);
+
+-- drop_loan --
+DELETE FROM loans WHERE run_id = $1;
+
+-- return_run --
+-- Its reason stays: only a run that somebody wants cancelled has one.
+UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1
+WHERE id = $1 AND fence = $2 AND state = 1
+  AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
+RETURNING cancel, job_id;
+
+-- bury_returned --
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, CAST($2 AS bigint), NULL, fence, NULL, 13, attempt, priority,
+  lost, kind, reason, NULL, '', NULL, NULL, data
+FROM live WHERE id = $1;
+
+-- drop_returned --
+DELETE FROM live WHERE id = $1;
+
+-- drop_dead_segments --
+DELETE FROM taken_segments WHERE worker NOT IN (SELECT name FROM nodes WHERE state = 'live');
+
+-- give_segments --
+-- The lowest free ones, as many as are missing.
+INSERT INTO taken_segments (segment, worker, since_at)
+WITH RECURSIVE every(segment) AS (
+  SELECT 0 UNION ALL SELECT segment + 1 FROM every WHERE segment + 1 < CAST($4 AS integer)
+)
+SELECT segment, CAST($1 AS text), CAST($3 AS bigint) FROM every
+WHERE segment NOT IN (SELECT segment FROM taken_segments)
+  AND EXISTS (SELECT 1 FROM nodes WHERE name = $1 AND state = 'live')
+ORDER BY segment
+LIMIT (SELECT CASE WHEN count(*) < CAST($2 AS bigint) THEN CAST($2 AS bigint) - count(*) ELSE 0 END
+       FROM taken_segments WHERE worker = $1);
+
+-- trim_segments --
+DELETE FROM taken_segments WHERE segment IN (
+  SELECT segment FROM taken_segments WHERE worker = $1 ORDER BY segment LIMIT 100 OFFSET CAST($2 AS bigint));
+
+-- segments_of --
+SELECT segment FROM taken_segments WHERE worker = $1 ORDER BY segment;
+
+-- drop_segments --
+DELETE FROM taken_segments WHERE worker = $1;
+
+-- load_taken_segments --
+SELECT t.segment, t.worker, t.since_at FROM taken_segments t JOIN nodes n ON n.name = t.worker AND n.state = 'live'
+ORDER BY t.segment;
+
 -- add_token --
 INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, NULL)
 RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at;

@@ -114,6 +114,20 @@ UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, 
   start_by = NULL
 WHERE id IN (SELECT value FROM json_each($3));
 
+-- pick_loan --
+-- The best run of each kind by the index, then the best of these.
+SELECT id FROM live WHERE id IN (
+  SELECT (SELECT q.id FROM live q
+          WHERE q.state = 0 AND q.kind = k.value AND q.pin IS NULL AND q.needs IS NULL
+            AND (q.start_by IS NULL OR q.start_by > $2)
+          ORDER BY q.priority DESC, q.due_at, q.id LIMIT 1)
+  FROM json_each($1) AS k)
+ORDER BY priority DESC, due_at, id LIMIT 1;
+
+-- lock_segments --
+-- There is one writer: nobody else takes any meanwhile.
+SELECT 1;
+
 -- match_running --
 SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel))
 FROM live WHERE state = 1 AND id IN (SELECT value FROM json_each($1));
@@ -138,7 +152,7 @@ FROM live WHERE id IN (SELECT value FROM json_each($1));
 DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- wait --
-UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5 WHERE id = $1;
+UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5, phase = 1 WHERE id = $1;
 
 -- add_attempt --
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)

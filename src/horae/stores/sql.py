@@ -101,6 +101,7 @@ def _fill(statement: str, dialect: str) -> str:
     ids = "(SELECT unnest($1::bigint[]) AS value)" if dialect == "postgres" else "(SELECT value FROM json_each($1))"
     statement = (
         statement.replace("{ids}", ids)
+        .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
         .replace("{run_columns_live}", RUN_COLUMNS_LIVE)

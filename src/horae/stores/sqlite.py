@@ -36,6 +36,7 @@ from horae.ports import (
     Fire,
     Fired,
     Idempotency,
+    Lend,
     Order,
     Receipt,
     Result,
@@ -44,7 +45,7 @@ from horae.ports import (
     Waiting,
 )
 from horae.stores import sql
-from horae.stores.search import SearchStore
+from horae.stores.loans import LoanStore, Steps
 from horae.stores.sql import Row, encode, from_json
 
 T = TypeVar("T")
@@ -135,7 +136,7 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseExceptio
             future.set_exception(error)
 
 
-class SqliteStore(SearchStore):
+class SqliteStore(LoanStore):
     dialect = "sqlite"
 
     def __init__(self, path: Path, *, clock: Callable[[], Moment], holder: str = "") -> None:
@@ -219,6 +220,22 @@ class SqliteStore(SearchStore):
                 chunks.append((_with_rows(self.queries[name], size, len(rows[0])), values))
                 at += size
         return chunks
+
+    async def _transact(self, steps: Callable[[], Steps[T]]) -> T:
+        return await self._do(lambda connection: self._walk(connection, steps()))
+
+    def _walk(self, connection: sqlite3.Connection, steps: Steps[T]) -> T:
+        """Carry out steps, handing each its rows."""
+        rows = None
+        while True:
+            try:
+                name, *args = steps.send(rows)  # type: ignore[arg-type]  # None starts it
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            rows = self._run(connection, name, *args).fetchall()
+
+    def _fence_floor(self) -> int:
+        return 1
 
     async def now(self) -> Moment:
         return self._clock()
@@ -323,7 +340,9 @@ class SqliteStore(SearchStore):
         rows = await self._get("load_definitions", encode(list(trigger_ids)))
         return [sql.definition_from_row(row) for row in from_json(rows[0][0])]
 
-    async def fire(self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None) -> Fired:
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
         def write(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
             stale = self._stale(connection, terms) if terms else frozenset()
@@ -338,6 +357,9 @@ class SqliteStore(SearchStore):
             queued, skipped = self._bear(connection, born, now)
             self._pass(connection, held, run_ids, now)
             self._save_ids(connection)
+            if lend is not None:
+                lent = self._walk(connection, self._lend_runs(run_ids, lend, now))
+                queued = max(0, queued - len(lent))  # one that took the place of a waiting run was not among them
             return Fired({f.trigger_id for f in held}, queued, skipped, now, stale)
 
         return await self._do(write)
