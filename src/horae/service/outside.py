@@ -48,8 +48,9 @@ class Outside:
             beat=0, via=self._node,
         )  # fmt: skip
         if known is not None:
-            said = {"slots": slots, "address": address, "labels": labels}
-            node = replace(node, **{name: value or getattr(known, name) for name, value in said.items()})
+            node = replace(
+                node, slots=slots or known.slots, address=address or known.address, labels=labels or known.labels
+            )
         await self._store.want_node(node.name, "live")
         await self._store.register_node(node)
         self._queue.announce("nodes")

@@ -1,9 +1,9 @@
 """Horae as the five services of the segment-based scheduler (source document 4), all of them on every port.
 
-    jobs         job store: jobs, due moments, executions          submitting  a submitted job as a draft
-    scheduling   scheduler coordinator and scheduler worker        moves       what a status asked for comes to
-    agents       worker agent and execution coordinator            words       states and objects in its words
-    envelope     the form of every answer                          reading     what its clients send
+jobs         job store: jobs, due moments, executions          submitting  a submitted job as a draft
+scheduling   scheduler coordinator and scheduler worker        moves       what a status asked for comes to
+agents       worker agent and execution coordinator            words       states and objects in its words
+envelope     the form of every answer                          reading     what its clients send
 """
 
 from __future__ import annotations

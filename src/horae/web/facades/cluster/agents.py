@@ -108,9 +108,10 @@ class Agents:
     async def _become(self, name: str, word: str) -> None:
         outside = self._services.outside
         if word in ("OFFLINE", "UNHEALTHY"):
-            return await outside.leave("agent", name, in_peace=word == "OFFLINE")
-        await outside.beat("agent", name)
-        await self._services.nodes.want(node_name("agent", name), "live" if word == "ONLINE" else "cordoned")
+            await outside.leave("agent", name, in_peace=word == "OFFLINE")
+        else:
+            await outside.beat("agent", name)
+            await self._services.nodes.want(node_name("agent", name), "live" if word == "ONLINE" else "cordoned")
 
     async def leave(self, request: http.Request) -> http.Answer:
         await self._services.outside.leave("agent", path_worker(request))

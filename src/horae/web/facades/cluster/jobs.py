@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from horae.core.model import JobFilter, Json, Run, RunFilter, Standing, State
 from horae.core.model import Job as CoreJob
+from horae.core.model import JobFilter, Json, Run, RunFilter, Standing, State
 from horae.errors import Invalid
 from horae.ports import Sort
 from horae.service import Services

@@ -35,8 +35,8 @@ class Moves:
     async def to(self, word: str, job: Job) -> None:
         """As PUT …/status asks."""
         if word == "CANCELLED":
-            return await self.cancel(job)
-        if word == "SCHEDULED":
+            await self.cancel(job)
+        elif word == "SCHEDULED":
             await self._fire(job)
         elif word == "RUNNING":
             await self.begin(job)

@@ -45,7 +45,8 @@ class Sent:
         """One line of text under one of these names; `needed` is what to say when there is none."""
         name, value = self._find(names)
         if value is None or (isinstance(value, str) and not value.strip()):
-            return _missing(name, needed)
+            _require(name, needed)
+            return None
         if not isinstance(value, str):
             raise _wrong(name, "text", value)
         if len(value) > longest:
@@ -62,7 +63,8 @@ class Sent:
     def whole(self, *names: str, low: int, high: int, needed: str = "") -> int | None:
         name, value = self._find(names)
         if value is None:
-            return _missing(name, needed)
+            _require(name, needed)
+            return None
         if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
             value = int(value)
         if type(value) is not int:
@@ -74,7 +76,8 @@ class Sent:
     def instant(self, *names: str, needed: str = "") -> Moment | None:
         name, value = self._find(names)
         if value is None or value == "":
-            return _missing(name, needed)
+            _require(name, needed)
+            return None
         try:
             return moments.parse_moment(value)
         except Invalid as error:
@@ -92,7 +95,8 @@ class Sent:
         return found, self._values.get(found)
 
 
-def _missing(name: str, needed: str) -> None:
+def _require(name: str, needed: str) -> None:
+    """Nothing was sent: fine, unless it is needed."""
     if needed:
         raise Invalid(needed, code="E_REQUIRED", path=name)
 

@@ -104,11 +104,11 @@ def frequency_of(job: Job) -> str:
 
 
 def _nearest_frequency(triggers: tuple[Trigger, ...]) -> str:
-    schedule = triggers[0].schedule if triggers else {"at": ""}
+    schedule: Json = triggers[0].schedule if triggers else {"at": ""}
     if "at" in schedule:
         return "ONE_TIME"
-    unit = str((schedule.get("period") or {}).get("unit", "day"))
-    return {"week": "WEEKLY", "month": "MONTHLY", "year": "MONTHLY"}.get(unit, "DAILY")
+    period: Json = schedule.get("period") or {}
+    return {"week": "WEEKLY", "month": "MONTHLY", "year": "MONTHLY"}.get(period.get("unit", ""), "DAILY")
 
 
 def payload_of(job: Job) -> str:
@@ -135,7 +135,7 @@ def retries_of(run: Run | None) -> int:
 
 def show_job(job: Job, standing: Standing) -> Json:
     run = standing.latest
-    changes = (job.updated_at, job.deleted_at, run and run.started_at, run and run.finished_at)
+    changes = [job.updated_at, job.deleted_at, *((run.started_at, run.finished_at) if run else ())]
     started = sent_with(job).get("executionTime") or stamp(next_at(job) or last_at(job) or job.created_at)
     return {
         "id": job.id,
