@@ -100,7 +100,8 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     for name in ("c.pem", "k.pem"):
         (tmp_path / name).touch()
     values = {
-        "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
+        "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d",
+        "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
