@@ -177,6 +177,7 @@ class App:
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
+            outside_after=config.worker_timeout,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
