@@ -31,6 +31,7 @@ import structlog
 import uvicorn
 
 from horae.config import Config
+from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
@@ -64,6 +65,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
+from horae.web.facades.rpc.calls import Calls
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
@@ -150,7 +152,10 @@ def open_queue(config: Config) -> LocalQueue:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
+    shell = ShellExecutor(
+        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        script_roots=config.script_roots,
+    )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
@@ -170,14 +175,17 @@ class App:
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
-        self.execution = Execution(store, self.queue, clock, self.metrics)
-        self.firing = Firing(store, self.queue, clock, self.metrics)
+        # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
+        foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
+        self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
             outside_after=config.worker_timeout,
+            foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
@@ -187,8 +195,9 @@ class App:
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
-            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
-        )
+            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
+            offer_seconds=config.scan_interval,
+        )  # fmt: skip
         jobs = Jobs(store, self.queue)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
@@ -196,6 +205,7 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
             station=self._station(),
+            lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.rebalances = lambda: self.cluster.rebalances
@@ -275,7 +285,9 @@ class App:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
         from horae.rpc.agents import Agents
+        from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
+        from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
 
         config = self.config
@@ -284,7 +296,10 @@ class App:
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
-        server = RpcServer(agents if "api" in config.roles else None, Outputs(self.files, self._secret))
+        is_api = "api" in config.roles
+        callers = Callers(self.services.access, needs_login=not config.is_loopback)
+        contracts = (Scheduling(Calls(self.services), callers.identify),)
+        server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

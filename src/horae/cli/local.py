@@ -25,8 +25,8 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
 AGENT_SETTINGS = [
-    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "sandbox", "output_limit"),
-    "log_format",
+    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "script_roots", "sandbox"),
+    *("output_limit", "log_format"),
 ]
 EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
