@@ -15,6 +15,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from horae.errors import CODES
 from horae.web import app as web
 from horae.web import dashboard, http, native, openapi
+from horae.web.facades import facade_operations
 from tests.facades.fake_services import Services
 
 
@@ -22,7 +23,8 @@ from tests.facades.fake_services import Services
 def operations() -> list[http.Operation]:
     services: Any = Services()
     own = native.Native(services, http.Streams())
-    return [*own.operations(), *dashboard.Dashboard(services, own, openapi.Api("1"), "1").operations()]
+    pages = dashboard.Dashboard(services, own, openapi.Api("1"), "1")
+    return [*own.operations(), *pages.operations(), *facade_operations(services, http.Streams())]
 
 
 @pytest.fixture
@@ -69,14 +71,17 @@ def references(value: Any) -> list[str]:
     return [found for each in value for found in references(each)] if isinstance(value, list) else []
 
 
-def test_every_operation_documents_its_path_parameters_and_failures(document: dict[str, Any]) -> None:
+def test_every_operation_documents_its_path_parameters_and_failures(
+    operations: list[http.Operation], document: dict[str, Any]
+) -> None:
+    media = {(each.path, each.method.lower()): each.shape.media for each in operations}
     for path, methods in document["paths"].items():
-        for operation in methods.values():
+        for method, operation in methods.items():
             named = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
             assert named == set(re.findall(r"{(\w+)}", path))
             failures = [answer for status, answer in operation["responses"].items() if status[0] in "4d"]
             assert failures
-            assert all("application/problem+json" in answer["content"] for answer in failures)
+            assert all(media[path, method] in answer["content"] for answer in failures)
 
 
 def test_examples_of_requests_fit_their_schemas(document: dict[str, Any]) -> None:

@@ -95,14 +95,14 @@ def test_flags_win_over_environment_over_file_over_default_and_each_says_so() ->
 
 
 def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
-    for name in ("d", "j", "o"):
+    for name in ("d", "j", "o", "e"):
         (tmp_path / name).mkdir()
     for name in ("c.pem", "k.pem"):
         (tmp_path / name).touch()
     values = {
         "host": "::1", "port": "1", "grpc_port": "2", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
-        "workers": "7", "jobs_directory": "j",
+        "workers": "7", "jobs_directory": "j", "declarations": "e",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s",
         "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
