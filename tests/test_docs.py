@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from horae.config import SETTINGS, Setting
+from horae.config import SETTINGS, Setting, in_tables
 from horae.core import cron, declarations, kinds, model, specs
 from horae.errors import CODES, Error
 from horae.web import documents, openapi
@@ -28,6 +28,7 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(path for path in ROOT.glob("examples/**/*") if path.is_file() and path.suffix in (".yaml", ".py"))
 README_LINES = 150
+MUST_EXIST = ("jobs_directory", "declarations")  # settings that take only what is there, which it is not here
 
 
 def load_generator() -> ModuleType:
@@ -94,12 +95,10 @@ def wrong_settings(texts: Iterable[str]) -> list[str]:
     known = {setting.name: setting for setting in SETTINGS}
     complaints = []
     for text in texts:
-        for name, value in tomllib.loads(text).items():
+        for name, _, value in in_tables(tomllib.loads(text)):
             if name not in known:
                 complaints.append(f"{name} is no setting")
-            elif name not in ("jobs_directory", "declarations") and is_refused(
-                known[name], value
-            ):  # those must exist here
+            elif name not in MUST_EXIST and is_refused(known[name], value):
                 complaints.append(f"{name} does not take {value!r}")
     return complaints
 

@@ -33,6 +33,8 @@ _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 
 
 class Administration:
+    descriptor = SERVICE
+
     def __init__(self, services: Services, callers: Callers) -> None:
         self._callers = callers
         calls = Calls(services)
@@ -45,10 +47,9 @@ class Administration:
             "UpdateScheduler": calls.update_scheduler,
         }
 
-    def handler(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> dict[str, Any]:
         """Every method that the .proto file names."""
-        methods = {name: self._method(name) for name in SERVICE.methods_by_name}
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, methods)
+        return {name: self._method(name) for name in SERVICE.methods_by_name}
 
     def _method(self, name: str) -> Any:
         method = SERVICE.methods_by_name[name]
@@ -58,7 +59,7 @@ class Administration:
 
     async def _serve(self, call: Call, asked: type[Message], given: type[Message], raw: bytes, context: Any) -> bytes:
         try:
-            who = await self._callers.who(context)
+            who = await self._callers.identify(context)
             answer = await call(who, _read(asked, raw))
             return await asyncio.to_thread(_write, given, answer)  # a long list would hold up everything else
         except Error as error:

@@ -17,12 +17,12 @@ class Callers:
         self._access = access
         self._needs_login = needs_login
 
-    async def who(self, context: Any) -> Principal:
+    async def identify(self, context: Any) -> Principal:
         """Who asks, or the refusal of access."""
         sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
         if not self._needs_login and (sent is None or not is_ours(sent)):
             return LOCAL
-        token = await self._access.check(sent, "user", re.sub(r"^ipv[46]:|:[0-9]+$", "", context.peer()))
+        token = await self._access.check(sent, "user", address_of(context.peer()))
         return Principal(token.owner, DEFAULT_ORG)
 
 
@@ -38,3 +38,8 @@ def token_of(authorization: str | None) -> str | None:
         return base64.b64decode(text.strip(), validate=True).decode().partition(":")[2] if is_basic else ""
     except ValueError:
         return ""
+
+
+def address_of(peer: str) -> str:
+    """The host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
+    return re.sub(r"^ipv[46]:|:[0-9]+$", "", peer)

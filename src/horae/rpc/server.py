@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -16,10 +16,9 @@ from grpc_reflection.v1alpha import reflection
 
 from horae import wire
 from horae.errors import ConfigError
-from horae.rpc.administration import Administration
 from horae.rpc.agents import Agents
 from horae.rpc.outputs import Outputs
-from horae.wire.generated import administration_service_pb2, agents_pb2, outputs_pb2
+from horae.wire.generated import agents_pb2, outputs_pb2
 
 GRACE = 2.0  # seconds for calls that are under way when the server stops
 
@@ -42,12 +41,23 @@ class Certificate:
     key: bytes
 
 
+class Contract(Protocol):
+    """A service for clients."""
+
+    @property
+    def descriptor(self) -> Any:
+        """Of the service, as its generated module has it."""
+
+    def handlers(self) -> dict[str, Any]:
+        """Method → handler."""
+
+
 class RpcServer:
-    def __init__(self, agents: Agents | None, outputs: Outputs, administration: Administration | None = None) -> None:
-        """`agents` None: none are taken here; `administration` None: it is not served here."""
+    def __init__(self, agents: Agents | None, outputs: Outputs, contracts: Sequence[Contract] = ()) -> None:
+        """`agents` None: none are taken here."""
         self._agents = agents
-        self._administration = administration
         self._outputs = outputs
+        self._contracts = contracts
         self._server: Any = None
 
     async def start(self, address: str, certificate: Certificate | None = None) -> int:
@@ -56,9 +66,10 @@ class RpcServer:
         server.add_generic_rpc_handlers(self._handlers())
         health_servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-        for name in ("", *_our_names()):
+        names = self._service_names()
+        for name in ("", *names):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        reflection.enable_server_reflection((*_our_names(), health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         try:
             port = _listen(server, address, certificate)
         except RuntimeError as error:
@@ -74,9 +85,16 @@ class RpcServer:
         if self._agents is not None:
             connect: Any = grpc.stream_stream_rpc_method_handler(self._agents.connect)
             handlers.append(grpc.method_handlers_generic_handler(_service(wire.CONNECT), {"Connect": connect}))
-        if self._administration is not None:
-            handlers.append(self._administration.handler())
-        return tuple(handlers)
+        contracts = [
+            grpc.method_handlers_generic_handler(each.descriptor.full_name, each.handlers()) for each in self._contracts
+        ]
+        return (*handlers, *contracts)
+
+    def _service_names(self) -> Sequence[str]:
+        files = (agents_pb2, outputs_pb2)
+        ours = [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]
+        theirs = [contract.descriptor.full_name for contract in self._contracts]
+        return [*ours, *theirs]
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""
@@ -95,8 +113,3 @@ def _listen(server: Any, address: str, certificate: Certificate | None) -> int:
 
 def _service(method: str) -> str:
     return method.split("/")[1]
-
-
-def _our_names() -> Sequence[str]:
-    files = (agents_pb2, outputs_pb2, administration_service_pb2)
-    return [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]

@@ -22,13 +22,19 @@ DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be o
 
 
 class Execution:
-    def __init__(self, store: Store, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, queue: Queue, clock: Clock, metrics: Metrics, *, foreign_kinds: Collection[str] = ()
+    ) -> None:
+        """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
+        self._foreign_kinds = frozenset(foreign_kinds)
 
     async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
+        if kind in self._foreign_kinds:
+            return []
         claimed = await self._store.claim(node.name, kind, node.labels, limit)
         if claimed:
             now = self._clock.now()
@@ -59,14 +65,15 @@ class Execution:
         running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
         return await self.take_back(node, running)
 
-    async def take_back(self, node: str, running: Mapping[int, int]) -> int:
+    async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
         """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
+        message = why or f"its agent {node} died"
         held = await self._store.load_held(list(running)) if running else []
         if not held:
             return 0
         books = _Books(await self._store.now())
         for h in held:
-            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=f"its agent {node} died")
+            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=message)
             books.judge(result, h)
         return len(await self._write(books, len(held)))
 

@@ -13,6 +13,7 @@ from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, 
 from horae.core.schedule import Previewed, preview
 from horae.errors import Error, NotFound, Unavailable
 from horae.ports import NEVER, Clock, Files, Peers, Store
+from horae.service.cluster import LEADER
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -57,15 +58,22 @@ class Insight:
         node: str,
         checks: dict[str, Callable[[], str]],
         peers: Peers | None = None,
+        offer_seconds: float = 60.0,
     ) -> None:
-        """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes."""
+        """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes.
+        `offer_seconds`: how long a moment may be left to a scheduler outside Horae."""
         self._store = store
         self._files = files
         self._clock = clock
         self._metrics = metrics
         self._checks = checks
         self._peers = peers
+        self._offer = round(offer_seconds * SECOND)
         self.node = node
+
+    def now(self) -> Moment:
+        """The clock of this process, for display."""
+        return self._clock.now()
 
     def preview(self, schedule: Json, *, start: Moment | None, count: int) -> list[Previewed]:
         now = self._clock.now()
@@ -173,6 +181,11 @@ class Insight:
         """Segment → (owner, term)."""
         return await self._store.load_segments()
 
+    async def leader(self) -> Node | None:
+        """The node that leads, as the lease has it; None while nobody does."""
+        lease = await self._store.get_lease(LEADER)
+        return await self._node(lease.owner) if lease is not None and lease.owner else None
+
     async def readiness(self) -> Readiness:
         """Whether work gets through, not merely whether the process lives."""
         checks = {name: check() for name, check in self._checks.items()}
@@ -183,11 +196,14 @@ class Insight:
         try:
             census = await self._store.census()
             now = await self._store.now()
+            late = now - census.oldest_due_at if census.oldest_due_at is not None else 0
+            patience = STALLED_AFTER
+            if late >= patience and await self._store.load_taken_segments():
+                patience += self._offer  # it may be left to somebody who lets it pass
         except Error as error:
             return error.message
         self._metrics.waiting = census.live
-        late = now - census.oldest_due_at if census.oldest_due_at is not None else 0
-        return "ok" if late < STALLED_AFTER else f"the oldest due moment has waited for {late // SECOND} s"
+        return "ok" if late < patience else f"the oldest due moment has waited for {late // SECOND} s"
 
     def metrics(self) -> bytes:
         return self._metrics.text()
