@@ -16,6 +16,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -147,8 +148,9 @@ BODIES = {
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
-    nobody = cast(Services, SimpleNamespace(jobs=None, insight=SimpleNamespace(node=""), access=None, nodes=None))
-    return app.create_app(nobody, version="").api.document
+    parts: dict[str, Any] = dict.fromkeys(each.name for each in fields(Services))
+    nobody = SimpleNamespace(**{**parts, "insight": SimpleNamespace(node="")})
+    return app.create_app(cast(Services, nobody), version="").api.document
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
