@@ -31,7 +31,9 @@ import structlog
 import uvicorn
 
 from horae.config import Config
+from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
+from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
@@ -47,6 +49,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.declarations import Declarations
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
@@ -64,6 +67,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.tls import server_context
 from horae.web.app import Gate, Protocol, create_app
+from horae.web.facades.rpc.calls import Calls
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
@@ -150,7 +154,10 @@ def open_queue(config: Config) -> LocalQueue:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock)
+    shell = ShellExecutor(
+        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        script_roots=config.script_roots,
+    )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
@@ -170,13 +177,17 @@ class App:
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
-        self.execution = Execution(store, self.queue, clock, self.metrics)
+        # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
+        foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
+            outside_after=config.worker_timeout,
+            foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
@@ -196,8 +207,10 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
             station=self._station(),
+            lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
+        self.metrics.rebalances = lambda: self.cluster.rebalances
         self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
@@ -273,8 +286,11 @@ class App:
     async def serve_rpc(self) -> RpcServer:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
+        from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
+        from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
+        from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
 
         config = self.config
@@ -283,7 +299,10 @@ class App:
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip
-        server = RpcServer(agents if "api" in config.roles else None, Outputs(self.files, self._secret))
+        is_api = "api" in config.roles
+        callers = Callers(self.services.access, needs_login=not config.is_loopback)
+        contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
+        server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
@@ -329,10 +348,11 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
     secure = _secure(config)
-    listener = listen(config.host, config.port)
+    declared = read_declarations(config.declarations)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        stack.callback(listener.close)
+        ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
+        listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
         place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
         stop = _on_signals()
         store = await open_store(config, clock)
@@ -343,6 +363,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(
             app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
@@ -350,7 +371,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
-            http = group.create_task(server.serve(sockets=[listener]))
+            http = group.create_task(server.serve(sockets=listeners))
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
@@ -534,9 +555,8 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=f"give another {flag} or --host"
-        ) from error
+        hint = f"stop what listens there, or change {flag} or --host"
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=hint) from error
     listener.set_inheritable(False)
     return listener
 

@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
+COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
+LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
 MASK = "***"
@@ -49,6 +51,7 @@ class Config:
     host: str
     port: int
     grpc_port: int
+    compat_ports: tuple[int, ...]
     data: Path
     database: str  # sqlite:///absolute/path or postgresql://…
     node: str
@@ -58,11 +61,14 @@ class Config:
     handler_slots: int
     workers: int
     jobs_directory: Path | None
+    script_roots: tuple[Path, ...]
+    declarations: Path | None
     sandbox: str
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
     lease: float
+    worker_timeout: float
     output_limit: int
     log_format: str
     startup_timeout: float
@@ -71,6 +77,8 @@ class Config:
     files: Path
     tls_cert: Path | None
     tls_key: Path | None
+    lake_workers: str
+    lake_lease: float
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -89,6 +97,11 @@ class Config:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach what listens here; else everyone needs a token."""
         return _is_loopback(self.host)
+
+    @property
+    def further_ports(self) -> tuple[int, ...]:
+        """Where the same is served beside `port`."""
+        return tuple(port for port in self.compat_ports if port != self.port)
 
     @property
     def serves_rpc(self) -> bool:
@@ -130,6 +143,7 @@ class Kind:
     metavar: str
     read: Callable[[object], Any]
     show: Callable[[Any], str] = _show
+    bare: str = ""  # the value that its flag alone stands for; empty where the flag takes one
 
 
 def _whole(low: int, high: int) -> Kind:
@@ -243,6 +257,25 @@ def _read_allowed_hosts(value: object) -> tuple[str, ...]:
     return named
 
 
+def _read_ports(value: object) -> tuple[int, ...]:
+    if value is True or value == "true":
+        return COMPAT_PORTS
+    if value is False or value in ("false", ""):
+        return ()
+    expected = f"true for {_show_ports(COMPAT_PORTS)}, or a list of other ports"
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise _Refused(expected)
+    ports = tuple(_PORT.read(part) for part in parts)
+    if len(set(ports)) < len(ports):
+        raise _Refused(f"{expected}, each once")
+    return ports
+
+
+def _show_ports(ports: tuple[int, ...]) -> str:
+    return ",".join(map(str, ports))
+
+
 def _read_path(value: object, what: str = "directory") -> Path:
     if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
         raise _Refused(f"a {what}")
@@ -263,6 +296,11 @@ def _read_existing_directory(value: object) -> Path:
     if not path.is_dir():
         raise _Refused("a directory that exists")
     return path
+
+
+def _read_script_roots(value: object) -> tuple[Path, ...]:
+    named = _names(value, "a list of directories that exist") if value != "" else ()
+    return tuple(_read_existing_directory(name) for name in named)
 
 
 def _read_existing_file(value: object) -> Path:
@@ -370,11 +408,21 @@ def _default_jobs_directory(_: Values) -> str | None:
     return "jobs" if Path("jobs").is_dir() else None
 
 
+def _default_declarations(_: Values) -> str | None:
+    return "declarations" if Path("declarations").is_dir() else None
+
+
 def _nothing(_: Values) -> None:
     return None
 
 
 _list_of = ",".join
+
+
+def _list_of_paths(value: tuple[Path, ...]) -> str:
+    return ",".join(map(str, value))
+
+
 _PORT = _whole(1, 65535)
 _CERTIFICATE = Kind("FILE", _read_existing_file)
 
@@ -386,6 +434,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Port of the API and the dashboard."),
     Setting("grpc_port", _PORT, _default_grpc_port,
             "Port of gRPC, for remote agents and other nodes.", "port + 10"),
+    Setting("compat_ports", Kind("LIST", _read_ports, _show_ports, bare="true"), False,
+            "Further ports that serve the same; as a flag, those of the segment contract's services: 8081 to 8085.",
+            "none"),
     Setting("data", Kind("DIR", _read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
     Setting("database", Kind("URL", _read_database, mask_database), _default_database,
@@ -406,6 +457,10 @@ SETTINGS: tuple[Setting, ...] = (
             "Python worker processes that run the handlers."),
     Setting("jobs_directory", Kind("DIR", _read_existing_directory), _default_jobs_directory,
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
+    Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
+            "Directories whose files jobs may name as their script.", "none"),
+    Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
+            "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
@@ -416,6 +471,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Time between two signs of life of a node."),
     Setting("lease", _duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
             "How long a silent node keeps what it holds.", "3 heartbeat intervals"),
+    Setting("worker_timeout", _duration(1, 86_400), 60,
+            "How long a silent worker that registered by HTTP keeps its segments and runs."),
     Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
     Setting("log_format", _choice(*LOG_FORMATS), "text",
@@ -432,6 +489,10 @@ SETTINGS: tuple[Setting, ...] = (
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
+    Setting("lake_workers", _choice(*LAKE_WORKERS), "internal",
+            "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
+    Setting("lake_lease", _duration(1, 86_400), 600,
+            "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -493,6 +554,8 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
     """What no setting can judge alone."""
     if values["grpc_port"] == values["port"]:
         _refuse_pair("grpc_port", f"must differ from port; both are {values['port']}", sources)
+    if values["grpc_port"] in values["compat_ports"]:
+        _refuse_pair("grpc_port", f"is among compat_ports; got {values['grpc_port']}", sources)
     if values["lease"] < 2 * values["heartbeat_interval"]:
         heartbeat = _show_seconds(values["heartbeat_interval"])
         got = _show_seconds(values["lease"])
@@ -543,15 +606,26 @@ def _from_file(path: Path) -> tuple[dict[str, _Given], tuple[str, ...]]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_toml_message(path, str(error)), hint="a setting is a line such as: port = 8080") from None
-    given = {}
-    for name, value in table.items():
-        where = f"{path}:{_line_of(text, name)}"
+    given: dict[str, _Given] = {}
+    for name, key, value in in_tables(table):
+        where = f"{path}:{_line_of(text, key)}"
         if name not in _BY_NAME:
             known = "a table; settings stand alone" if isinstance(value, dict) else "no setting of Horae"
             hint = _nearest(name, _BY_NAME) or "`horae up --help` lists the settings"
             raise ConfigError(f"{where}: {name} is {known}", hint=hint, path=name)
+        if name in given:
+            raise ConfigError(f"{where}: {name} stands twice", hint=f"it is also at {given[name].source}", path=name)
         given[name] = _Given(value, f"file {where}")
     return given, _file_warnings(path, mode, table)
+
+
+def in_tables(table: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(setting, key, value) of everything in a settings file: `lake_lease` may stand as `lease` under [lake]."""
+    for name, value in table.items():
+        if name not in _BY_NAME and isinstance(value, dict) and any(each.startswith(f"{name}_") for each in _BY_NAME):
+            yield from ((f"{name}_{key}", key, inner) for key, inner in value.items())
+        else:
+            yield name, name, value
 
 
 def _read_file(path: Path) -> tuple[str, int]:

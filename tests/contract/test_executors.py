@@ -7,6 +7,7 @@ import json
 import os
 import select
 import signal
+import subprocess
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -452,3 +453,118 @@ async def test_output_that_cannot_be_stored_is_said_and_does_not_hang(shell: Rig
 
     result, _ = await shell.run(steps("true"), output=Broken())
     assert (result.state, result.message) == (State.SUCCEEDED, "its output could not be stored: disk full")
+
+
+# ── checkouts, scripts, images ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> str:
+    """A git repository with an executable file on main, and a branch `other` where it says something else."""
+    place = tmp_path / "repository"
+    (place / "ci").mkdir(parents=True)
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *who, *words], cwd=place, check=True, capture_output=True)
+
+    git("init", "-b", "main")
+    for branch in ("main", "other"):
+        (place / "ci" / "run.sh").write_text(f"#!/bin/sh\necho on {branch}: $# $1\n")
+        (place / "ci" / "run.sh").chmod(0o755)
+        (place / "out").unlink(missing_ok=True)
+        (place / "out").symlink_to("/bin/true")
+        git("checkout", "-B", branch)
+        git("add", ".")
+        git("commit", "-m", branch)
+    return f"file://{place}"
+
+
+async def test_a_checkout_is_the_first_section_and_fills_the_workspace(shell: Rig, repository: str) -> None:
+    result, text = await shell.run(steps("cat ci/run.sh; pwd", checkout={"url": repository, "ref": "main"}))
+    assert result.state is State.SUCCEEDED, result.message
+    assert text.startswith(f"── checkout {repository} main ──\n")
+    assert "echo on main" in text
+    assert [step["name"] for step in json.loads(result.result or "")["steps"]] == ["checkout", "s1"]
+
+
+async def test_a_checkout_that_fails_ends_the_attempt_with_the_words_of_git(shell: Rig, repository: str) -> None:
+    result, text = await shell.run(steps("echo never", checkout={"url": repository, "ref": "no-such-branch"}))
+    assert (result.state, result.reason) == (State.FAILED, Reason.EXIT)
+    assert result.message.startswith(f"the checkout of {repository} ended with exit code")
+    assert "no-such-branch" in text
+    assert "never" not in text
+
+
+async def test_no_password_of_an_address_is_shown(shell: Rig) -> None:
+    spec = steps("true", checkout={"url": "http://ann:secret@127.0.0.1:1/repo.git"})
+    result, text = await shell.run(spec)
+    assert result.state is State.FAILED
+    assert text.startswith("── checkout http://127.0.0.1:1/repo.git ──")
+    assert "secret" not in text + result.message
+
+
+async def test_a_relative_script_of_the_checkout_is_executed_with_its_args(shell: Rig, repository: str) -> None:
+    spec = {"script": "ci/run.sh", "args": ["a b; $(id)", "2"], "checkout": {"url": repository, "ref": "other"}}
+    result, text = await shell.run(spec)
+    assert result.state is State.SUCCEEDED, result.message
+    assert text.endswith("── script ci/run.sh ──\non other: 2 a b; $(id)\n")
+
+
+async def test_a_script_that_leads_out_of_the_checkout_is_refused(shell: Rig, repository: str) -> None:
+    result, _ = await shell.run({"script": "out", "checkout": {"url": repository}})
+    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
+    assert result.message == "the script 'out' does not lie below the checkout"
+
+
+@pytest.fixture
+async def rooted(keeper: KeeperProcess, tmp_path: Path, clock: FakeClock) -> AsyncIterator[Rig]:
+    """An agent whose jobs may execute what lies below `roots`."""
+    (tmp_path / "roots" / "deep").mkdir(parents=True)
+    for name in ("roots/deep/good", "outside", "roots/plain"):
+        (tmp_path / name).write_text("#!/bin/sh\necho it ran\n")
+        (tmp_path / name).chmod(0o644 if name == "roots/plain" else 0o755)
+    (tmp_path / "roots" / "link").symlink_to(tmp_path / "outside")
+    executor = ShellExecutor(
+        keeper, PlainSandbox(), tmp_path / "work", 4, clock, grace=GRACE, script_roots=[tmp_path / "roots"]
+    )
+    await executor.open()
+    yield Rig(executor, clock)
+    await executor.close()
+
+
+async def test_an_absolute_script_below_a_root_is_executed(rooted: Rig, tmp_path: Path) -> None:
+    result, text = await rooted.run({"script": f"{tmp_path}/roots/deep/good"})
+    assert result.state is State.SUCCEEDED, result.message
+    assert text.endswith("it ran\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("outside", "does not lie below any of this agent's script_roots"),
+        ("roots/link", "does not lie below any of this agent's script_roots"),
+        ("roots/deep/../../outside", "does not lie below any of this agent's script_roots"),
+        ("roots/none", "is not there"),
+        ("roots/deep", "is not there"),
+        ("roots/plain", "is not executable: chmod +x it"),
+    ],
+)
+async def test_an_absolute_script_elsewhere_is_refused(rooted: Rig, tmp_path: Path, name: str, words: str) -> None:
+    result, text = await rooted.run({"script": f"{tmp_path}/{name}"})
+    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
+    assert result.message == f"the script '{tmp_path}/{name}' {words}"
+    assert "it ran" not in text
+
+
+async def test_without_roots_no_file_of_the_machine_is_executed(shell: Rig) -> None:
+    result, _ = await shell.run({"script": "/bin/true"})
+    assert result.state is State.FAILED
+    assert "set script_roots" in result.message
+
+
+async def test_work_that_asks_for_an_image_never_runs_outside_of_it(shell: Rig) -> None:
+    result, text = await shell.run(steps("echo never", image="golang"))
+    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
+    assert "runs no containers" in result.message
+    assert "never" not in text

@@ -25,8 +25,8 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
 AGENT_SETTINGS = [
-    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "sandbox", "output_limit"),
-    "log_format",
+    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "script_roots", "sandbox"),
+    *("output_limit", "log_format"),
 ]
 EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
@@ -74,6 +74,7 @@ def _greet(session: Session, config: Config, address: str) -> None:
         screen.record(
             [
                 ("  dashboard", f"{address}/"),
+                *_further(config),
                 ("  data", str(config.data)),
                 ("  database", database),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
@@ -83,6 +84,10 @@ def _greet(session: Session, config: Config, address: str) -> None:
         )
         screen.line()
     screen.flush()
+
+
+def _further(config: Config) -> list[tuple[str, str]]:
+    return [("  also on", "ports " + ", ".join(map(str, config.further_ports)))] if config.further_ports else []
 
 
 def _first_submit(address: str) -> str:
@@ -152,18 +157,31 @@ def check(
 ) -> int:
     """Check job files, or the settings.
 
-    Job files are checked without a server. Without files, every setting is shown with where it comes from.
+    Job files are checked without a server. Without files, every setting is shown with where it comes from, and the
+    declarations are read.
     """
     if paths:
         return _check_files(session, paths)
     config = load_settings(flags, config_file, session.screen)
     warnings = [*config.warnings, *_check_tls(config, session.screen)]
+    declared = _check_declarations(config)
     if session.as_json:
         shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
-        session.screen.json({"settings": shown, "warnings": warnings})
+        session.screen.json({"settings": shown, "warnings": warnings, "declarations": declared})
     else:
         session.screen.table(["setting", "value", "source"], config.shown())
+        for name in declared:
+            session.screen.line(f"declaration {clean(name)}: ok")
     return 0
+
+
+def _check_declarations(config: Config) -> list[str]:
+    """The files that `up` would apply; one it would refuse is refused here too."""
+    if config.declarations is None:
+        return []
+    from horae.declaring import read_declarations  # few have any
+
+    return [file.name for file in read_declarations(config.declarations)]
 
 
 def _check_tls(config: Config, screen: Screen) -> list[str]:

@@ -1,7 +1,8 @@
 """The kinds of work: which fields each has, and how they become the canonical spec that is stored.
 
-`KINDS` is the one place that knows them. A job names its kind, or the field that marks it (`steps`, `handler`)
-tells; the fields stand in the job document itself, or under `spec`.
+`KINDS` is the one place that knows them. A job names its kind, or the field that marks it (`steps`, `script`,
+`handler`, …) tells; the fields stand in the job document itself, or under `spec`. Work on data is read by
+core.datawork.
 
 What must stay true: a reader collects problems and never raises; equal work has equal specs.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from horae.core import datawork
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -24,13 +26,17 @@ from horae.core.fields import (
     kind_of,
     nearest,
     shown,
+    type_words,
 )
 from horae.core.model import Json
 
 MAX_STEPS = 200
 MAX_RUN = MAX_ENV = 64 * 1024  # bytes
 MAX_DATA = 256 * 1024  # bytes of JSON
-MAX_PATH = 4096  # characters of a working directory
+MAX_PATH = 4096  # characters of a working directory, or of a script
+MAX_ARGS = 200
+MAX_URL = 2048
+MAX_REF = 255
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -56,9 +62,14 @@ def refuse_twins(names: list[str | None], path: str, what: str, problems: Proble
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    mark: str  # the field that tells this kind where `kind` is not written
+    marks: tuple[str, ...]  # the fields that tell this kind where `kind` is not written; none: it must be
     fields: frozenset[str]
     read: Callable[[Fields], Json]  # fields → canonical spec
+
+
+def labels_of(spec: Json) -> tuple[str, ...]:
+    """What an agent must have for this work, whatever the job says: an image needs one that runs containers."""
+    return ("docker",) if "image" in spec else ()
 
 
 def read_work(fields: Fields) -> tuple[str, Json]:
@@ -87,24 +98,27 @@ def _read_kind(fields: Fields) -> str | None:
         message = f"must be one of {', '.join(KINDS)}, got {got}"
         fields.fault("kind", "E_DISCRIMINATOR", message, nearest(got, KINDS))
         return None
-    marked = [kind for kind in KINDS if KINDS[kind].mark in fields.values]
+    marked = {mark: kind for kind, about in KINDS.items() for mark in about.marks if mark in fields.values}
     if "spec" in fields.values:
         fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
     elif not marked:
-        fields.fault("steps", "E_REQUIRED", "a job needs steps (shell) or a handler (a Python function)")
-    elif len(marked) > 1:
-        marks = " and ".join(KINDS[kind].mark for kind in marked)
-        message = f"{marks} are different kinds of work"
-        fields.fault(KINDS[marked[1]].mark, "E_FIELD_CONFLICT", message, "make two jobs")
+        fields.fault("steps", "E_REQUIRED", "a job needs steps or a script (shell), or a handler (a Python function)")
+    elif len(set(marked.values())) > 1:
+        message = f"{' and '.join(marked)} are different kinds of work"
+        fields.fault(list(marked)[1], "E_FIELD_CONFLICT", message, "make two jobs")
     else:
-        return marked[0]
+        return next(iter(marked.values()))
     return None
 
 
 def _read_shell(fields: Fields) -> Json:
-    if "steps" not in fields.values:
-        fields.fault("steps", "E_REQUIRED", "a shell job needs steps", "write steps: [{run: make test}]")
-    spec: Json = {"steps": _read_steps(fields)}
+    spec: Json = _read_script(fields) if "script" in fields.values else {"steps": _read_steps(fields)}
+    if "args" in fields.values and "script" not in fields.values:
+        fields.fault("args", "E_FIELD_CONFLICT", "args belong to a script", "write them into the step")
+    if checkout := _read_checkout(fields):
+        spec["checkout"] = checkout
+    if image := _read_image(fields):
+        spec["image"] = image
     if env := _read_env(fields):
         spec["env"] = env
     if directory := fields.text("working_directory", MAX_PATH):
@@ -112,7 +126,76 @@ def _read_shell(fields: Fields) -> Json:
     return spec
 
 
+def _read_script(fields: Fields) -> Json:
+    """A file that is executed as it is. Whether it may be is for the agent to say, which sees the file."""
+    if "steps" in fields.values:
+        fields.fault("script", "E_FIELD_CONFLICT", "steps and script are two ways to say what to do", "keep one")
+    path = fields.text("script", MAX_PATH) or ""
+    if path.startswith("-") or ".." in path.split("/"):
+        fields.fault("script", "E_PATTERN", "a path without '..' that does not begin with a dash expected")
+    elif path and not path.startswith("/") and "checkout" not in fields.values:
+        hint = "give checkout, or an absolute path below one of the agent's script_roots"
+        fields.fault("script", "E_PATTERN", "a relative path lies in the checkout, and there is none", hint)
+    args = _read_args(fields)
+    return {"script": path, "args": args} if args else {"script": path}
+
+
+def _read_args(fields: Fields) -> list[str]:
+    path = fields.at("args")
+    args: list[str] = []
+    for index, value in enumerate(fields.items("args", MAX_ARGS, "args")):
+        if type(value) is not str:
+            fields.problems.add(f"{path}[{index}]", "E_TYPE", *type_words("must be text", value))
+        elif not value.isprintable() and (odd := CONTROL.search(value)):
+            fields.problems.add(f"{path}[{index}]", "E_CHAR", *control_words(odd[0]))
+        else:
+            args.append(value)
+    if sum(len(value.encode(errors="replace")) for value in args) > MAX_RUN:
+        fields.fault("args", "E_LEN", f"at most {MAX_RUN // 1024} KiB in all", "put them into a file")
+    return args
+
+
+# What may be cloned: no transport that runs a command of its own, nothing that git takes for an option or a path.
+_GIT_URL = re.compile(
+    r"(?:https?|ssh)://(?:[\w.~%!$&'()*+,;=:-]+@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/\S+"
+    r"|file:///\S+"
+    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*"
+)
+_GIT_REF = re.compile(r"(?!.*(?:\.\.|@\{))[A-Za-z0-9_][^\s~^:?*\[\\]*")
+_CHECKOUT_FIELDS = frozenset({"url", "ref"})
+
+
+def _read_checkout(fields: Fields) -> Json:
+    if "checkout" not in fields.values:
+        return {}
+    inner = fields_of(fields.values["checkout"], fields.at("checkout"), fields.problems, "must be a mapping with a url")
+    if inner is None:
+        return {}
+    inner.refuse_others(_CHECKOUT_FIELDS)
+    if "url" not in inner.values:
+        inner.fault("url", "E_REQUIRED", "a checkout needs the url of a git repository")
+    url, ref = inner.text("url", MAX_URL), inner.text("ref", MAX_REF)
+    if url is not None and not _GIT_URL.fullmatch(url):
+        message = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
+        inner.fault("url", "E_PATTERN", message)
+    if ref is not None and not _GIT_REF.fullmatch(ref):
+        inner.fault("ref", "E_PATTERN", "the name of a branch or tag expected")
+    return {"url": url} if ref is None else {"url": url, "ref": ref}
+
+
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
+
+
+def _read_image(fields: Fields) -> str | None:
+    image = fields.text("image", MAX_REF)
+    if image is not None and not _IMAGE.fullmatch(image):
+        fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
+    return image
+
+
 def _read_steps(fields: Fields) -> list[Json]:
+    if "steps" not in fields.values:
+        fields.fault("steps", "E_REQUIRED", "a shell job needs steps or a script", "write steps: [{run: make test}]")
     path = fields.at("steps")
     items = fields.items("steps", MAX_STEPS, "steps", least=1)
     steps = [_read_step(item, path, index, fields.problems) for index, item in enumerate(items)]
@@ -206,9 +289,21 @@ def _read_python(fields: Fields) -> Json:
     return spec
 
 
+_PROJECT = frozenset({"source", "build_cmd", "args"})
+_SYNC = frozenset(
+    {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
+)
 KINDS: dict[str, Kind] = {
-    "python": Kind("handler", frozenset({"handler", "data", "env", "previous_result"}), _read_python),
-    "shell": Kind("steps", frozenset({"steps", "env", "working_directory"}), _read_shell),
+    "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
+    "shell": Kind(
+        ("steps", "script"),
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}),
+        _read_shell,
+    ),
+    "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
+    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
+    "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

@@ -322,6 +322,7 @@ class JobFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     source: int | None = None  # a sync from this source
+    user: str | None = None  # whom it was made for: annotations.rpc.user_id, else its owner
 
 
 @dataclass(frozen=True, slots=True)

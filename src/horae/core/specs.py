@@ -41,7 +41,7 @@ from horae.core.fields import (
     shown,
     type_words,
 )
-from horae.core.kinds import MAX_DATA, READ_ONLY, read_work, refuse_twins
+from horae.core.kinds import MAX_DATA, READ_ONLY, labels_of, read_work, refuse_twins
 from horae.core.model import SEGMENTS, Json, Misfire, Moment, Overlap, Policy, Retry, record
 from horae.errors import MAX_PROBLEMS, Invalid
 
@@ -132,7 +132,7 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
         key=key,
         kind=kind,
         spec=spec,
-        policy=_read_policy(fields),
+        policy=_read_policy(fields, labels_of(spec)),
         triggers=_read_triggers(fields),
         segment=_read_segment(fields),
         paused=fields.flag("paused") or False,
@@ -295,8 +295,9 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
 
-def _read_policy(fields: Fields) -> Policy:
-    if _POLICY_FIELDS.isdisjoint(fields.values):
+def _read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
+    """`implied` are labels that the work itself asks for."""
+    if _POLICY_FIELDS.isdisjoint(fields.values) and not implied:
         return _DEFAULT
     if "concurrency" in fields.values and "overlap" in fields.values:
         message = "another name for overlap, which is also there"
@@ -311,7 +312,7 @@ def _read_policy(fields: Fields) -> Policy:
         timeout_seconds=fields.seconds("timeout", None, 1),
         start_deadline_seconds=fields.seconds("start_deadline", None, 1),
         priority=_read_priority(fields),
-        labels=_read_labels(fields),
+        labels=_read_labels(fields, implied),
     )
 
 
@@ -369,9 +370,9 @@ def _read_priority(fields: Fields) -> int:
     return _DEFAULT.priority
 
 
-def _read_labels(fields: Fields) -> tuple[str, ...]:
+def _read_labels(fields: Fields, implied: tuple[str, ...]) -> tuple[str, ...]:
     path = fields.at("labels")
-    labels = set()
+    labels = set(implied)
     for index, label in enumerate(fields.items("labels", MAX_LABELS, "labels")):
         if type(label) is not str:
             fields.problems.add(f"{path}[{index}]", "E_TYPE", *type_words("must be text", label))

@@ -1,15 +1,18 @@
-"""Kind `shell`: named steps, one after the other, each a script of /bin/sh in one fresh workspace.
+"""Kind `shell`: named steps, one after the other, each a script of /bin/sh in one fresh workspace; or one file.
 
     spec   {"steps": [{"name", "run", "env"?, "working_directory"?}, …], "env"?, "working_directory"?}
-    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the steps that were started
+           or {"script", "args"?, …}; with {"checkout": {"url", "ref"?}} the workspace begins as that repository
+    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the sections that were started: checkout, steps
 
 What must stay true:
-- The first step that fails ends the attempt. Its processes, daemons included, are gone before the next
+- The first section that fails ends the attempt. Its processes, daemons included, are gone before the next
   step starts: the keeper reports an end only then.
 - stdout and stderr share one pipe, so their order is kept; a pipe somebody else still holds open cannot
   keep the attempt alive, because after the end of its processes it is read once more and closed.
 - The workspace is removed, however the attempt ended, before `done` is called.
-- User text reaches a shell only as the script itself.
+- User text reaches a shell only as the script itself; git and files are started without one.
+- A file of this machine is executed only if it really lies, links followed, below one of the `script_roots`.
+- Work that asks for an image never runs outside of it.
 """
 
 from __future__ import annotations
@@ -21,18 +24,25 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from horae.core.model import Json, Moment, Reason, State
 from horae.core.moments import format_moment
+from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED
 from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
-TRACE_PREFIX = "686f726165000000"  # "horae": the run id fills the other half of a trace id
+CHECKOUT = "checkout"  # the name of the first section, where there is one
+GIT_ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
+    "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+}
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 _STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
 
@@ -46,9 +56,29 @@ def describe_attempt(assignment: Assignment) -> dict[str, str]:
         "HORAE_ATTEMPT": str(assignment.attempt),
         "HORAE_FENCE": str(assignment.fence),
         "HORAE_SCHEDULED_FOR": format_moment(assignment.due_at),
-        "TRACEPARENT": f"00-{TRACE_PREFIX}{assignment.run_id:016x}-{assignment.fence:016x}-01",
+        "TRACEPARENT": traceparent(assignment.run_id, assignment.fence),
     }
     return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One process of an attempt, with its part of the log."""
+
+    title: str  # heads its part of the log
+    name: str
+    what: str  # it, in a sentence
+    argv: tuple[str, ...]
+    cwd: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What this agent allows."""
+
+    script_roots: tuple[Path, ...] = ()
+    has_images: bool = False
 
 
 class ShellExecutor:
@@ -57,9 +87,18 @@ class ShellExecutor:
     kind = "shell"
 
     def __init__(
-        self, keeper: Keeper, sandbox: Sandbox, workspaces: Path, slots: int, clock: Clock, *, grace: float = 5.0
+        self,
+        keeper: Keeper,
+        sandbox: Sandbox,
+        workspaces: Path,
+        slots: int,
+        clock: Clock,
+        *,
+        grace: float = 5.0,
+        script_roots: Sequence[Path] = (),
     ) -> None:
         self.slots = slots
+        self._rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker")
         self._keeper = keeper
         self._sandbox = sandbox
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
@@ -82,7 +121,7 @@ class ShellExecutor:
             if not self._is_open:
                 done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
                 continue
-            attempt = _Attempt(work, self._clock, self._spawn, self._grace)
+            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._rules)
             self._attempts[work.assignment.run_id] = attempt
             task = asyncio.create_task(self._carry_out(attempt, done))
             self._tasks.add(task)
@@ -120,8 +159,10 @@ class _Attempt:
         clock: Clock,
         spawn: Callable[[Command, Path], Awaitable[Process]],
         grace: float,
+        rules: Rules,
     ) -> None:
         self.work = work
+        self._rules = rules
         self._clock = clock
         self._spawn = spawn
         self._grace = grace
@@ -147,7 +188,7 @@ class _Attempt:
         limit = self.work.timeout_seconds
         timer = None if limit is None else asyncio.create_task(self._expire(limit))
         try:
-            result = await self._run_steps(workspace)
+            result = await self._run_sections(workspace)
         except Unavailable as error:
             result = self._result(State.FAILED, Reason.LOST, error.message)
         except Error as error:
@@ -164,38 +205,57 @@ class _Attempt:
         await self._clock.sleep(seconds)
         self.stop(Reason.TIMEOUT)
 
-    async def _run_steps(self, workspace: Path) -> Result:
+    async def _run_sections(self, workspace: Path) -> Result:
         await _make(workspace)
-        steps = self.work.spec["steps"]
-        for number, step in enumerate(steps, 1):
+        spec = self.work.spec
+        if spec.get("image") and not self._rules.has_images:
+            raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
+        for section in self._sections(workspace):
             if self._reason:
                 break
-            self._log.say(f"step {number}/{len(steps)} {step['name']}")
-            exit_ = await self._run_step(step, workspace)
+            self._log.say(section.title)
+            exit_ = await self._run_section(section, workspace)
             if exit_.code or exit_.message or self._reason:
-                return self._explain(number, step["name"], exit_)
+                return self._explain(section.what, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 
-    async def _run_step(self, step: Json, workspace: Path) -> Exit:
-        cwd = _enter(workspace, step.get("working_directory") or self.work.spec.get("working_directory"))
+    def _sections(self, workspace: Path) -> Iterator[Section]:
+        """One by one: where the next one starts may depend on what the last one left."""
+        spec = self.work.spec
+        if checkout := spec.get("checkout"):
+            yield _checkout(checkout, workspace)
+        if "script" in spec:
+            script = _find_script(spec["script"], workspace, self._rules.script_roots)
+            cwd = _enter(workspace, spec.get("working_directory"))
+            argv = (str(script), *spec.get("args", ()))
+            yield Section(f"script {spec['script']}", spec["script"], f"script '{spec['script']}'", argv, cwd)
+            return
+        steps = spec["steps"]
+        for number, step in enumerate(steps, 1):
+            cwd = _enter(workspace, step.get("working_directory") or spec.get("working_directory"))
+            argv = ("/bin/sh", "-e", "-c", "--", step["run"])
+            title, what = f"step {number}/{len(steps)} {step['name']}", f"step {number} '{step['name']}'"
+            yield Section(title, step["name"], what, argv, cwd, step.get("env") or {})
+
+    async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
         pipe = _Pipe(self._log)
         try:
             command = Command(
-                ("/bin/sh", "-e", "-c", "--", step["run"]), self._environment(step), str(cwd),
+                section.argv, self._environment(section), str(section.cwd),
                 stdout=pipe.write_end, stderr=pipe.write_end,
             )  # fmt: skip
             exit_ = await self._attend(await self._spawn(command, workspace))
         finally:
             pipe.close()
         seconds = self._clock.elapsed() - begun
-        self._steps.append({"name": step["name"], "seconds": round(seconds, 3), "exit_code": exit_.code})
+        self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
 
-    def _environment(self, step: Json) -> dict[str, str]:
-        asked = {**(self.work.spec.get("env") or {}), **(step.get("env") or {})}
+    def _environment(self, section: Section) -> dict[str, str]:
+        asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": step["name"]}
+        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -210,9 +270,8 @@ class _Attempt:
 
     # ── results ──
 
-    def _explain(self, number: int, name: str, exit_: Exit) -> Result:
-        """The result of an attempt that ends with this step, whose exit says why."""
-        step = f"step {number} '{name}'"
+    def _explain(self, step: str, exit_: Exit) -> Result:
+        """The result of an attempt that ends with this section, whose exit says why."""
         verdict = exit_.message or _ending(exit_.code)
         self._log.say(f"{step} {verdict} after {self._steps[-1]['seconds']:.2f} s")
         if self._reason:
@@ -268,6 +327,37 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+# ── what is started ────────────────────────────────────────────────────────────────────────────────
+
+
+def _checkout(wanted: Json, workspace: Path) -> Section:
+    """Clone a repository into the workspace, which is empty; no hook of anybody runs."""
+    url, ref = wanted["url"], wanted.get("ref")
+    branch = ("--branch", ref) if ref else ()
+    argv = ("git", "-c", "core.hooksPath=/dev/null", "clone", "--depth", "1", *branch, "--", url, ".")
+    shown = re.sub(r"//[^/@]*@", "//", url)  # a password may stand there
+    title = f"{CHECKOUT} {shown} {ref}" if ref else f"{CHECKOUT} {shown}"
+    return Section(title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT)
+
+
+def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:
+    """The file itself, links followed: in the checkout, or below a root. Anything else is refused."""
+    is_absolute = os.path.isabs(script)
+    if is_absolute and not roots:
+        hint = "set script_roots to the directories whose files jobs may execute"
+        raise Invalid(f"the script {script!r} is refused: this agent has no script_roots; {hint}")
+    found = Path(script).resolve() if is_absolute else (workspace / script).resolve()
+    allowed = [root.resolve() for root in roots] if is_absolute else [workspace]
+    if not any(found.is_relative_to(root) for root in allowed):
+        where = "any of this agent's script_roots" if is_absolute else "the checkout"
+        raise Invalid(f"the script {script!r} does not lie below {where}")
+    if not found.is_file():
+        raise Invalid(f"the script {script!r} is not there")
+    if not os.access(found, os.X_OK):
+        raise Invalid(f"the script {script!r} is not executable: chmod +x it")
+    return found
 
 
 # ── output ─────────────────────────────────────────────────────────────────────────────────────────

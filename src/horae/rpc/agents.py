@@ -10,7 +10,6 @@ waits; what an agent sends is bounded, and output is stored only for a run it ho
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -23,6 +22,7 @@ from horae import wire
 from horae.core.model import Node
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
+from horae.rpc.callers import address_of
 from horae.rpc.checks import read_hello, read_result
 from horae.service.execution import Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
@@ -113,7 +113,7 @@ class Agents:
         given = dict(context.invocation_metadata() or ()).get("authorization", "")
         token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
         try:
-            await self._admit(token, _address_of(context.peer()))
+            await self._admit(token, address_of(context.peer()))
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
         except Error as error:
@@ -190,11 +190,6 @@ def _common_protocol(hello: pb.Hello) -> int:
             f"{hello.lowest_protocol} to {hello.highest_protocol}: upgrade the older of the two",
         )
     return protocol
-
-
-def _address_of(peer: str) -> str:
-    """The host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
-    return re.sub(r"^ipv[46]:|:[0-9]+$", "", peer)
 
 
 async def _read(context: Any, seconds: float) -> pb.AgentFrame:

@@ -1,4 +1,4 @@
-"""The gRPC server of a process: the agent link, output for other servers, health and reflection.
+"""The gRPC server of a process: the agent link, output for other servers, contracts, health and reflection.
 
 Messages are read by the services themselves, not by gRPC, so that bytes nobody can read are the caller's fault
 (INVALID_ARGUMENT) and not ours.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -41,11 +41,23 @@ class Certificate:
     key: bytes
 
 
+class Contract(Protocol):
+    """A service for clients."""
+
+    @property
+    def descriptor(self) -> Any:
+        """Of the service, as its generated module has it."""
+
+    def handlers(self) -> dict[str, Any]:
+        """Method → handler."""
+
+
 class RpcServer:
-    def __init__(self, agents: Agents | None, outputs: Outputs) -> None:
+    def __init__(self, agents: Agents | None, outputs: Outputs, contracts: Sequence[Contract] = ()) -> None:
         """`agents` None: none are taken here."""
         self._agents = agents
         self._outputs = outputs
+        self._contracts = contracts
         self._server: Any = None
 
     async def start(self, address: str, certificate: Certificate | None = None) -> int:
@@ -54,8 +66,10 @@ class RpcServer:
         server.add_generic_rpc_handlers(self._handlers())
         health_servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-        await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-        reflection.enable_server_reflection(_service_names(), server)
+        names = self._service_names()
+        for name in ("", *names):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         try:
             port = _listen(server, address, certificate)
         except RuntimeError as error:
@@ -71,7 +85,16 @@ class RpcServer:
         if self._agents is not None:
             connect: Any = grpc.stream_stream_rpc_method_handler(self._agents.connect)
             handlers.append(grpc.method_handlers_generic_handler(_service(wire.CONNECT), {"Connect": connect}))
-        return tuple(handlers)
+        contracts = [
+            grpc.method_handlers_generic_handler(each.descriptor.full_name, each.handlers()) for each in self._contracts
+        ]
+        return (*handlers, *contracts)
+
+    def _service_names(self) -> Sequence[str]:
+        files = (agents_pb2, outputs_pb2)
+        ours = [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]
+        theirs = [contract.descriptor.full_name for contract in self._contracts]
+        return [*ours, *theirs]
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""
@@ -90,10 +113,3 @@ def _listen(server: Any, address: str, certificate: Certificate | None) -> int:
 
 def _service(method: str) -> str:
     return method.split("/")[1]
-
-
-def _service_names() -> Sequence[str]:
-    ours = [
-        service.full_name for file in (agents_pb2, outputs_pb2) for service in file.DESCRIPTOR.services_by_name.values()
-    ]
-    return [*ours, health.SERVICE_NAME, reflection.SERVICE_NAME]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from horae.core import specs
+from horae.core import datawork, specs
 from horae.core.model import (
     DEFAULT_ORG,
     SECOND,
@@ -159,6 +159,11 @@ class Jobs:
         """Where jobs stand: a job's own status is that of its latest run."""
         return await self._store.load_standing(job_ids) if job_ids else {}
 
+    async def last_results(self, job_ids: Sequence[int]) -> dict[int, Any]:
+        """What the last success of each job left, for those that left something."""
+        found = await self._store.load_previous(job_ids) if job_ids else {}
+        return {job_id: msgspec.json.decode(text) for job_id, text in found.items()}
+
     async def search(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         """Jobs for people who page by number; `list` is for everybody else."""
         return await self._store.search_jobs(where, sorts, offset, limit)
@@ -195,8 +200,9 @@ class Jobs:
 
         def change(job: Job, now: Moment) -> Job:
             triggers = _merge_triggers(job, draft.triggers, iter(fresh), now)
+            spec = datawork.kept_spec(draft.kind, draft.spec, job.spec)
             return replace(
-                job, name=draft.name, key=draft.key, kind=draft.kind, spec=draft.spec, policy=draft.policy,
+                job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
                 annotations=draft.annotations, triggers=triggers,
             )  # fmt: skip

@@ -56,17 +56,19 @@ class SearchStore(SqlStore):
         if where.source is not None:
             found.add("kind = 'sync'")
             found.add(f"{self._json_field('spec', 'source_id')} = ?", str(where.source))
+        if where.user is not None:
+            found.add(f"coalesce({self._json_field('annotations', 'rpc', 'user_id')}, owner) = ?", where.user)
         order = _ordered(sorts, JOB_SORTS, _JOB_KEYS)
         moments = _MOMENTS if any(sort.by in _JOB_KEYS for sort in sorts) else ""
         text = f"SELECT {JOB_COLUMNS} FROM jobs{moments} WHERE {found.text()} ORDER BY {order} {_cut(offset, limit)}"  # noqa: S608
         jobs = await self._with_triggers(await self.read(self._statement(text), *found.args))
         return Found(jobs, await self._count(f"SELECT count(*) FROM jobs WHERE {found.text()}", found))  # noqa: S608
 
-    def _json_field(self, column: str, name: str) -> str:
+    def _json_field(self, column: str, *path: str) -> str:
         """A field of a JSON column, as text."""
         if self.dialect == "postgres":
-            return f"(CAST({column} AS jsonb) ->> '{name}')"
-        return f"CAST(json_extract({column}, '$.{name}') AS text)"
+            return f"(CAST({column} AS jsonb) #>> '{{{','.join(path)}}}')"
+        return f"CAST(json_extract({column}, '$.{'.'.join(path)}') AS text)"
 
     async def _count(self, text: str, where: Where) -> int:
         return int((await self.read(self._statement(text), *where.args))[0][0])

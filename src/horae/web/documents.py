@@ -424,7 +424,9 @@ class _Builder:
             )
 
     def _refuse(self, code: str, message: str, event: yaml.Event, hint: str = "") -> NoReturn:
-        raise Invalid(f"{message} (line {_line(event)})", code=code, path=self._path(), hint=hint)
+        assert event.start_mark is not None
+        where = f"line {_line(event)}, column {event.start_mark.column + 1}"
+        raise Invalid(f"{message} ({where})", code=code, path=self._path(), hint=hint)
 
     def _path(self) -> str:
         path = ""

@@ -224,13 +224,16 @@ class Streams:
 class EventStream:
     """Server-sent events. Made with a seat taken from `streams`; gives it back when it ends."""
 
+    media = b"text/event-stream"
+    beat = b": still here\n\n"  # said when there was nothing to say for a while
+
     def __init__(self, events: AsyncGenerator[bytes, None], streams: Streams) -> None:
         self._events = events
         self._streams = streams
 
     async def send(self, request: Request) -> None:
         try:
-            await request.start(200, [(b"content-type", b"text/event-stream"), *DATA])
+            await request.start(200, [(b"content-type", self.media), *DATA])
             if not request.is_head:
                 await self._pump(request)
             await request.tell({"type": "http.response.body", "body": b""})
@@ -253,12 +256,19 @@ class EventStream:
                 )
                 if done & leaving or (done and not step.result()):
                     return
-                piece = step.result() if done else b": still here\n\n"
-                await request.tell({"type": "http.response.body", "body": piece, "more_body": True})
+                if piece := step.result() if done else self.beat:
+                    await request.tell({"type": "http.response.body", "body": piece, "more_body": True})
                 if done:
                     step = asyncio.ensure_future(anext(self._events, b""))
         finally:
             await _end({step, *leaving})
+
+
+class TextStream(EventStream):
+    """Plain text as it comes. In it, silence has no sign."""
+
+    media = b"text/plain; charset=utf-8"
+    beat = b""
 
 
 async def _left(request: Request) -> None:
@@ -608,6 +618,7 @@ class Operation:
     is_open: bool = False  # also to strangers, wherever we listen; it must tell them nothing
     shape: Shape = PROBLEM
     credential: Credential = bearer  # what proves who asks; None when nothing was sent
+    scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
 
     def read_query(self, query: bytes) -> dict[str, Any]:

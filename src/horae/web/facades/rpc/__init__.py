@@ -1,15 +1,52 @@
-"""Horae as the RPC interface as JSON-RPC 2.0 (source document 2)."""
+"""Horae as the RPC interface (source document 2), over JSON-RPC 2.0. Over gRPC the same calls are rpc/scheduling."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from horae.errors import Error
 from horae.service import Services
 from horae.web import http
+from horae.web.facades.rpc import jsonrpc
+from horae.web.facades.rpc.calls import Caller, Calls
+
+
+def _failure(error: Error, request: http.Request) -> http.Reply:
+    """What never became a call; a call that fails is answered with 200."""
+    return http.Reply(error.status, http.encode(jsonrpc.failure(error)), headers=http.extra_headers(error))
+
+
+SHAPE = http.Shape(
+    _failure,
+    schema={
+        "type": "object",
+        "required": ["jsonrpc", "error", "id"],
+        "properties": {"jsonrpc": {"const": "2.0"}, "error": {"type": "object"}, "id": {"type": "null"}},
+    },
+)
 
 
 class Rpc:
     def __init__(self, services: Services, streams: http.Streams) -> None:
-        self._services = services
-        self._streams = streams
+        self._calls = Calls(services)
 
     def operations(self) -> list[http.Operation]:
-        return []
+        return [
+            http.Operation(
+                "POST", "/rpc", self.receive, "rpc", "Call a method, or several", "application/json",
+                also={204: ""}, errors=(413,), params=(http.IDEMPOTENCY,), shape=SHAPE, is_lenient=True,
+            )
+        ]  # fmt: skip
+
+    async def receive(self, request: http.Request) -> http.Answer:
+        """JSON-RPC 2.0. A call that fails is answered with 200 and an error; one without an id, with nothing."""
+        body = await request.read()
+        promise = request.idempotency(body)
+
+        async def perform(method: str, params: Any, number: int) -> Any:
+            key = promise and replace(promise, scope=f"{promise.scope} #{number}")
+            return await self._calls.call(method, params, Caller(http.principal(request), key))
+
+        answer = await jsonrpc.answer(body, perform)
+        return http.Reply(204) if answer is None else http.reply(200, answer)

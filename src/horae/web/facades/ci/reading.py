@@ -1,0 +1,187 @@
+"""From a YAML file of CI jobs to drafts: the contract's own words become those of a job document.
+
+    jobs:                              or the list alone
+      - name: BuildAndTest
+        schedule: "0 0 * * *"          5 fields, 6 with seconds first, 4 as "second minute hour day", or 1h30m
+        run_once: false
+        url: https://host/repo.git     with `branch`; the checkout comes before the first step
+        steps: [{name, run}, …]        or task: [build, test], which stands for those of a Go package
+
+What must stay true: everything wrong with a file is told at once, at the path its writer knows; an unknown key is
+wrong, because a job that ignores `schedul` would silently never run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from horae.core import schedule, specs
+from horae.core.fields import Fields, Problems, fields_of, nearest, shown
+from horae.core.model import Job, Json
+from horae.errors import Denied, Invalid, Problem
+from horae.web import documents
+
+FACADE = "ci"  # under which annotations our own fields are kept
+FORMATS = ("text", "json", "junit")
+SCHEDULE_FIELDS = 4  # of the dialect that only this contract has
+FIELDS = frozenset({
+    "name", "schedule", "run_once", "steps", "url", "branch", "image", "priority", "env", "timeout", "task", "format",
+})  # fmt: skip
+_AS_THEY_ARE = ("name", "run_once", "steps", "image", "priority", "env", "timeout")
+
+_DOWNLOAD = {"name": "Set up Go", "run": "go mod download"}
+_TASKS = {
+    "build": {"name": "Build", "run": "go build -v ./..."},
+    "test": {"name": "Test", "run": "go test -v ./..."},
+}
+
+_READINGS = {
+    "unix5": "five fields: minute hour day month weekday",
+    "seconds6": "six fields: second minute hour day month weekday",
+    "quartz6": "six fields of Quartz: second minute hour day month weekday",
+    "quartz7": "seven fields of Quartz: second minute hour day month weekday year",
+    "ci4": "four fields: second minute hour day",
+    "macro": "a macro of cron",
+    "every": "a duration: from due moment to due moment",
+    "at": "one moment",
+    "rrule": "a recurrence rule",
+    "period": "a calendar period",
+}
+NOW = "no schedule: once, now"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job of a file."""
+
+    draft: specs.Draft
+    schedule: str | None  # as it was written
+    reading: str  # how that was taken
+
+
+def read_jobs(body: bytes) -> list[Wanted]:
+    document = documents.read_yaml(body)
+    problems = Problems()
+    items, prefix = _listed(document, problems)
+    translated = [_translate(item, f"{prefix}[{index}]", problems) for index, item in enumerate(items)]
+    drafts = _drafts(translated, prefix, problems)
+    return [_wanted(draft, item) for draft, item in zip(drafts, items, strict=True)]
+
+
+def _listed(document: Any, problems: Problems) -> tuple[list[Any], str]:
+    """The jobs, and what their paths begin with."""
+    prefix = "" if isinstance(document, list) else "jobs"
+    root = document if prefix else {"jobs": document}
+    fields = fields_of(root, "", problems, "a mapping with jobs, or a list of jobs, expected")
+    items: list[Any] = []
+    if fields is not None:
+        fields.refuse_others(frozenset({"jobs"}))
+        if "jobs" not in fields.values:
+            fields.fault("jobs", "E_REQUIRED", "a file of jobs has the key jobs, with a list")
+        items = fields.items("jobs", specs.MAX_JOBS, "jobs per request", least=1)
+    problems.settle()
+    return items, prefix
+
+
+def _translate(item: Any, path: str, problems: Problems) -> Json:
+    """The job document that a job of this contract stands for."""
+    fields = fields_of(item, path, problems, "a job must be a mapping")
+    if fields is None:
+        return {"name": "none", "steps": [_DOWNLOAD]}  # nothing more is wrong with it
+    fields.refuse_others(FIELDS)
+    document = {name: fields.values[name] for name in _AS_THEY_ARE if name in fields.values}
+    if "url" in fields.values or "branch" in fields.values:
+        names = {"url": "url", "branch": "ref"}
+        document["checkout"] = {names[name]: fields.values[name] for name in names if name in fields.values}
+    if "steps" not in fields.values:
+        document["steps"] = _task_steps(fields)
+    document |= _when(fields)
+    document["annotations"] = {FACADE: {"format": _format(fields)}}
+    return document
+
+
+def _task_steps(fields: Fields) -> list[Json]:
+    """The steps that `task` stands for: a job of this contract is a Go package that is built and tested."""
+    if "task" not in fields.values:
+        fields.fault("steps", "E_REQUIRED", "a job needs steps, or a task of build and test")
+        return [_DOWNLOAD]
+    value = fields.values["task"]
+    words = [value] if isinstance(value, str) else fields.items("task", len(_TASKS), "tasks", least=1)
+    steps = [_DOWNLOAD] if "url" in fields.values else []
+    for index, word in enumerate(words):
+        if not isinstance(word, str) or word not in _TASKS:
+            hint = nearest(word, _TASKS) if isinstance(word, str) else ""
+            fields.problems.add(f"{fields.at('task')}[{index}]", "E_ENUM", "must be build or test", hint)
+        else:
+            steps.append(_TASKS[word])
+    return steps or [_DOWNLOAD]
+
+
+def _format(fields: Fields) -> str:
+    value = fields.values.get("format", FORMATS[0])
+    if isinstance(value, str) and value in FORMATS:
+        return value
+    got = shown(value) if isinstance(value, str) else "something else"
+    fields.fault("format", "E_ENUM", f"must be one of {', '.join(FORMATS)}, got {got}")
+    return FORMATS[0]
+
+
+def format_of(job: Job) -> str:
+    """The form in which a job wants its reports; annotations are anybody's to write."""
+    ours = job.annotations.get(FACADE)
+    wanted = ours.get("format") if isinstance(ours, dict) else None
+    return wanted if wanted in FORMATS else FORMATS[0]
+
+
+def _when(fields: Fields) -> Json:
+    """`schedule` as a job document has it; nobody can start a job by hand here, so one without is an error."""
+    value = fields.values.get("schedule")
+    if value is None:
+        if fields.values.get("run_once", False) is not False:
+            return {}
+        hint = 'write schedule: "0 2 * * *", or run_once: true to run it now'
+        fields.fault("schedule", "E_REQUIRED", "a job that does not run just once needs a schedule", hint)
+        return {"run_once": True}
+    if not isinstance(value, str):
+        fields.wrong_type("schedule", "must be text such as 0 2 * * * or 1h30m")
+        return {"schedule": "1h"}
+    if len(value.split()) == SCHEDULE_FIELDS:
+        return {"schedule": {"cron": value, "dialect": "ci4"}}
+    return {"schedule": value}
+
+
+# ── problems at the paths of this contract ─────────────────────────────────────────────────────────
+
+_PATHS = {".checkout.url": ".url", ".checkout.ref": ".branch", ".schedule.cron": ".schedule"}
+
+
+def _drafts(translated: list[Json], prefix: str, problems: Problems) -> list[specs.Draft]:
+    try:
+        drafts = specs.parse_jobs({"jobs": translated})
+    except (Invalid, Denied) as error:
+        known = {problem.path for problem in problems.listed}
+        found = [problem for problem in map(_at_home(prefix), error.listed()) if problem.path not in known]
+        raise type(error).of([*problems.denied, *problems.listed, *found]) from None
+    problems.settle()
+    return drafts
+
+
+def _at_home(prefix: str) -> Callable[[Problem], Problem]:
+    """A problem of the translation, at the place of the original."""
+
+    def moved(problem: Problem) -> Problem:
+        path = problem.path
+        for theirs, ours in _PATHS.items():
+            path = path.replace(theirs, ours)
+        return replace(problem, path=prefix + path.removeprefix("jobs"))
+
+    return moved
+
+
+def _wanted(draft: specs.Draft, item: Json) -> Wanted:
+    written = item.get("schedule")
+    if written is None:
+        return Wanted(draft, None, NOW)
+    return Wanted(draft, written, _READINGS[schedule.dialect_of(draft.triggers[0].schedule)])

@@ -1,0 +1,117 @@
+"""What the RPC calls take: parameters by name or by position, a schedule, the location of code.
+
+schedule        cron text, a duration, Unix seconds (once), or null: once, now
+code_location   module:function, jobs/name or a registered name   a Python handler
+                https://host/repo.git@ref#path/to/script          a script of a git repository (run.sh if not said)
+                /absolute/path                                    a file below the agent's script_roots
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from horae.core import kinds, moments, specs
+from horae.core.fields import Fields, Problems
+from horae.core.model import SECOND, Json
+from horae.errors import Denied, Invalid
+from horae.web.facades.rpc.rendering import FACADE
+
+DEFAULT_SCRIPT = "run.sh"
+MAX_RETRIES = 99
+LARGEST_ID = 2**63 - 1
+_GIT = re.compile(r"(?P<place>(?:[a-z]+://[^/]*/|[^/@:\s]+@[^/@:\s]+:))(?P<path>.*)")
+_WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+def bind(names: Sequence[str], required: Sequence[str], params: Any) -> Fields:
+    """The parameters of a call. One that is null is one that was not given."""
+    if isinstance(params, list):
+        if len(params) > len(names):
+            raise Invalid(f"at most {len(names)} parameters expected, got {len(params)}", code="E_LIMIT")
+        params = dict(zip(names, params, strict=False))
+    fields = Fields({name: value for name, value in params.items() if value is not None}, "", Problems())
+    fields.refuse_others(frozenset(names))
+    for name in required:
+        if name not in fields.values:
+            fields.fault(name, "E_REQUIRED", "this parameter must be given")
+    return fields
+
+
+def user_id(fields: Fields) -> str | int:
+    value = fields.values.get("user_id")
+    if type(value) is int and -LARGEST_ID <= value <= LARGEST_ID:
+        return value
+    if type(value) is int:
+        fields.fault("user_id", "E_RANGE", "a whole number must fit 64 bits")
+    return fields.text("user_id") or ""
+
+
+def identity(fields: Fields, name: str) -> int | None:
+    found: int | None = fields.number(name, None, 1, LARGEST_ID, whole=True)
+    return found
+
+
+def worker_id(fields: Fields) -> str | None:
+    worker = fields.text("worker_id")
+    if worker is not None and not _WORKER.fullmatch(worker):
+        fields.fault(
+            "worker_id", "E_PATTERN", "1 to 128 letters, digits, dots, dashes, colons and underscores expected"
+        )
+    return worker
+
+
+# ── a job ──────────────────────────────────────────────────────────────────────────────────────────
+
+# Where a problem of the job document lies in the call.
+_PATHS = {"name": "code_location", "handler": "code_location", "script": "code_location", "run_at": "schedule",
+          "checkout.url": "code_location", "checkout.ref": "code_location", "retry": "retry_times"}  # fmt: skip
+
+
+def read_job(fields: Fields) -> specs.Draft:
+    """What submit_job asks for."""
+    user = user_id(fields)
+    location = fields.text("code_location", kinds.MAX_PATH) or ""
+    document: Json = {"name": location[:128], **_work(location), **_when(fields)}
+    document["annotations"] = {FACADE: {"user_id": user}}
+    if "priority" in fields.values:
+        document["priority"] = fields.values["priority"]
+    if retries := fields.number("retry_times", 0, 0, MAX_RETRIES, whole=True):
+        document["retry"] = retries + 1
+    fields.problems.settle()
+    try:
+        return specs.parse_job(document)
+    except (Invalid, Denied) as error:
+        moved = [replace(problem, path=_PATHS.get(problem.path, problem.path)) for problem in error.listed()]
+        raise type(error).of(list({problem.path: problem for problem in moved}.values())) from None
+
+
+def _work(location: str) -> Json:
+    if location.startswith("/"):
+        return {"script": location}
+    base, _, script = location.partition("#")
+    git = _GIT.fullmatch(base)
+    if git is None:
+        return {"handler": location}
+    path, _, ref = git["path"].partition("@")
+    checkout = {"url": git["place"] + path} | ({"ref": ref} if ref else {})
+    return {"checkout": checkout, "script": script or DEFAULT_SCRIPT}
+
+
+def _when(fields: Fields) -> Json:
+    value = fields.values.get("schedule")
+    if value is None:
+        return {"run_once": True}
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,18}", value):
+        value = int(value)
+    if type(value) is int:
+        if not 0 <= value <= moments.HORIZON // SECOND:
+            fields.fault("schedule", "E_TIME_RANGE", "Unix seconds of the years 1970 to 2200 expected")
+            return {}
+        return {"run_at": moments.format_moment(value * SECOND)}
+    if not isinstance(value, str):
+        fields.wrong_type("schedule", "must be text, Unix seconds or null")
+        return {}
+    return {"schedule": value}
