@@ -18,7 +18,7 @@ from types import ModuleType
 
 import pytest
 
-from horae.config import SETTINGS, Setting
+from horae.config import SETTINGS, Setting, in_tables
 from horae.core import cron, kinds, model, specs
 from horae.errors import CODES, Error
 from horae.web import documents, openapi
@@ -83,7 +83,7 @@ def wrong_settings(texts: Iterable[str]) -> list[str]:
     known = {setting.name: setting for setting in SETTINGS}
     complaints = []
     for text in texts:
-        for name, value in tomllib.loads(text).items():
+        for name, _, value in in_tables(tomllib.loads(text)):
             if name not in known:
                 complaints.append(f"{name} is no setting")
             elif name != "jobs_directory" and is_refused(known[name], value):  # that one must exist here

@@ -31,7 +31,9 @@ import structlog
 import uvicorn
 
 from horae.config import Config
+from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
+from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
@@ -47,6 +49,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.declarations import Declarations
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
@@ -174,13 +177,16 @@ class App:
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
-        self.execution = Execution(store, self.queue, clock, self.metrics)
-        self.firing = Firing(store, self.queue, clock, self.metrics)
+        # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
+        foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
+        self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
+            foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
         self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
@@ -190,8 +196,9 @@ class App:
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
-            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers
-        )
+            store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
+            offer_seconds=config.scan_interval,
+        )  # fmt: skip
         jobs = Jobs(store, self.queue)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
@@ -199,6 +206,7 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
             station=self._station(),
+            lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.leads = lambda: self.cluster.is_leader
@@ -276,6 +284,7 @@ class App:
     async def serve_rpc(self) -> RpcServer:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
+        from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
@@ -290,7 +299,7 @@ class App:
         )  # fmt: skip
         is_api = "api" in config.roles
         callers = Callers(self.services.access, needs_login=not config.is_loopback)
-        contracts = (Scheduling(Calls(self.services), callers.identify),)
+        contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
         server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
@@ -337,6 +346,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
     secure = _secure(config)
+    declared = read_declarations(config.declarations)
     listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
@@ -351,6 +361,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(
             app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback

@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
+LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
 MASK = "***"
@@ -59,6 +60,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    declarations: Path | None
     sandbox: str
     scheduler_mode: str
     scan_interval: float
@@ -72,6 +74,8 @@ class Config:
     files: Path
     tls_cert: Path | None
     tls_key: Path | None
+    lake_workers: str
+    lake_lease: float
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -376,6 +380,10 @@ def _default_jobs_directory(_: Values) -> str | None:
     return "jobs" if Path("jobs").is_dir() else None
 
 
+def _default_declarations(_: Values) -> str | None:
+    return "declarations" if Path("declarations").is_dir() else None
+
+
 def _nothing(_: Values) -> None:
     return None
 
@@ -420,6 +428,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
+            "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
@@ -446,6 +456,10 @@ SETTINGS: tuple[Setting, ...] = (
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
+    Setting("lake_workers", _choice(*LAKE_WORKERS), "internal",
+            "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
+    Setting("lake_lease", _duration(1, 86_400), 600,
+            "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -557,15 +571,26 @@ def _from_file(path: Path) -> tuple[dict[str, _Given], tuple[str, ...]]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_toml_message(path, str(error)), hint="a setting is a line such as: port = 8080") from None
-    given = {}
-    for name, value in table.items():
-        where = f"{path}:{_line_of(text, name)}"
+    given: dict[str, _Given] = {}
+    for name, key, value in in_tables(table):
+        where = f"{path}:{_line_of(text, key)}"
         if name not in _BY_NAME:
             known = "a table; settings stand alone" if isinstance(value, dict) else "no setting of Horae"
             hint = _nearest(name, _BY_NAME) or "`horae up --help` lists the settings"
             raise ConfigError(f"{where}: {name} is {known}", hint=hint, path=name)
+        if name in given:
+            raise ConfigError(f"{where}: {name} stands twice", hint=f"it is also at {given[name].source}", path=name)
         given[name] = _Given(value, f"file {where}")
     return given, _file_warnings(path, mode, table)
+
+
+def in_tables(table: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """(setting, key, value) of everything in a settings file: `lake_lease` may stand as `lease` under [lake]."""
+    for name, value in table.items():
+        if name not in _BY_NAME and isinstance(value, dict) and any(each.startswith(f"{name}_") for each in _BY_NAME):
+            yield from ((f"{name}_{key}", key, inner) for key, inner in value.items())
+        else:
+            yield name, name, value
 
 
 def _read_file(path: Path) -> tuple[str, int]:

@@ -107,6 +107,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "heartbeat_interval": "500ms", "lease": "1m30s",
         "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
         "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
+        "lake_workers": "external", "lake_lease": "2m",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})
@@ -173,6 +174,25 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name() -> None
 def test_a_table_in_the_file_is_refused() -> None:
     write("[server]\nport = 1\n")
     assert refused().message == "horae.toml:1:2: server is a table; settings stand alone"
+
+
+def test_settings_that_begin_alike_may_stand_in_a_table() -> None:
+    write('port = 99\n\n[lake]\nworkers = "external"\nlease = "90s"\n')
+    found = load(environ={})
+    assert (found.lake_workers, found.lake_lease, found.workers) == ("external", 90, 2)
+    assert found.sources["lake_lease"] == "file horae.toml:5:1"
+
+
+def test_an_unknown_key_of_a_table_is_refused_with_its_place_and_the_nearest_name() -> None:
+    write('[lake]\nworker = "external"\n')
+    error = refused()
+    assert error.message == "horae.toml:2:1: lake_worker is no setting of Horae"
+    assert error.hint == "did you mean lake_workers?"
+
+
+def test_a_setting_alone_and_in_a_table_stands_twice() -> None:
+    write('lake_lease = "90s"\n[lake]\nlease = "80s"\n')
+    assert refused().message == "horae.toml:3:1: lake_lease stands twice"
 
 
 def test_a_wrong_value_in_a_file_is_refused_with_its_place() -> None:

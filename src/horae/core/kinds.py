@@ -1,7 +1,8 @@
 """The kinds of work: which fields each has, and how they become the canonical spec that is stored.
 
 `KINDS` is the one place that knows them. A job names its kind, or the field that marks it (`steps`, `script`,
-`handler`) tells; the fields stand in the job document itself, or under `spec`.
+`handler`, …) tells; the fields stand in the job document itself, or under `spec`. Work on data is read by
+core.datawork.
 
 What must stay true: a reader collects problems and never raises; equal work has equal specs.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from horae.core import datawork
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -60,14 +62,9 @@ def refuse_twins(names: list[str | None], path: str, what: str, problems: Proble
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    mark: str  # the field that tells this kind where `kind` is not written
+    marks: tuple[str, ...]  # the fields that tell this kind where `kind` is not written; none: it must be
     fields: frozenset[str]
     read: Callable[[Fields], Json]  # fields → canonical spec
-    marks_too: tuple[str, ...] = ()
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return (self.mark, *self.marks_too)
 
 
 def labels_of(spec: Json) -> tuple[str, ...]:
@@ -101,17 +98,16 @@ def _read_kind(fields: Fields) -> str | None:
         message = f"must be one of {', '.join(KINDS)}, got {got}"
         fields.fault("kind", "E_DISCRIMINATOR", message, nearest(got, KINDS))
         return None
-    marked = [kind for kind in KINDS if any(mark in fields.values for mark in KINDS[kind].marks)]
+    marked = {mark: kind for kind, about in KINDS.items() for mark in about.marks if mark in fields.values}
     if "spec" in fields.values:
         fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
     elif not marked:
         fields.fault("steps", "E_REQUIRED", "a job needs steps or a script (shell), or a handler (a Python function)")
-    elif len(marked) > 1:
-        marks = " and ".join(KINDS[kind].mark for kind in marked)
-        message = f"{marks} are different kinds of work"
-        fields.fault(KINDS[marked[1]].mark, "E_FIELD_CONFLICT", message, "make two jobs")
+    elif len(set(marked.values())) > 1:
+        message = f"{' and '.join(marked)} are different kinds of work"
+        fields.fault(list(marked)[1], "E_FIELD_CONFLICT", message, "make two jobs")
     else:
-        return marked[0]
+        return next(iter(marked.values()))
     return None
 
 
@@ -293,14 +289,21 @@ def _read_python(fields: Fields) -> Json:
     return spec
 
 
+_PROJECT = frozenset({"source", "build_cmd", "args"})
+_SYNC = frozenset(
+    {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
+)
 KINDS: dict[str, Kind] = {
-    "python": Kind("handler", frozenset({"handler", "data", "env", "previous_result"}), _read_python),
+    "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
-        "steps",
+        ("steps", "script"),
         frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}),
         _read_shell,
-        marks_too=("script",),
     ),
+    "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
+    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
+    "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

@@ -26,3 +26,4 @@ class Services:
     outside: Outside
     sources: Sources
     station: Station
+    lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

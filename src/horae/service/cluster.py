@@ -12,6 +12,9 @@ every change of hands, and what a leader writes is refused once its term is over
     silent for the lease      its segments are given to others, which costs nothing if it is alive after all
     silent for `dead_after`   it is declared gone, and its runs are taken back: by then its keeper has killed them
 
+Members that are not Horae (outside.py) have `outside_after` instead. What is lent to workers is taken back when its
+time is over, whether its worker is known as a node or not.
+
 What a node left running when it was declared gone, or said so itself, is taken back however often that breaks off.
 
 **Segments** are given out by the leader, moving as few as possible: evenly (`shared`), or all to one scheduler
@@ -30,6 +33,7 @@ from horae.core.model import SECOND, Lease, Node
 from horae.core.segments import gather, rebalance
 from horae.ports import Clock, Queue, Store
 from horae.service.execution import Execution
+from horae.service.outside import is_outside
 
 LEADER = "leader"
 LONGEST_MARGIN = 2.0  # seconds, of a long lease
@@ -76,8 +80,11 @@ class Cluster:
         dead_after: float,
         is_exclusive: bool,
         is_shared: bool = True,
+        outside_after: float = 60.0,
+        foreign_kinds: tuple[str, ...] = (),
     ) -> None:
-        """`is_exclusive`: no other process can have this store open. `is_shared`: schedulers share the segments."""
+        """`is_exclusive`: no other process can have this store open. `is_shared`: schedulers share the segments.
+        `foreign_kinds` are left to workers outside Horae, so that nobody here can run them is no failure."""
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -85,6 +92,8 @@ class Cluster:
         self._node = node
         self._ttl = lease_seconds
         self._dead_after = dead_after
+        self._outside_after = outside_after
+        self._foreign_kinds = foreign_kinds
         self._is_exclusive = is_exclusive
         self._share = rebalance if is_shared else gather
         self._lease: Lease | None = None
@@ -93,6 +102,7 @@ class Cluster:
         self._nodes: list[Node] = []  # as of the last look
         self._watches: dict[str, Watch] = {}
         self._told_at = float("-inf")  # when queued runs were last held against what agents can do
+        self._collected_at = float("-inf")  # when overdue loans were last taken back
         self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
 
     @property
@@ -142,18 +152,20 @@ class Cluster:
 
     # ── the leader's work ──
     async def lead(self) -> None:
-        """One round of a leader: bury the dead, share out segments, see to runs that nobody can run."""
+        """One round of a leader: bury the dead, share out segments, see to runs that nobody can run, or whose worker
+        has fallen silent."""
         await self.look()
         present = []
         for node in self._nodes:
             if node.state == "gone":
                 await self._clear(node)
-            elif self._is_silent(node, self._dead_after):
+            elif self._is_silent(node, self._outside_after if is_outside(node) else self._dead_after):
                 await self._bury(node)
             else:
                 present.append(node)
         await self._share_out(present)
         await self._tell_unrunnable([node for node in present if node.kinds])
+        await self._take_back_loans()
 
     async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:
         """A kind of work that nobody has fails; a label that nobody has is waited for, and said. Not in every
@@ -161,9 +173,20 @@ class Cluster:
         now = self._clock.elapsed()
         if agents and now - self._told_at >= self._ttl / 3:
             self._told_at = now
-            kinds = {kind for agent in agents for kind in agent.kinds}
+            kinds = {*self._foreign_kinds, *(kind for agent in agents for kind in agent.kinds)}
             await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
             await self._store.mark_unlabelled([agent.labels for agent in agents])
+
+    async def _take_back_loans(self) -> None:
+        """Runs whose worker did not report in time; looked for as seldom."""
+        now = self._clock.elapsed()
+        if now - self._collected_at < self._ttl / 3:
+            return
+        self._collected_at = now
+        overdue = await self._store.load_overdue_loans()
+        for worker in sorted({loan.worker for loan in overdue} if self.is_leader else ()):
+            held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
+            await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
 
     async def _bury(self, node: Node) -> None:
         """Declare a node gone and take back what it held until now; should it return, what it claims then
@@ -173,6 +196,8 @@ class Cluster:
         held = await self._store.load_running(node.name)
         await self._store.retire_node(node.name, "gone")
         await self._execution.take_back(node.name, dict(held))
+        if is_outside(node):
+            self._queue.announce("due")  # moments that were offered to it are free
 
     async def _clear(self, node: Node) -> None:
         """Take back what a gone node still holds, unless it has come back meanwhile."""

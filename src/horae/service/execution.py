@@ -7,25 +7,34 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from horae.core import lifecycle, specs
+import structlog
+
+from horae.core import lifecycle, specs, traces
 from horae.core.model import SECOND, Moment, Node, Reason, State
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
 
+log = structlog.get_logger(__name__)
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
 class Execution:
-    def __init__(self, store: Store, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, queue: Queue, clock: Clock, metrics: Metrics, *, foreign_kinds: Collection[str] = ()
+    ) -> None:
+        """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
+        self._foreign_kinds = frozenset(foreign_kinds)
 
     async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
+        if kind in self._foreign_kinds:
+            return []
         claimed = await self._store.claim(node.name, kind, node.labels, limit)
         if claimed:
             now = self._clock.now()
@@ -56,14 +65,15 @@ class Execution:
         running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
         return await self.take_back(node, running)
 
-    async def take_back(self, node: str, running: Mapping[int, int]) -> int:
+    async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
         """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
+        message = why or f"its agent {node} died"
         held = await self._store.load_held(list(running)) if running else []
         if not held:
             return 0
         books = _Books(await self._store.now())
         for h in held:
-            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=f"its agent {node} died")
+            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=message)
             books.judge(result, h)
         return len(await self._write(books, len(held)))
 
@@ -75,6 +85,8 @@ class Execution:
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
             metrics.retried += not w.lost and w.result.run_id in finished.accepted
+        for result in books.unlucky(finished.accepted):
+            _tell(result)
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
@@ -92,6 +104,11 @@ class _Books:
         self.now = now
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
+
+    def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
+        """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
+        results = (*self.final, *(waiting.result for waiting in self.waiting))
+        return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
 
     def judge(self, result: Result, held: Held) -> None:
         """Decide about an attempt that did not succeed."""
@@ -118,6 +135,14 @@ class _Books:
             self.waiting.append(Waiting(result, self.now + round(verdict.wait_seconds * SECOND)))
         else:
             self.final.append(result)
+
+
+def _tell(result: Result) -> None:
+    """One line in our own log, under the trace id that the run's own lines and calls have."""
+    log.warning(
+        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(result.run_id), state=result.state.word,
+        reason=str(result.reason), message=result.message,
+    )  # fmt: skip
 
 
 class LocalLink:

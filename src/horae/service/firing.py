@@ -10,6 +10,10 @@ A change whose hint was lost is found without it. While few moments come, every 
 again; when many come, that would cost too much, and each refill looks only at what should have fired since the
 last one: so such a moment is late by a refill or two, not by a `scan_interval`.
 
+A moment of a job that is offered (Policy.offered) is left for a while to the scheduler outside Horae that holds its
+segment, if there is one. It is put aside, and looked at again when the offer ends, on every hint and every few seconds,
+because its holder may have gone. Whoever fires it, the compare-and-set decides.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -24,7 +28,7 @@ from horae.core.model import SECOND, Moment, Overlap
 from horae.errors import Unavailable
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
 from horae.service.jobs import LOOK_AHEAD
-from horae.service.ledger import Entry, Known, account, entry_of, know
+from horae.service.ledger import Entry, Known, account, entry_of, know, offered_until
 from horae.service.metrics import Metrics
 
 BATCH = 1000  # moments fired in one statement
@@ -36,16 +40,22 @@ QUIET = 200  # moments in the look-ahead up to which reading all of it again cos
 LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
+LOOK_AGAIN = 5 * SECOND  # at moments put aside, while somebody may fire them who may also have gone
 
 
 class Firing:
-    def __init__(self, store: Store, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, queue: Queue, clock: Clock, metrics: Metrics, *, offer_seconds: float = 60.0
+    ) -> None:
+        """`offer_seconds`: how long a moment is left to a scheduler outside Horae."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
         self._heap: list[Entry] = []
-        self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap
+        self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap, or aside
+        self._aside: list[tuple[Moment, Entry]] = []  # a heap of what is offered to others, by when to look again
+        self._offer = round(offer_seconds * SECOND)
         self._known: dict[int, Known] = {}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
@@ -74,9 +84,7 @@ class Firing:
         if terms == self._terms:
             return False
         self._terms = dict(terms)
-        self._heap.clear()
-        self._ahead.clear()
-        self._start_over()
+        self._forget()
         return True
 
     # ── the look-ahead ──
@@ -91,6 +99,8 @@ class Firing:
             return
         if not sweep and until < self._cursor[0] + self._refill:
             return
+        if sweep:
+            self._bring_back(NEVER)
         segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
         try:
@@ -121,6 +131,12 @@ class Firing:
     def _start_over(self) -> None:
         """The next refill reads from the beginning of time; one under way does not count."""
         self._cursor = self._reading = BEGINNING
+
+    def _forget(self) -> None:
+        """Drop the look-ahead: the next refill finds all of it again."""
+        self._start_over()
+        for part in (self._heap, self._ahead, self._aside):
+            part.clear()
 
     async def _look_back(self, segments: list[int]) -> None:
         """Find moments that came into the look-ahead behind our back and are due by now. There are none, as a rule,
@@ -155,6 +171,7 @@ class Firing:
     async def tick(self) -> Moment:
         """Fire everything that is due; answer when to look again."""
         flight: asyncio.Task[None] | None = None
+        self._bring_back(self.now())
         try:
             while entries := self._due(BATCH):
                 self.taken += len(entries)
@@ -170,13 +187,13 @@ class Firing:
             if flight is not None:
                 flight.cancel()
                 await asyncio.gather(flight, return_exceptions=True)
-            self._start_over()  # what was taken off the heap is found again by the next refill
-            self._ahead.clear()
-            self._heap.clear()
+            self._forget()  # what was taken off the heap is found again by the next refill
             raise
         self.fired_at = self._clock.now()
-        refill_at = self._cursor[0] - LOOK_AHEAD + self._refill
-        return min(self._heap[0][0], refill_at) if self._heap else refill_at
+        wake_at = self._cursor[0] - LOOK_AHEAD + self._refill
+        if self._aside:
+            wake_at = min(self._aside[0][0], wake_at)
+        return min(self._heap[0][0], wake_at) if self._heap else wake_at
 
     def _due(self, limit: int) -> list[Entry]:
         """Take what is due off the heap, leaving out what has been replaced meanwhile."""
@@ -192,19 +209,42 @@ class Firing:
     async def _prepare(self, entries: list[Entry]) -> list[Fire]:
         now = self.now()
         fires = []
-        delayed = []
+        asking = []
         for entry in entries:
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
                 self._start_over()  # evicted or changed: a sweep brings it back
-            elif known.schedule.delay is not None:
-                delayed.append((entry, known))
+            elif known.asks_first:
+                asking.append((entry, known))
             else:
                 fires.append(account(entry, known, now))
-        if delayed:
-            last = {run.trigger_id: run for run in await self._store.load_last_runs([e[1] for e, _ in delayed])}
-            fires += [account(entry, known, now, last.get(entry[1])) for entry, known in delayed]
-        return fires
+        return fires + await self._prepare_asking(asking, now) if asking else fires
+
+    async def _prepare_asking(self, asking: Sequence[tuple[Entry, Known]], now: Moment) -> list[Fire]:
+        """Those whose firing depends on what the store knows of other runs, or of other schedulers."""
+        taken = await self._store.load_taken_segments() if any(known.policy.offered for _, known in asking) else {}
+        free = [(entry, known) for entry, known in asking if not self._is_offered(entry, known, taken, now)]
+        delayed = [entry[1] for entry, known in free if known.schedule.delay is not None]
+        last = {run.trigger_id: run for run in await self._store.load_last_runs(delayed)} if delayed else {}
+        return [account(entry, known, now, last.get(entry[1])) for entry, known in free]
+
+    def _is_offered(self, entry: Entry, known: Known, taken: Collection[int], now: Moment) -> bool:
+        """Whether a moment is left to somebody else for now; if so, it is put aside."""
+        if not known.policy.offered or entry[3] not in taken:
+            return False
+        until = offered_until(entry[0], known.policy, self._offer)
+        if until <= now:
+            return False
+        self._ahead[entry[1]] = (entry[0], entry[2])
+        heapq.heappush(self._aside, (min(until, now + LOOK_AGAIN), entry))
+        return True
+
+    def _bring_back(self, until: Moment) -> None:
+        """Look again at moments that were put aside up to then, unless they have been replaced meanwhile."""
+        while self._aside and self._aside[0][0] <= until:
+            entry = heapq.heappop(self._aside)[1]
+            if self._ahead.get(entry[1]) == (entry[0], entry[2]):
+                heapq.heappush(self._heap, entry)
 
     async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from horae.core import specs
+from horae.core import datawork, specs
 from horae.core.model import (
     DEFAULT_ORG,
     SECOND,
@@ -30,13 +30,14 @@ from horae.core.model import (
     Run,
     RunFilter,
     Standing,
+    State,
     Trigger,
 )
 from horae.core.schedule import compile_schedule
 from horae.core.segments import segment_of
 from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
-from horae.ports import NEVER, Due, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
+from horae.ports import NEVER, Due, Fire, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
 from horae.service.batching import Coalescer
 from horae.service.ledger import account, birth_of, entry_of, know
 
@@ -158,6 +159,11 @@ class Jobs:
         """Where jobs stand: a job's own status is that of its latest run."""
         return await self._store.load_standing(job_ids) if job_ids else {}
 
+    async def last_results(self, job_ids: Sequence[int]) -> dict[int, Any]:
+        """What the last success of each job left, for those that left something."""
+        found = await self._store.load_previous(job_ids) if job_ids else {}
+        return {job_id: msgspec.json.decode(text) for job_id, text in found.items()}
+
     async def search(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         """Jobs for people who page by number; `list` is for everybody else."""
         return await self._store.search_jobs(where, sorts, offset, limit)
@@ -194,8 +200,9 @@ class Jobs:
 
         def change(job: Job, now: Moment) -> Job:
             triggers = _merge_triggers(job, draft.triggers, iter(fresh), now)
+            spec = datawork.kept_spec(draft.kind, draft.spec, job.spec)
             return replace(
-                job, name=draft.name, key=draft.key, kind=draft.kind, spec=draft.spec, policy=draft.policy,
+                job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
                 annotations=draft.annotations, triggers=triggers,
             )  # fmt: skip
@@ -255,8 +262,10 @@ class Jobs:
             tries -= 1
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
 
-    async def _fire_first(self, job: Job, triggers: Sequence[Trigger], now: Moment, lend: Lend | None = None) -> bool:
-        """Give moments that are due their records; False when somebody was faster."""
+    async def _fire_first(
+        self, job: Job, triggers: Sequence[Trigger], now: Moment, lend: Lend | None = None
+    ) -> Sequence[Fire]:
+        """Give moments that are due their records; answers what was fired, nothing when somebody was faster."""
         ids = [t.id for t in triggers]
         known = {found.trigger_id: know(found) for found in await self._store.load_definitions(ids)}
         last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
@@ -267,7 +276,7 @@ class Jobs:
             self._queue.announce("runs")
         if any(fire.birth.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
-        return fired is not None and bool(fired.advanced)
+        return [fire for fire in fires if fired is not None and fire.trigger_id in fired.advanced]
 
     async def _due_row(self, job: Job, trigger: Trigger) -> Sequence[Due]:
         """The due row of one trigger, unless it has moved."""
@@ -388,19 +397,28 @@ class Jobs:
         return await self._store.list_lost(limit)
 
     async def fire_due(self, job_id: int, lend: Lend | None = None) -> Run:
-        """Fire what is due of a job now, without waiting for its scheduler; answers the run. With `lend` it is lent
-        from its birth. What is not due, or has a live run, is refused."""
+        """Fire the oldest due moment of a job now, without waiting for its scheduler; answers its run. With `lend`
+        it is lent from its birth. Refused where nothing is due, and where the moment made no run that can go."""
         job = await self.get(job_id)
         now = await self._store.now()
         due = [t for t in job.triggers if t.next_at is not None and t.next_at <= now]
         if job.deleted_at is not None or not due:
             raise Conflict(f"nothing of job {job_id} is due", code="E_NOT_DUE")
-        if not await self._fire_first(job, due[:1], now, lend):
+        fires = await self._fire_first(job, [min(due, key=lambda t: (t.next_at, t.id))], now, lend)
+        if not fires:
             raise Conflict(f"job {job_id} was fired by somebody else", code="E_NOT_DUE")
-        standing = (await self._store.load_standing([job_id]))[job_id]
-        if standing.latest is None:
-            raise Conflict(f"job {job_id} was fired, but its moment was skipped", code="E_NOT_DUE")
-        return standing.latest
+        run = await self._run_of(job_id, fires[0])
+        if run is None or run.state is State.SKIPPED or (lend is not None and run.state is not State.RUNNING):
+            raise Conflict(f"job {job_id} was fired, but {_why_not(run)}", code="E_NOT_DUE")
+        return run
+
+    async def _run_of(self, job_id: int, fire: Fire) -> Run | None:
+        """The run of the moment that was fired: each has one record."""
+        if not fire.born:
+            return None
+        moment = RunFilter(job_id, fire.trigger_id, due_from=fire.due_at, due_until=fire.due_at + 1)
+        found: list[Run] = (await self._store.list_runs(moment, None, 1)).items
+        return found[0] if found else None
 
     def announce(self, topic: str) -> None:
         """Wake whoever waits for something of this topic."""
@@ -417,6 +435,15 @@ class Jobs:
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")
+
+
+def _why_not(run: Run | None) -> str:
+    """Why a moment gave nobody anything to do."""
+    if run is None:
+        return "its schedule or its misfire policy passed the moment over"
+    if run.reason == Reason.OVERLAP:
+        return f"another run of it is live, so run {run.id} is {run.state.word} (overlap)"
+    return f"run {run.id} could not be lent: it is {run.state.word}"
 
 
 def _text(data: Json | None) -> str | None:

@@ -37,6 +37,7 @@ class Known(NamedTuple):
     policy: Policy
     birth: Birth  # shared by all its runs, unless the policy sets a start deadline
     is_plain: bool  # one moment, one run: nothing to decide when it fires
+    asks_first: bool  # it counts from the end of its last run, or is offered to others first: the store knows more
 
 
 def birth_of(
@@ -56,11 +57,22 @@ def know(definition: Definition) -> Known:
     schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
     birth = birth_of(definition.job_id, definition.kind, policy, 0, data=definition.data)
     is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
-    return Known(definition.version, schedule, policy, birth, is_plain)
+    asks_first = policy.offered or schedule.delay is not None
+    return Known(definition.version, schedule, policy, birth, is_plain, asks_first)
 
 
 def entry_of(row: Due) -> Entry:
     return Entry(row.next_at, row.trigger_id, row.version, row.segment, row.reserved)
+
+
+def offered_until(at: Moment, policy: Policy, longest: Moment) -> Moment:
+    """How long a moment is left to schedulers outside Horae: never so long that it is too late for it afterwards."""
+    limits = [longest]
+    if policy.misfire is Misfire.SKIP:
+        limits.append(lifecycle.MISFIRE_GRACE // 2)
+    if policy.start_deadline_seconds is not None:
+        limits.append(round(policy.start_deadline_seconds * SECOND) // 2)
+    return at + min(limits)
 
 
 def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None) -> Fire:

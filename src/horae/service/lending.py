@@ -44,9 +44,8 @@ class Lending:
 
     async def lend_run(self, run_id: int, *, worker: str, seconds: float) -> Run:
         """This run, if it is queued."""
-        run = await self._jobs.get_run(run_id)
-        if await self._store.lend([run.kind], await self._until(worker, seconds), run_id) is None:
-            raise Conflict(f"run {run_id} is not waiting for a worker: it is {run.state.word}")
+        if await self._store.lend([], await self._until(worker, seconds), run_id) is None:
+            raise await self._refusal(run_id, "cannot be lent")
         return await self._jobs.get_run(run_id)
 
     async def fire(self, job_id: int, *, worker: str, seconds: float) -> Run:
@@ -108,10 +107,10 @@ class Lending:
     async def _until(self, worker: str, seconds: float) -> Lend:
         return Lend(worker, await self._store.now() + round(seconds * SECOND))
 
-    async def _refusal(self, run_id: int) -> NotFound | Conflict:
+    async def _refusal(self, run_id: int, why: str = "is not on loan to you, or no longer") -> NotFound | Conflict:
         run = await self._store.get_run(run_id)
         if run is None:
             return NotFound(f"there is no run {run_id}")
         if run.state.is_terminal:
             return Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
-        return Conflict(f"run {run_id} is not on loan to you; it may have been given to another worker")
+        return Conflict(f"run {run_id} {why}: it is {run.state.word}")

@@ -27,6 +27,10 @@ def plain_name(node: str) -> str:
     return node.rpartition("@")[0] or node
 
 
+def is_outside(node: Node) -> bool:
+    return any(role.startswith(PREFIX) for role in node.roles)
+
+
 class Outside:
     def __init__(self, store: Store, queue: Queue, *, node: str, version: str = "") -> None:
         """`node` is this one, through which they come in."""

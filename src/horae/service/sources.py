@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from horae.core.datawork import unmasked
 from horae.core.model import Found, JobFilter, Json, Source
 from horae.errors import NotFound
 from horae.ports import Sort, Store
@@ -23,8 +24,10 @@ class Sources:
         return await self._store.add_source(Source(0, org, owner, name, kind, config, now, now))
 
     async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
+        """A secret that comes back hidden stays as it was."""
         before = await self.get(org, source_id)
-        after = replace(before, name=name, kind=kind, config=config, updated_at=await self._store.now())
+        kept = dict(unmasked(config, before.config))
+        after = replace(before, name=name, kind=kind, config=kept, updated_at=await self._store.now())
         if not await self._store.save_source(after):
             raise _missing(source_id)
         return after

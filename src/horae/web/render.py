@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
-from horae.core import model, moments, schedule, specs
+from horae.core import datawork, model, moments, schedule, specs
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -326,7 +326,7 @@ def job(it: model.Job) -> Job:
         owner=it.owner,
         org=it.org,
         kind=it.kind,
-        spec=it.spec,
+        spec=datawork.shown_spec(it.kind, it.spec),
         policy=policy(it.policy),
         segment=it.segment,
         paused=it.paused,

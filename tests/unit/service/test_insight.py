@@ -266,6 +266,19 @@ async def test_a_due_moment_that_nobody_fires_makes_it_unready(
     assert (await insight.readiness()).ready
 
 
+async def test_a_due_moment_that_is_left_to_a_scheduler_outside_may_wait_that_much_longer(
+    insight: Insight, jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    await submitted(jobs, schedule="1m")
+    await probe.register_node(node("w1@scheduler", roles=("outside-scheduler",)))
+    await probe.take_segments("w1@scheduler", 1)
+    clock.advance(60 + 119)
+    assert (await insight.readiness()).ready
+    clock.advance(2)
+
+    assert "121 s" in (await insight.readiness()).checks["progress"]
+
+
 async def test_a_store_out_of_reach_makes_it_unready(insight: Insight, probe: Probe):
     probe.lose_call("census")
 

@@ -1,0 +1,215 @@
+"""Work on data: git projects that run on a cluster, Spark SQL, and syncs from a source. What each needs, its
+canonical spec, and how its secrets are hidden.
+
+Secrets stand in these specs, and in the sources of syncs, as they were sent. Whoever shows one to people shows
+`masked` of it; whoever takes a changed one back keeps with `unmasked` what was only seen hidden.
+
+What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from horae.core.fields import CONTROL, Fields, control_words, fields_of, kind_of, shown
+from horae.core.model import Json
+
+KINDS = ("git_java", "git_python", "spark_sql", "sync")
+
+BUILD_TOOLS = ("maven", "sbt")
+SYNC_MODES = ("full", "incremental")
+DESTINATIONS = ("hadoop", "clickhouse")
+WRITE_MODES = ("append", "replace")
+MAX_SCRIPT = 64 * 1024  # characters of a command, a query, a key
+MAX_ADDRESS = 2048
+MAX_OUTPUTS = 20
+MAX_OPTIONS = 64 * 1024  # bytes of JSON
+LARGEST_ID = 2**63 - 1
+
+# --------------------------------------------------------------------------------------- secrets
+
+MASK = "******"
+_SECRET = frozenset({
+    "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
+    "client_secret", "connection_uri", "passphrase", "secret", "token",
+})  # fmt: skip
+_IN_ADDRESS = re.compile(r"(?<=://)([^/@\s:]*:)[^/@\s]+(?=@)|(?<=[?&;])((?:password|token|secret)=)[^&;\s]+", re.I)
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """A spec or the settings of a source, as people may see it: without secrets, also those within addresses."""
+    if key in _SECRET and value not in ("", None):
+        return MASK
+    if isinstance(value, dict):
+        return {name: masked(member, name) for name, member in value.items()}
+    if isinstance(value, list):
+        return [masked(item, key) for item in value]
+    return _IN_ADDRESS.sub(rf"\1\2{MASK}", value) if isinstance(value, str) else value
+
+
+def unmasked(new: Any, old: Any, key: str = "") -> Any:
+    """The changed value, where every secret that comes back hidden is the one that was there."""
+    if isinstance(new, dict):
+        before = old if isinstance(old, dict) else {}
+        return {name: unmasked(member, before.get(name), name) for name, member in new.items()}
+    if isinstance(new, list):
+        items = old if isinstance(old, list) and len(old) == len(new) else [None] * len(new)
+        return [unmasked(one, other, key) for one, other in zip(new, items, strict=True)]
+    is_hidden = isinstance(new, str) and MASK in new
+    return old if is_hidden and old is not None and masked(old, key) == new else new
+
+
+def shown_spec(kind: str, spec: Json) -> Json:
+    """The spec of a job as people may see it."""
+    return dict(masked(spec)) if kind in KINDS else spec
+
+
+def kept_spec(kind: str, new: Json, old: Json) -> Json:
+    """The spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
+    return dict(unmasked(new, old)) if kind in KINDS else new
+
+
+# --------------------------------------------------------------------------------------- readers
+
+
+def read_git_java(fields: Fields) -> Json:
+    spec: Json = {"source": _source(fields), "build_tool": _word(fields, "build_tool", BUILD_TOOLS)}
+    spec["build_cmd"] = _script(fields, "build_cmd", "a Java project is built by a command")
+    return _with(spec, main_class=fields.text("main_class", 512), args=_script(fields, "args"))
+
+
+def read_git_python(fields: Fields) -> Json:
+    spec: Json = {"source": _source(fields), "main_file": _file(fields, "main_file", "a Python project needs a file")}
+    return _with(
+        spec,
+        requirements=_file(fields, "requirements"),
+        build_cmd=_script(fields, "build_cmd"),
+        args=_script(fields, "args"),
+    )
+
+
+def read_spark_sql(fields: Fields) -> Json:
+    path = fields.at("outputs")
+    items = fields.items("outputs", MAX_OUTPUTS, "outputs")
+    outputs = [_output(item, f"{path}[{index}]", fields) for index, item in enumerate(items)]
+    return _with({"query": _script(fields, "query", "a query is needed")}, outputs=outputs)
+
+
+def read_sync(fields: Fields) -> Json:
+    """`options` are the fields of its own that each class of sync has."""
+    _required(fields, "class_name", "a sync needs the class of its source, such as jdbc_job")
+    spec: Json = {
+        "source_id": fields.number("source_id", 0, 0, LARGEST_ID, whole=True),  # 0: its options say it all
+        "class_name": fields.text("class_name"),
+        "sync_mode": _word(fields, "sync_mode", SYNC_MODES, SYNC_MODES[0]),
+        "dest_database_name": fields.text("dest_database_name", 256),
+        "dest_table_name": fields.text("dest_table_name", 256),
+        "destinations": _destinations(fields),
+    }
+    for name in ("dest_database_name", "dest_table_name"):
+        _required(fields, name, "a sync needs the table it fills")
+    return _with(spec, options=fields.json("options", MAX_OPTIONS))
+
+
+def _with(spec: Json, **more: Any) -> Json:
+    """What is empty goes without saying."""
+    return {**spec, **{name: value for name, value in more.items() if value}}
+
+
+def _required(fields: Fields, name: str, message: str) -> None:
+    if name not in fields.values:
+        fields.fault(name, "E_REQUIRED", message)
+
+
+def _script(fields: Fields, name: str, needed: str = "") -> str | None:
+    """Text of several lines; with `needed`, it must be there."""
+    if name not in fields.values:
+        if needed:
+            fields.fault(name, "E_REQUIRED", needed)
+        return None
+    value = fields.values[name]
+    if type(value) is not str:
+        fields.wrong_type(name, "must be text")
+    elif not value or value.isspace():
+        fields.fault(name, "E_EMPTY", "must not be empty")
+    elif len(value) > MAX_SCRIPT:
+        fields.fault(name, "E_LEN", f"at most {MAX_SCRIPT} characters, got {len(value)}")
+    elif odd := CONTROL.search(value):
+        fields.fault(name, "E_CHAR", *control_words(odd[0]))
+    else:
+        return value
+    return None
+
+
+def _word(fields: Fields, name: str, known: tuple[str, ...], default: str | None = None) -> str | None:
+    value = fields.values.get(name, default)
+    if type(value) is str and value in known:
+        return value
+    got = shown(value) if isinstance(value, str) else "nothing" if value is None else kind_of(value)
+    fields.fault(name, "E_ENUM" if name in fields.values else "E_REQUIRED", f"one of {', '.join(known)}, got {got}")
+    return default
+
+
+def _file(fields: Fields, name: str, needed: str = "") -> str | None:
+    """The path of a file inside the project."""
+    if needed:
+        _required(fields, name, needed)
+    path = fields.text(name, 1024)
+    if path is not None and (path[0] in "/-~" or ".." in path.split("/")):
+        fields.fault(name, "E_PATTERN", "a path inside the project expected, without .. and not beginning with / or -")
+        return None
+    return path
+
+
+_SOURCE_FIELDS = frozenset({"url", "branch", "username", "password", "private_key"})
+_HELPER = re.compile(r"-|\w+::")  # taken by git for an option, or for a program to run
+
+
+def _source(fields: Fields) -> Json:
+    _required(fields, "source", "a project needs the git repository it comes from")
+    if "source" not in fields.values:
+        return {}
+    inner = fields_of(fields.values["source"], fields.at("source"), fields.problems, "must be a mapping with a url")
+    if inner is None:
+        return {}
+    inner.refuse_others(_SOURCE_FIELDS)
+    _required(inner, "url", "the address of a git repository is needed")
+    url = inner.text("url", MAX_ADDRESS)
+    if url is not None and _HELPER.match(url):
+        inner.fault("url", "E_PATTERN", "the address of a git repository expected, not an option or a helper program")
+    named = {name: inner.text(name, MAX_ADDRESS) for name in ("branch", "username", "password")}
+    if (branch := named["branch"]) is not None and branch[0] == "-":
+        inner.fault("branch", "E_PATTERN", "must not begin with a dash")
+    return _with({"url": url}, **named, private_key=_script(inner, "private_key"))
+
+
+# Where results go: the fields of each, and which of them must be there.
+OUTPUTS: Mapping[str, tuple[frozenset[str], tuple[str, ...]]] = {
+    "files": (frozenset({"to", "uri", "path", "mode"}), ("path",)),
+    "clickhouse": (frozenset({"to", "database", "table", "mode"}), ("database", "table")),
+}
+
+
+def _output(item: Any, path: str, outer: Fields) -> Json:
+    fields = fields_of(item, path, outer.problems, "an output must be a mapping such as {to: files, path: /data/a}")
+    to = _word(fields, "to", tuple(OUTPUTS)) if fields is not None else None
+    if fields is None or to is None:
+        return {}
+    known, needed = OUTPUTS[to]
+    fields.refuse_others(known)
+    for name in needed:
+        _required(fields, name, f"an output to {to} needs a {name}")
+    texts = {name: fields.text(name, MAX_ADDRESS) for name in sorted(known - {"to", "mode"})}
+    mode = _word(fields, "mode", WRITE_MODES, WRITE_MODES[0])
+    return _with({"to": to}, **texts, mode=None if mode == WRITE_MODES[0] else mode)
+
+
+def _destinations(fields: Fields) -> list[str]:
+    found = fields.items("destinations", len(DESTINATIONS), "destinations", least=1)
+    _required(fields, "destinations", f"a sync fills one or more of {', '.join(DESTINATIONS)}")
+    for item in found:
+        if item not in DESTINATIONS:
+            fields.fault("destinations", "E_ENUM", f"each must be one of {', '.join(DESTINATIONS)}")
+    return [name for name in DESTINATIONS if name in found]

@@ -1,0 +1,202 @@
+"""Jobs and runs in the words of this contract: the dialect of the source document.
+
+A job made by any other interface is shown too: what this contract knows of it comes from the job itself, and what
+clients sent that no other interface has a word for, from its annotations. Those may hold anything: they are only
+believed where they fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from horae.core.datawork import shown_spec
+from horae.core.model import Job, Json, Loan, Moment, Run, Source, Standing
+from horae.web.facades.lake import connectors, schedules, words
+from horae.web.facades.lake.reading import NAME
+from horae.web.facades.lake.words import Side
+
+LOGS = "/app-logs/root/logs-tfile"  # where Hadoop keeps the logs of an application, in the contract's default
+RESUMED = ("last_synced_value", "incremental_time")  # where a sync goes on
+
+
+def sent_with(job: Job) -> Json:
+    """What a client of this contract sent that Horae has no word for."""
+    found = job.annotations.get(NAME)
+    return found if isinstance(found, dict) else {}
+
+
+def _sent_status(sent: Json, name: str) -> str:
+    found = sent.get(name)
+    return found if isinstance(found, str) and found in words.STATUSES else words.INITIALIZED
+
+
+def _sent_number(sent: Json, name: str) -> int:
+    found = sent.get(name)
+    return found if type(found) is int else 0
+
+
+def schedule_time(job: Job) -> Json:
+    return schedules.shown_for(job, sent_with(job).get("schedule_time"))
+
+
+def _standing(job: Job, at: Standing, side: Side) -> Json:
+    """When it runs and how it went. What was sent is shown until the first run, or the first that ended."""
+    sent = sent_with(job)
+    last = words.status(at.ended, side) if at.ended else _sent_status(sent, "last_status")
+    now = words.status(at.latest, side) if at.latest else _sent_status(sent, "current_status")
+    return {
+        "next_run_time": schedules.next_run_time(job),
+        "last_sync_status": last,
+        "current_sync_status": now,
+        "schedule_time": schedule_time(job),
+    }
+
+
+# ── lake jobs ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def lake_job(job: Job, at: Standing, *, is_for_worker: bool = False) -> Json:
+    """Workers get the secrets, people do not."""
+    sent = sent_with(job)
+    ended = at.ended.finished_at if at.ended else None
+    spec = job.spec if is_for_worker else shown_spec(job.kind, job.spec)
+    found = {
+        "class_name": words.CLASSES.get(job.kind, words.UNSUPPORTED),
+        "org_id": job.org,
+        "job_id": job.id,
+        "creator_id": job.owner,
+        "display_name": job.name,
+        "job_type": words.JOB_TYPES.get(job.kind, words.OTHERS),
+        "last_run_time": schedules.milliseconds(ended) if ended else _sent_number(sent, "last_run_time"),
+        **_standing(job, at, "lake"),
+    }
+    if yarn := sent.get("yarn_app_id"):
+        found["yarn_app_id"] = yarn
+    return {**found, **(_OWN[job.kind](spec) if job.kind in _OWN else {"kind": job.kind})}
+
+
+def _project(spec: Json) -> Json:
+    source = spec["source"]
+    found = {"git_url": source["url"]}
+    if "private_key" in source:
+        own = {"class_name": "ssh_clone_info", "url": source["url"], "private_key": source["private_key"]}
+        found["git_clone_info"] = own
+    elif "username" in source or "password" in source:
+        own = {"username": source.get("username", ""), "password": source.get("password", "")}
+        found["git_clone_info"] = {"class_name": "http_clone_info", "url": source["url"], **own}
+    return found | ({"branch": source["branch"]} if "branch" in source else {})
+
+
+def _java(spec: Json) -> Json:
+    return {**_project(spec), **{name: value for name, value in spec.items() if name != "source"}}
+
+
+def _sql(spec: Json) -> Json:
+    return {"query_info": {"query": spec["query"], "outputs": [_output(each) for each in spec.get("outputs", ())]}}
+
+
+def _output(output: Json) -> Json:
+    mode = output.get("mode", "append")
+    if output["to"] == "clickhouse":
+        own = {"database": output["database"], "table_name": output["table"], "write_mode": mode}
+        return {"type": "datainsider", "config": {"class_name": "clickhouse_config", **own}}
+    own = {"hdfs_uri": output["uri"]} if "uri" in output else {}
+    own |= {"result_path": output["path"]} | ({"write_mode": mode} if "mode" in output else {})
+    return {"type": "text_file", "config": {"class_name": "hadoop_config", **own}}
+
+
+_OWN = {"git_java": _java, "git_python": _java, "spark_sql": _sql}
+
+
+def lake_history(run: Run, name: str, loan: Loan | None) -> Json:
+    said = last_words(run, loan)
+    found = {
+        "run_id": words.wire_id(run.id, run.attempt),
+        "job_id": run.job_id,
+        "job_name": name,
+        **_times(run, said),
+        "job_status": words.status(run, "lake"),
+        "message": run.message or said.get("message", ""),
+    }
+    if yarn := said.get("yarn_app_id"):
+        found["log_path"] = f"{LOGS}/{yarn}"
+    return found
+
+
+def last_words(run: Run, loan: Loan | None) -> Json:
+    """What the worker of a run said last."""
+    found = loan.progress if loan and not run.state.is_terminal else run.result
+    return found if isinstance(found, dict) else {}
+
+
+def _times(run: Run, said: Json) -> Json:
+    ended = run.finished_at if run.state.is_terminal else None
+    newest: Moment = ended or run.started_at or run.created_at
+    updated = schedules.milliseconds(newest)
+    if ended is None and type(said.get("updated_time")) is int:
+        updated = max(updated, said["updated_time"])
+    return {
+        "start_time": schedules.milliseconds(run.created_at),
+        "updated_time": updated,
+        "end_time": schedules.milliseconds(ended) if ended else 0,
+    }
+
+
+# ── sync jobs ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def sync_job(job: Job, at: Standing, result: Any, *, is_for_worker: bool = False) -> Json:
+    """`result` is what its last success left: where the next run goes on."""
+    spec, sent = job.spec if is_for_worker else shown_spec(job.kind, job.spec), sent_with(job)
+    done = result if isinstance(result, dict) else {}
+    synced = done.get("updated_time")
+    found = {
+        "class_name": spec["class_name"],
+        "org_id": job.org,
+        "job_id": job.id,
+        "display_name": job.name,
+        "job_type": connectors.job_type(spec["class_name"]),
+        "creator_id": job.owner,
+        "last_modified": schedules.milliseconds(job.updated_at),
+        "sync_mode": connectors.MODES_SHOWN[spec["sync_mode"]],
+        "source_id": spec["source_id"],
+        "last_successful_sync": synced if type(synced) is int else _sent_number(sent, "last_run_time"),
+        "sync_interval_in_mn": _sent_number(sent, "sync_interval_in_mn"),
+        **_standing(job, at, "sync"),
+        "dest_database_name": spec["dest_database_name"],
+        "dest_table_name": spec["dest_table_name"],
+        "destinations": [connectors.DESTINATIONS_SHOWN[each] for each in spec["destinations"]],
+    }
+    return {**spec.get("options", {}), **resumed(job, done), **found}
+
+
+def resumed(job: Job, done: Json) -> Json:
+    """Where the next run goes on: where the last success ended, unless somebody has set it since (`set_after`)."""
+    is_set = done.get("sync_id") == sent_with(job).get("set_after", 0)
+    return {} if is_set else {name: done[name] for name in RESUMED if name in done}
+
+
+def sync_history(run: Run, name: str, loan: Loan | None) -> Json:
+    said = last_words(run, loan)
+    return {
+        "sync_id": words.wire_id(run.id, run.attempt),
+        "job_id": run.job_id,
+        "job_name": name,
+        "last_sync_time": schedules.milliseconds(run.created_at),
+        "total_synced_time": _sent_number(said, "total_execution_time"),
+        "sync_status": words.status(run, "sync"),
+        "total_rows_inserted": _sent_number(said, "total_sync_record"),
+        "message": run.message or said.get("message", ""),
+    }
+
+
+def source(it: Source, config: Json) -> Json:
+    return {
+        "class_name": it.kind,
+        "org_id": it.org,
+        "id": it.id,
+        "display_name": it.name,
+        **config,
+        "creator_id": it.owner,
+        "last_modify": schedules.milliseconds(it.updated_at),
+    }

@@ -1,0 +1,75 @@
+"""Sources of syncs (J13, J14, J15). Their secrets are hidden from people, and given to workers."""
+
+from __future__ import annotations
+
+from horae.core.datawork import masked
+from horae.core.model import Source
+from horae.errors import NotFound
+from horae.service import Services
+from horae.web import http
+from horae.web.facades.lake import connectors, reading, rendering, words
+from horae.web.facades.lake.desk import DONE
+
+
+class SourceTable:
+    def __init__(self, services: Services) -> None:
+        self._sources = services.sources
+
+    async def create(self, request: http.Request) -> http.Answer:
+        _, fields = await reading.body_of(request)
+        kind, name, config = connectors.read_source(reading.inner(fields, "data_source"))
+        who = http.principal(request)
+        made = await self._sources.add(org=who.org, owner=who.owner, name=name, kind=kind, config=config)
+        return http.reply(200, _shown(made))
+
+    async def get(self, request: http.Request) -> http.Answer:
+        return http.reply(200, _shown(await self._find(request)))
+
+    async def get_for_worker(self, request: http.Request) -> http.Answer:
+        """With its secrets. Sources of organisations other than one's own do not exist."""
+        source = await self._find(request)
+        if request.path_id("org_id") != source.org:
+            raise _missing(source.id)
+        return http.reply(200, rendering.source(source, source.config))
+
+    async def replace(self, request: http.Request) -> http.Answer:
+        """A secret that is sent as it is shown, hidden, stays as it was."""
+        _, fields = await reading.body_of(request)
+        kind, name, config = connectors.read_source(reading.inner(fields, "data_source"))
+        before = await self._find(request)
+        await self._sources.change(before.org, before.id, name=name, kind=kind, config=config)
+        return http.reply(200, DONE)
+
+    async def delete(self, request: http.Request) -> http.Answer:
+        """Its jobs are deleted with it. Success also when there was nothing to delete."""
+        await self._sources.delete(http.principal(request).org, request.path_id("source_id"))
+        return http.reply(200, DONE)
+
+    async def delete_many(self, request: http.Request) -> http.Answer:
+        _, fields = await reading.body_of(request)
+        for source_id in reading.ids(fields):
+            await self._sources.delete(http.principal(request).org, source_id)
+        return http.reply(200, DONE)
+
+    async def list_sources(self, request: http.Request) -> http.Answer:
+        _, fields = await reading.body_of(request)
+        page = reading.read_stretch(fields, words.SOURCE_SORTS)
+        org = http.principal(request).org
+        found = await self._sources.search(org, page.keyword, page.sorts, page.offset, page.limit)
+        data = [{"data_source": _shown(source)} for source in found.items]
+        return http.reply(200, {"data": data, "total": found.total})
+
+    async def _find(self, request: http.Request) -> Source:
+        source_id = request.path_id("source_id")
+        try:
+            return await self._sources.get(http.principal(request).org, source_id)
+        except NotFound:
+            raise _missing(source_id) from None
+
+
+def _shown(source: Source) -> dict[str, object]:
+    return rendering.source(source, masked(source.config))
+
+
+def _missing(source_id: int) -> NotFound:
+    return NotFound(f"not found source with id: {source_id}")

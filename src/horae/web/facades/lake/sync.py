@@ -1,0 +1,103 @@
+"""Sync jobs: made one by one, for each table, or many at once; changed; deleted (J1, J2, J4, J5, J15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from horae.core.fields import Fields, Problems
+from horae.core.model import Job
+from horae.core.specs import Draft
+from horae.errors import Conflict, Invalid, NotFound
+from horae.service import Services
+from horae.service.jobs import Submitted
+from horae.web import http
+from horae.web.facades.lake import connectors, reading, rendering
+from horae.web.facades.lake.desk import DONE, Desk
+
+MOST = 100  # jobs made by one request
+
+
+class SyncJobs:
+    def __init__(self, services: Services, desk: Desk) -> None:
+        self._jobs = services.jobs
+        self._sources = services.sources
+        self._desk = desk
+
+    async def create(self, request: http.Request) -> http.Answer:
+        """As a lake job; source_id must be that of a source of the organisation, or 0 where the job needs none."""
+        body, fields = await reading.body_of(request)
+        wanted = connectors.read_sync_job(reading.inner(fields, "job"))
+        done = await self._submit(request, body, [wanted.draft])
+        return http.reply(200, (await self._desk.show(done.jobs))[0])
+
+    async def create_for_tables(self, request: http.Request) -> http.Answer:
+        """One job for each table, named after it: all of them or none."""
+        body, fields = await reading.body_of(request)
+        one, names = reading.inner(fields, "base_job"), fields.items("table_names", MOST, "tables", least=1)
+        if reading.class_name(one, connectors.CONNECTORS) not in connectors.TABLE_COPIES:
+            raise Conflict(f"not support multi create {one.values['class_name']}")
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise Invalid("table_names: a list of names expected", code="E_TYPE", path="table_names")
+        await self._submit(request, body, [_for_table(one, name) for name in names])
+        return http.reply(200, True)
+
+    async def create_many(self, request: http.Request) -> http.Answer:
+        """All of them or none."""
+        body, fields = await reading.body_of(request)
+        items = fields.items("jobs", MOST, "jobs", least=1)
+        if not items:
+            fields.fault("jobs", "E_REQUIRED", "a list of jobs is needed")
+        fields.problems.settle()
+        sent = [reading.as_fields(item, f"jobs[{index}]", Problems()) for index, item in enumerate(items)]
+        await self._submit(request, body, [connectors.read_sync_job(each).draft for each in sent])
+        return http.reply(200, True)
+
+    async def _submit(self, request: http.Request, body: bytes, drafts: Sequence[Draft]) -> Submitted:
+        who = http.principal(request)
+        await self._check_sources(who.org, drafts)
+        return await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+
+    async def _check_sources(self, org: int, drafts: Sequence[Draft]) -> None:
+        for source_id in sorted({draft.spec["source_id"] for draft in drafts} - {0}):
+            try:
+                await self._sources.get(org, source_id)
+            except NotFound:
+                raise NotFound(f"not found source with id: {source_id}") from None
+
+    async def replace(self, request: http.Request) -> http.Answer:
+        """The address names the job. A last_synced_value other than the one shown is where the next run begins."""
+        _, fields = await reading.body_of(request)
+        sent = reading.inner(fields, "job")
+        job = await self._desk.find(request)
+        reading.refuse_other_id(sent, job.id)
+        wanted = connectors.read_sync_job(sent)
+        await self._check_sources(job.org, [wanted.draft])
+        draft = wanted.over(job, rendering.schedule_time(job))
+        await self._jobs.replace(job.id, await self._set_resume(job, draft))
+        return http.reply(200, DONE)
+
+    async def _set_resume(self, job: Job, draft: Draft) -> Draft:
+        """Note after which success somebody set where to go on; what the next one leaves counts again."""
+        done = (await self._jobs.last_results([job.id])).get(job.id)
+        result = done if isinstance(done, dict) else {}
+        shown = {**job.spec.get("options", {}), **rendering.resumed(job, result)}
+        wanted = draft.spec.get("options", {})
+        is_set = any(name in wanted and wanted[name] != shown.get(name) for name in rendering.RESUMED)
+        after = result.get("sync_id") if is_set else rendering.sent_with(job).get("set_after")
+        if after is None:
+            return draft
+        own = {**draft.annotations[reading.NAME], "set_after": after}
+        return replace(draft, annotations={**draft.annotations, reading.NAME: own})
+
+    async def delete_many(self, request: http.Request) -> http.Answer:
+        _, fields = await reading.body_of(request)
+        for job_id in reading.ids(fields):
+            await self._desk.delete_job(request, job_id)
+        return http.reply(200, DONE)
+
+
+def _for_table(one: Fields, table: str) -> Draft:
+    name = reading.first(one.values, "display_name", "name")
+    own = {"display_name": f"{name}_{table}" if name else table, "table_name": table, "dest_table_name": table}
+    return connectors.read_sync_job(Fields({**one.values, **own}, one.path, Problems())).draft

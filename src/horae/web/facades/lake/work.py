@@ -1,0 +1,189 @@
+"""The worker's side, alike for lake and sync: pull a run, report on it; and for people: run now, kill.
+
+A pulled run is on loan (service/lending.py). Each report prolongs the loan; the id that a worker is given names the
+attempt, so that one whose run was given to another is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from horae.core import moments
+from horae.core.fields import Fields, encoded
+from horae.core.model import Job, Json, Loan, Moment, Phase, RunFilter, Standing, State
+from horae.core.specs import parse_trigger
+from horae.errors import Conflict, Invalid, NotFound
+from horae.ports import Idempotency
+from horae.service import Services
+from horae.web import http
+from horae.web.facades.lake import reading, schedules, words
+from horae.web.facades.lake.desk import Desk
+
+LONGEST_MESSAGE = 4096  # characters
+MOST_PROGRESS = 64 * 1024  # bytes of JSON
+MOST_QUEUED = 1000  # runs shown
+MODES = ("Continuous", "Once", "OnceTime")  # read, and without a meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker says of the attempt it works at."""
+
+    run_id: int
+    attempt: int
+    job_id: int
+    means: Phase | State | None
+    message: str
+    progress: Json
+
+
+class Work:
+    def __init__(self, services: Services, desk: Desk) -> None:
+        self._jobs = services.jobs
+        self._lending = services.lending
+        self._lease = services.lake_lease
+        self._desk = desk
+        self._id = "run_id" if desk.side == "lake" else "sync_id"
+        self._kinds = words.LAKE_KINDS if desk.side == "lake" else (words.SYNC,)
+
+    # ── for workers ──
+    async def next(self, request: http.Request) -> http.Answer:
+        """Take the next run that waits, if any: it is on loan from now on, and must be reported on."""
+        lent = await self._lending.lend(self._kinds, worker=_worker(request), seconds=self._lease)
+        if lent is None:
+            return http.reply(200, {"has_job": False})
+        shown = (await self._desk.show([lent.job], is_for_worker=True))[0]
+        wire = words.wire_id(lent.run.id, lent.run.attempt)
+        return http.reply(200, {"has_job": True, "data": {self._id: wire, **shown}})
+
+    async def report(self, request: http.Request) -> http.Answer:
+        """`success` is false for an attempt that has ended or was given to another worker; `cancel` asks to stop."""
+        _, fields = await reading.body_of(request)
+        report = self._read_report(fields)
+        run = await self._jobs.get_run(report.run_id)
+        if report.job_id not in (0, run.job_id) or run.kind not in self._kinds:
+            raise NotFound(f"job {report.job_id} has no run {fields.values[self._id]}")
+        try:
+            return http.reply(200, await self._note(report, _worker(request)))
+        except Conflict:
+            return http.reply(200, {"success": False})
+
+    async def _note(self, report: Report, worker: str) -> Json:
+        if isinstance(report.means, State):
+            await self._lending.finish(
+                report.run_id, report.attempt, report.means, message=report.message, result=report.progress
+            )
+            return {"success": True}
+        shall_stop = await self._lending.report(
+            report.run_id, report.attempt, worker=worker, seconds=self._lease, phase=report.means,
+            progress=report.progress,
+        )  # fmt: skip
+        return {"success": True, "cancel": True} if shall_stop else {"success": True}
+
+    def _read_report(self, fields: Fields) -> Report:
+        name = fields.values.get("class_name")
+        if not isinstance(name, str) or not (name.endswith("_progress") or name == "job_progress_impl"):
+            fields.fault(
+                "class_name", "E_DISCRIMINATOR", "the class of a progress, such as java_job_progress, expected"
+            )
+        for needed in (self._id, "job_status"):
+            if needed not in fields.values:
+                fields.fault(needed, "E_REQUIRED", "a report needs it")
+        wire = fields.number(self._id, 0, 1, http.LARGEST_ID, whole=True)
+        job_id = fields.number("job_id", 0, 0, http.LARGEST_ID, whole=True)
+        status = reading.word(fields, "job_status", words.REPORTS, "Unknown")
+        message = fields.values.get("message", "")
+        if not isinstance(message, str):
+            fields.wrong_type("message", "must be text")
+        if len(encoded(fields.values) or "") > MOST_PROGRESS:
+            fields.fault("message", "E_LEN", f"a report has at most {MOST_PROGRESS // 1024} KiB")
+        fields.problems.settle()
+        means = words.REPORTS[status]
+        return Report(*words.split_wire_id(wire), job_id, means, message[:LONGEST_MESSAGE], fields.values)
+
+    async def progress(self, request: http.Request) -> http.Answer:
+        """What workers said last, by job, of the runs that are on loan."""
+        loans = await self._lending.loans()
+        jobs = {job.id: job for job in await self._jobs.get_many(sorted({loan.job_id for loan in loans}))}
+        ours = [loan for loan in loans if self._is_ours(jobs.get(loan.job_id), request)]
+        return http.reply(200, {str(loan.job_id): self._said(loan, jobs[loan.job_id]) for loan in ours})
+
+    def _is_ours(self, job: Job | None, request: http.Request) -> bool:
+        return job is not None and job.kind in self._kinds and job.org == http.principal(request).org
+
+    def _said(self, loan: Loan, job: Job) -> Json:
+        """The last report, or, before the first, as much of one as is known."""
+        known = {"org_id": job.org, self._id: words.wire_id(loan.run_id, loan.attempt), "job_id": job.id}
+        return loan.progress or {**known, "job_status": "Queued"}
+
+    async def queued(self, request: http.Request) -> http.Answer:
+        """Runs that wait for a worker."""
+        runs = await self._desk.waiting(request, self._kinds, MOST_QUEUED)
+        jobs = await self._jobs.get_many(sorted({run.job_id for run in runs}))
+        shown = {job.id: row for job, row in zip(jobs, await self._desk.show(jobs), strict=True)}
+        rows = [(run, shown[run.job_id]) for run in runs if run.job_id in shown]
+        return http.reply(200, [{self._id: words.wire_id(run.id, run.attempt), **row} for run, row in rows])
+
+    # ── for people ──
+    async def now(self, request: http.Request) -> http.Answer:
+        """Run now, or, with at_time in the future, then instead of at its next moment."""
+        body, fields = await reading.body_of(request)
+        at = _read_at(fields)
+        job = await self._desk.find(request)
+        await self._force(job, at, request.idempotency(body))
+        return http.reply(200, {"success": True})
+
+    async def now_many(self, request: http.Request) -> http.Answer:
+        """As now, of several: which of them will run."""
+        _, fields = await reading.body_of(request)
+        at, done = _read_at(fields), {}
+        for job_id in reading.ids(fields):
+            try:
+                await self._force(await self._desk.find(request, job_id), at, None)
+                done[str(job_id)] = True
+            except (Conflict, NotFound, Invalid):
+                done[str(job_id)] = False
+        return http.reply(200, done)
+
+    async def _force(self, job: Job, at: Moment | None, idempotency: Idempotency | None) -> None:
+        standing = (await self._jobs.standing([job.id]))[job.id]
+        self._refuse_live(standing)
+        if at is None or at <= await self._jobs.now():
+            run = await self._jobs.run_now(job.id, idempotency=idempotency)
+            if run.state is State.SKIPPED:  # another was faster
+                raise Conflict("job is already queued")
+            return
+        enabled = [t for t in job.triggers if t.enabled]
+        if enabled:
+            soonest = min(enabled, key=lambda t: (t.next_at is None, t.next_at or 0))
+            await self._jobs.patch_trigger(soonest.id, next_at=at)
+        else:
+            await self._jobs.add_trigger(job.id, parse_trigger({"at": moments.format_moment(at)}))
+
+    def _refuse_live(self, standing: Standing) -> None:
+        if standing.latest is not None and not standing.latest.state.is_terminal:
+            is_queued = words.status(standing.latest, self._desk.side) == "Queued"
+            raise Conflict("job is already queued" if is_queued else "job is already running")
+
+    async def kill(self, request: http.Request) -> http.Answer:
+        """Cancel what is live of a job; false when nothing is."""
+        await request.read()
+        job = await self._desk.find(request)
+        live = await self._jobs.list_runs(RunFilter(job_id=job.id, states=words.LIVE))
+        done = [await self._desk.cancel(run.id) for run in live.items]
+        return http.reply(200, {"success": any(done)})
+
+
+def _worker(request: http.Request) -> str:
+    """What a puller is called: its address is all that is known of it."""
+    client: Any = request.scope.get("client")
+    return f"lake worker {client[0]}" if client else "lake worker"
+
+
+def _read_at(fields: Fields) -> Moment | None:
+    name = "at_time" if "at_time" in fields.values else "start_time"
+    at = fields.number(name, None, 0, schedules.LATEST, whole=True)
+    reading.word(fields, "mode", MODES, MODES[0])
+    fields.problems.settle()
+    return None if at is None else at * moments.MILLISECOND
