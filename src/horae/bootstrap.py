@@ -186,6 +186,7 @@ class App:
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
+            outside_after=config.worker_timeout,
             foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
@@ -209,6 +210,7 @@ class App:
             lake_lease=config.lake_lease,
         )  # fmt: skip
         self.metrics.busy = lambda: self.agent.busy
+        self.metrics.rebalances = lambda: self.cluster.rebalances
         self.metrics.leads = lambda: self.cluster.is_leader
         if isinstance(store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
@@ -347,10 +349,10 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
-    listener = listen(config.host, config.port)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        stack.callback(listener.close)
+        ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
+        listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
         place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
         stop = _on_signals()
         store = await open_store(config, clock)
@@ -369,7 +371,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
-            http = group.create_task(server.serve(sockets=[listener]))
+            http = group.create_task(server.serve(sockets=listeners))
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
@@ -553,9 +555,8 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=f"give another {flag} or --host"
-        ) from error
+        hint = f"stop what listens there, or change {flag} or --host"
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=hint) from error
     listener.set_inheritable(False)
     return listener
 

@@ -27,6 +27,7 @@ ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("plain",)
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
+COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
 LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
@@ -50,6 +51,7 @@ class Config:
     host: str
     port: int
     grpc_port: int
+    compat_ports: tuple[int, ...]
     data: Path
     database: str  # sqlite:///absolute/path or postgresql://…
     node: str
@@ -66,6 +68,7 @@ class Config:
     scan_interval: float
     heartbeat_interval: float
     lease: float
+    worker_timeout: float
     output_limit: int
     log_format: str
     startup_timeout: float
@@ -94,6 +97,11 @@ class Config:
     def is_loopback(self) -> bool:
         """Whether only this machine can reach what listens here; else everyone needs a token."""
         return _is_loopback(self.host)
+
+    @property
+    def further_ports(self) -> tuple[int, ...]:
+        """Where the same is served beside `port`."""
+        return tuple(port for port in self.compat_ports if port != self.port)
 
     @property
     def serves_rpc(self) -> bool:
@@ -135,6 +143,7 @@ class Kind:
     metavar: str
     read: Callable[[object], Any]
     show: Callable[[Any], str] = _show
+    bare: str = ""  # the value that its flag alone stands for; empty where the flag takes one
 
 
 def _whole(low: int, high: int) -> Kind:
@@ -246,6 +255,25 @@ def _read_allowed_hosts(value: object) -> tuple[str, ...]:
     if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]", name) for name in named):
         raise _Refused(expected)
     return named
+
+
+def _read_ports(value: object) -> tuple[int, ...]:
+    if value is True or value == "true":
+        return COMPAT_PORTS
+    if value is False or value in ("false", ""):
+        return ()
+    expected = f"true for {_show_ports(COMPAT_PORTS)}, or a list of other ports"
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise _Refused(expected)
+    ports = tuple(_PORT.read(part) for part in parts)
+    if len(set(ports)) < len(ports):
+        raise _Refused(f"{expected}, each once")
+    return ports
+
+
+def _show_ports(ports: tuple[int, ...]) -> str:
+    return ",".join(map(str, ports))
 
 
 def _read_path(value: object, what: str = "directory") -> Path:
@@ -406,6 +434,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Port of the API and the dashboard."),
     Setting("grpc_port", _PORT, _default_grpc_port,
             "Port of gRPC, for remote agents and other nodes.", "port + 10"),
+    Setting("compat_ports", Kind("LIST", _read_ports, _show_ports, bare="true"), False,
+            "Further ports that serve the same; as a flag, those of the segment contract's services: 8081 to 8085.",
+            "none"),
     Setting("data", Kind("DIR", _read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
     Setting("database", Kind("URL", _read_database, mask_database), _default_database,
@@ -440,6 +471,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Time between two signs of life of a node."),
     Setting("lease", _duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
             "How long a silent node keeps what it holds.", "3 heartbeat intervals"),
+    Setting("worker_timeout", _duration(1, 86_400), 60,
+            "How long a silent worker that registered by HTTP keeps its segments and runs."),
     Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
     Setting("log_format", _choice(*LOG_FORMATS), "text",
@@ -521,6 +554,8 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
     """What no setting can judge alone."""
     if values["grpc_port"] == values["port"]:
         _refuse_pair("grpc_port", f"must differ from port; both are {values['port']}", sources)
+    if values["grpc_port"] in values["compat_ports"]:
+        _refuse_pair("grpc_port", f"is among compat_ports; got {values['grpc_port']}", sources)
     if values["lease"] < 2 * values["heartbeat_interval"]:
         heartbeat = _show_seconds(values["heartbeat_interval"])
         got = _show_seconds(values["lease"])

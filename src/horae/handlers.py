@@ -438,5 +438,11 @@ async def echo(context: Context) -> Json:
 
 
 @handler(inline=True)
+async def payload(context: Context) -> None:
+    """Write the text `payload` of the run's data to its output: what a job that is nothing but a text comes to."""
+    context.log(str(context.data.get("payload", "")))
+
+
+@handler(inline=True)
 async def noop(context: Context) -> None:
     """Do nothing: what a run costs without its work."""

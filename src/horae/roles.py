@@ -96,6 +96,8 @@ class SchedulerRole:
             self._swept, self._hinted = elapsed, False
         taken = self._firing.taken
         wake_at = await self._firing.tick()
+        if sweep:
+            self._firing.note_scan(self._clock.elapsed() - elapsed)
         pause = self._pace.after(self._firing.taken - taken)
         seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
         self._hinted = await self._told.wait(max(pause, seconds))  # also when late: others have their turn

@@ -216,6 +216,9 @@ class Insight:
     broken: Exception | None = None
     node: str = "alpha"
 
+    def now(self) -> int:
+        return NOW
+
     async def write(self, run_id: int, data: bytes, **changes: Any) -> None:
         """Let a log grow, or its run change, and wake the followers."""
         async with self.grown:

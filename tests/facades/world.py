@@ -69,7 +69,8 @@ class World:
 
     async def fire(self) -> None:
         """Fire whatever is due now, as the scheduler of all segments would."""
-        self.firing.own(dict.fromkeys(range(100), 0))
+        given = {segment: term for segment, (_, term) in (await self.store.load_segments()).items()}
+        self.firing.own({**dict.fromkeys(range(100), 0), **given})
         await self.firing.refill(sweep=True)
         await self.firing.tick()
 

@@ -100,11 +100,12 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     for name in ("c.pem", "k.pem"):
         (tmp_path / name).touch()
     values = {
-        "host": "::1", "port": "1", "grpc_port": "2", "data": "d", "database": "postgresql://u@h/n", "node": "n1",
+        "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d",
+        "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j", "script_roots": "d,j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
-        "heartbeat_interval": "500ms", "lease": "1m30s",
+        "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45",
         "output_limit": "3MiB", "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
         "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m",
@@ -388,6 +389,45 @@ def test_directories_are_directories() -> None:
 def test_a_lease_outlasts_two_heartbeats() -> None:
     error = refused({"lease": "9s", "heartbeat_interval": "5s"})
     assert error.message == "lease must be at least 2 heartbeat intervals of 5s; got 9s (flag --lease)"
+
+
+@pytest.mark.parametrize(
+    ("written", "ports"),
+    [
+        ("true", (8081, 8082, 8083, 8084, 8085)),
+        ("false", ()),
+        ("9001", (9001,)),
+        ("9001, 9002", (9001, 9002)),
+    ],
+)
+def test_further_ports_are_the_five_of_the_contract_or_those_listed(written: str, ports: tuple[int, ...]) -> None:
+    assert load({"compat_ports": written}, environ={}).further_ports == ports
+
+
+def test_further_ports_in_a_file_are_a_switch_or_a_list() -> None:
+    write("compat_ports = true\n")
+    assert load(environ={}).further_ports == (8081, 8082, 8083, 8084, 8085)
+    write("compat_ports = [9001]\n")
+    assert load(environ={}).further_ports == (9001,)
+
+
+def test_the_main_port_is_listened_on_once() -> None:
+    found = load({"compat_ports": "true", "port": "8083", "grpc_port": "8093"}, environ={})
+    assert found.further_ports == (8081, 8082, 8084, 8085)
+
+
+@pytest.mark.parametrize("written", ["yes", "8081,8081", "0", "8081;8082", "70000"])
+def test_further_ports_that_cannot_be_are_refused(written: str) -> None:
+    assert refused({"compat_ports": written}).path == "compat_ports"
+
+
+def test_grpc_has_a_port_of_its_own_among_further_ones() -> None:
+    assert "grpc_port is among compat_ports" in refused({"compat_ports": "true", "grpc_port": "8082"}).message
+
+
+@pytest.mark.parametrize("written", ["60s", "60000ms", "1m", "60"])
+def test_intervals_are_written_as_people_do(written: str) -> None:
+    assert load({"scan_interval": written}, environ={}).scan_interval == 60
 
 
 def test_two_listeners_need_two_ports() -> None:

@@ -74,6 +74,7 @@ def _greet(session: Session, config: Config, address: str) -> None:
         screen.record(
             [
                 ("  dashboard", f"{address}/"),
+                *_further(config),
                 ("  data", str(config.data)),
                 ("  database", database),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
@@ -83,6 +84,10 @@ def _greet(session: Session, config: Config, address: str) -> None:
         )
         screen.line()
     screen.flush()
+
+
+def _further(config: Config) -> list[tuple[str, str]]:
+    return [("  also on", "ports " + ", ".join(map(str, config.further_ports)))] if config.further_ports else []
 
 
 def _first_submit(address: str) -> str:

@@ -279,8 +279,17 @@ SHARED = (
 def _setting_option(setting: Setting) -> inspect.Parameter:
     """The flag of a row of SETTINGS. It gives text: config reads every source with the same eyes."""
     text = f"{setting.help} [default: {setting.described_default()}]"
+    if setting.kind.bare:
+        return _option(setting.name, Annotated[bool, typer.Option(setting.flag, help=text)], False)
     info = typer.Option(setting.flag, metavar=setting.kind.metavar, help=text)
     return _option(setting.name, Annotated[str | None, info], None)
+
+
+def _flag_text(setting: Setting, given: str | bool | None) -> str | None:
+    """What a flag says, as text; None when it was not given."""
+    if isinstance(given, bool):
+        return setting.kind.bare if given else None
+    return given
 
 
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────
@@ -312,11 +321,12 @@ def settings_command(
     shared: Sequence[inspect.Parameter] = (JSON,),
 ) -> Callable[[Command], Command]:
     """Register a command that reads the settings: it takes their flags, and gets those given as `flags`."""
-    options = [_setting_option(setting) for setting in SETTINGS if setting.name in settings]
+    taken = [setting for setting in SETTINGS if setting.name in settings]
+    options = [_setting_option(setting) for setting in taken]
 
     def register(function: Command) -> Command:
         def with_flags(session: Session, **given: Any) -> Any:
-            flags = {name: given.pop(name) for name in settings}
+            flags = {setting.name: _flag_text(setting, given.pop(setting.name)) for setting in taken}
             return function(session, flags={name: text for name, text in flags.items() if text is not None}, **given)
 
         own = [one for one in _own_parameters(function) if one.name != "flags"]

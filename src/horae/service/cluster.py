@@ -101,6 +101,7 @@ class Cluster:
         self._lease_watch = Watch()
         self._nodes: list[Node] = []  # as of the last look
         self._watches: dict[str, Watch] = {}
+        self.rebalances = 0  # times that segments were moved
         self._told_at = float("-inf")  # when queued runs were last held against what agents can do
         self._collected_at = float("-inf")  # when overdue loans were last taken back
         self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
@@ -214,6 +215,7 @@ class Cluster:
         owners = {segment: owner for segment, (owner, _) in (await self._store.load_segments()).items()}
         moves = self._share(owners, schedulers)
         if moves and self._lease is not None and await self._store.assign_segments(moves, self._lease):
+            self.rebalances += 1
             self._queue.announce("due")
 
     async def sweep(self) -> float | None:

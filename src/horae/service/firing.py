@@ -167,6 +167,10 @@ class Firing:
         self._ahead[entry[1]] = (entry[0], entry[2])
         heapq.heappush(self._heap, entry)
 
+    def note_scan(self, seconds: float) -> None:
+        """A sweep, and the firing of what it found, took so long."""
+        self._metrics.observe_scan(seconds)
+
     # ── firing ──
     async def tick(self) -> Moment:
         """Fire everything that is due; answer when to look again."""
@@ -175,6 +179,7 @@ class Firing:
         try:
             while entries := self._due(BATCH):
                 self.taken += len(entries)
+                self._metrics.scanned += len(entries)
                 fires = await self._prepare(entries)
                 if flight is not None:
                     await flight

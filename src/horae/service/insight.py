@@ -13,6 +13,7 @@ from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, 
 from horae.core.schedule import Previewed, preview
 from horae.errors import Error, NotFound, Unavailable
 from horae.ports import NEVER, Clock, Files, Peers, Store
+from horae.service.cluster import LEADER
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -69,6 +70,10 @@ class Insight:
         self._peers = peers
         self._offer = round(offer_seconds * SECOND)
         self.node = node
+
+    def now(self) -> Moment:
+        """The clock of this process, for display."""
+        return self._clock.now()
 
     def preview(self, schedule: Json, *, start: Moment | None, count: int) -> list[Previewed]:
         now = self._clock.now()
@@ -175,6 +180,11 @@ class Insight:
     async def segments(self) -> dict[int, tuple[str, int]]:
         """Segment → (owner, term)."""
         return await self._store.load_segments()
+
+    async def leader(self) -> Node | None:
+        """The node that leads, as the lease has it; None while nobody does."""
+        lease = await self._store.get_lease(LEADER)
+        return await self._node(lease.owner) if lease is not None and lease.owner else None
 
     async def readiness(self) -> Readiness:
         """Whether work gets through, not merely whether the process lives."""

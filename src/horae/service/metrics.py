@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -22,20 +22,27 @@ class Metrics:
         self.retried = 0
         self.lost = 0
         self.batches: Counter[str] = Counter()
+        self.scanned = 0  # due moments that the scheduler has seen to
+        self.dispatches: Counter[str] = Counter()  # runs that others asked this node to run, by what they were told
+        self.heartbeats: Counter[tuple[str, str]] = Counter()  # of outside members: role and outcome
+        self.outside_segments: dict[str, int] = {}  # outside scheduler → segments, as of the last look
+        self.rebalances: Callable[[], int] = int
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.slots = 0
         self.leads: Callable[[], bool] = bool
         self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
-        self._late = [0] * (len(LATENESS_BOUNDS) + 1)
-        self._late_sum = 0.0
+        self._late = Spread(LATENESS_BOUNDS)
+        self._scans = Spread(LATENESS_BOUNDS)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def observe_lateness(self, seconds: Iterable[float]) -> None:
         for value in seconds:
-            self._late[bisect_left(LATENESS_BOUNDS, value)] += 1
-            self._late_sum += value
+            self._late.observe(value)
+
+    def observe_scan(self, seconds: float) -> None:
+        self._scans.observe(seconds)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -64,17 +71,51 @@ class Metrics:
         for state, count in self.waiting.items():
             live.add_metric([state], count)
         yield live
+        yield from self._contract()
         yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy())
         yield GaugeMetricFamily("horae_agent_slots", "Attempts this node can execute at once.", value=self.slots)
-        yield self._lateness()
+        yield self._late.family("horae_lateness_seconds", "Start of an attempt after its due moment.")
+        yield self._scans.family("horae_scan_seconds", "One sweep of this node's scheduler for what is due.")
 
-    def _lateness(self) -> Metric:
+    def _contract(self) -> Iterator[Metric]:
+        """What a cluster of schedulers and agents, Horae's and others, is watched by."""
+        yield _counter("horae_moments_scanned", "Due moments that this node's scheduler has seen to.", self.scanned)
+        yield _counter("horae_rebalances", "Times that this node, leading, moved segments.", self.rebalances())
+        dispatches = CounterMetricFamily("horae_dispatches", "Dispatches asked of this node.", labels=["outcome"])
+        for outcome, count in self.dispatches.items():
+            dispatches.add_metric([outcome], count)
+        yield dispatches
+        text = "Signs of life of members outside Horae that came in here."
+        beats = CounterMetricFamily("horae_outside_heartbeats", text, labels=["role", "outcome"])
+        for labels, count in self.heartbeats.items():
+            beats.add_metric(labels, count)
+        yield beats
+        text = "Segments held by a scheduler outside Horae, as this node's scheduler last saw."
+        segments = GaugeMetricFamily("horae_outside_segments", text, labels=["worker"])
+        for worker, count in self.outside_segments.items():
+            segments.add_metric([worker], count)
+        yield segments
+
+
+class Spread:
+    """How often a time fell below each bound."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def family(self, name: str, text: str) -> Metric:
         total, buckets = 0, []
-        for bound, count in zip((*map(str, LATENESS_BOUNDS), "+Inf"), self._late, strict=True):
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
             buckets.append((bound, total))
-        family = HistogramMetricFamily("horae_lateness_seconds", "Start of an attempt after its due moment.")
-        family.add_metric([], buckets, self._late_sum)
+        family = HistogramMetricFamily(name, text)
+        family.add_metric([], buckets, self._sum)
         return family
 
 

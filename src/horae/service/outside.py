@@ -39,17 +39,22 @@ class Outside:
         self._node = node
         self._version = version
 
-    async def join(self, role: Role, name: str, *, address: str = "", slots: int = 0) -> Node:
-        """Register, or appear again; who is here already stays as it was, but for what is said anew."""
+    async def join(
+        self, role: Role, name: str, *, address: str = "", slots: int = 0, labels: tuple[str, ...] = ()
+    ) -> Node:
+        """Register, or appear again; who is here already stays as it was, but for what is said anew. `labels` are
+        for whoever registers to find again: nothing is matched with them."""
         now = await self._store.now()
         known = await self._find(role, name)
         node = Node(
-            name=node_name(role, name), roles=(PREFIX + role,), kinds=(), labels=(), slots=slots,
+            name=node_name(role, name), roles=(PREFIX + role,), kinds=(), labels=labels, slots=slots,
             version=self._version, address=address, started_at=known.started_at if known else now, heartbeat_at=now,
             beat=0, via=self._node,
         )  # fmt: skip
         if known is not None:
-            node = replace(node, slots=slots or known.slots, address=address or known.address)
+            node = replace(
+                node, slots=slots or known.slots, address=address or known.address, labels=labels or known.labels
+            )
         await self._store.want_node(node.name, "live")
         await self._store.register_node(node)
         self._queue.announce("nodes")
@@ -64,11 +69,11 @@ class Outside:
             await self._store.beat(known.name, busy or 0)
         return await self.get(role, name)
 
-    async def leave(self, role: Role, name: str) -> None:
-        """Go in peace: `drained` tells it from one that fell silent."""
+    async def leave(self, role: Role, name: str, *, in_peace: bool = True) -> None:
+        """Go: `drained` tells one that went in peace from one that fell silent, or was found to be ill."""
         known = await self.get(role, name)
         await self._store.drop_segments(known.name)
-        await self._store.want_node(known.name, "drained")
+        await self._store.want_node(known.name, "drained" if in_peace else "live")
         await self._store.retire_node(known.name, "gone")
         self._queue.announce("due")
 

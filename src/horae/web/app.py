@@ -8,8 +8,8 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
-- Beyond loopback everybody needs a user token, whatever the address; only what a row declares open (health)
-  answers strangers. On loopback none is needed, but one that is sent is checked.
+- Beyond loopback everybody needs a token, whatever the address: of a user, unless the row says of an agent; only
+  what a row declares open (health) answers strangers. On loopback none is needed, but one that is sent is checked.
 - An unexpected error is logged under the request id and shows nothing of itself.
 - Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
   name can be pointed here), and a foreign Origin is refused, reads included.
@@ -173,7 +173,8 @@ class Gate:
         if sent is None and request.scope["path"] in self._routes.open_paths:
             return
         client = request.scope.get("client")
-        prove = partial(self._access.check, sent, "user", client[0] if client else "")
+        scope = operation.scope if operation else "user"
+        prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
         request.who, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), prove
 

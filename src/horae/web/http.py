@@ -618,6 +618,7 @@ class Operation:
     is_open: bool = False  # also to strangers, wherever we listen; it must tell them nothing
     shape: Shape = PROBLEM
     credential: Credential = bearer  # what proves who asks; None when nothing was sent
+    scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
 
     def read_query(self, query: bytes) -> dict[str, Any]:

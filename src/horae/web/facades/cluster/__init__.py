@@ -1,15 +1,41 @@
-"""Horae as the services of the segment-based scheduler (source document 4)."""
+"""Horae as the five services of the segment-based scheduler (source document 4), all of them on every port.
+
+jobs         job store: jobs, due moments, executions          submitting  a submitted job as a draft
+scheduling   scheduler coordinator and scheduler worker        moves       what a status asked for comes to
+agents       worker agent and execution coordinator            words       states and objects in its words
+envelope     the form of every answer                          reading     what its clients send
+"""
 
 from __future__ import annotations
 
 from horae.service import Services
 from horae.web import http
+from horae.web.facades.cluster.agents import Agents
+from horae.web.facades.cluster.envelope import TAG, Envelope, Rows
+from horae.web.facades.cluster.jobs import JobStore
+from horae.web.facades.cluster.moves import Moves
+from horae.web.facades.cluster.scheduling import Coordination
 
 
 class Segments:
     def __init__(self, services: Services, streams: http.Streams) -> None:
         self._services = services
-        self._streams = streams
+        envelope, moves = Envelope(lambda: services.insight.now()), Moves(services)
+        self._rows = Rows(envelope)
+        self._parts = (
+            JobStore(services, envelope, moves),
+            Coordination(services, envelope),
+            Agents(services, envelope, moves),
+        )
 
     def operations(self) -> list[http.Operation]:
-        return []
+        health = http.Operation(
+            "GET", "/actuator/health", self.health, TAG, "Whether the service is up", "application/json",
+            also={503: "application/json"}, is_open=True, is_lenient=True,
+        )  # fmt: skip
+        return [*(row for part in self._parts for row in part.operations(self._rows)), health]
+
+    async def health(self, request: http.Request) -> http.Answer:
+        """Without an envelope, as the contract has it."""
+        is_ready = (await self._services.insight.readiness()).ready
+        return http.reply(200 if is_ready else 503, {"status": "UP" if is_ready else "DOWN"})
