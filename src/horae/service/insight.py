@@ -160,8 +160,7 @@ class Insight:
 
     # ── the whole ──
     async def overview(self) -> Overview:
-        census = await self._store.census()
-        self._metrics.waiting = census.live
+        census = await self._count()
         recent = await self._store.list_runs(RunFilter(), None, SHOWN_RUNS)
         rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, SHOWN_DUE)
         due = [await self._store.get_trigger(row.trigger_id) for row in rows]
