@@ -207,7 +207,7 @@ class Insight:
             now = await self._store.now()
             late = now - census.oldest_due_at if census.oldest_due_at is not None else 0
             patience = STALLED_AFTER
-            if late >= patience and await self._store.load_taken_segments():
+            if late >= patience and self._metrics.outside_segments:
                 patience += self._offer  # it may be left to somebody who lets it pass
         except Error as error:
             return error.message
