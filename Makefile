@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
+PROTOS := src/horae/wire/horae/v1 src/horae/wire/cis
 
 .PHONY: help setup up wire test check format docs bench campaign clean
 
@@ -43,8 +44,8 @@ format: $(STAMPS)/dev   ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 wire: $(STAMPS)/dev     ## make the messages of gRPC from their .proto files
-	$(BIN)/python -m grpc_tools.protoc -Ihorae/wire/generated=src/horae/wire/horae/v1 --python_out=src --pyi_out=src \
-	  $(patsubst src/horae/wire/horae/v1/%,horae/wire/generated/%,$(wildcard src/horae/wire/horae/v1/*.proto))
+	$(BIN)/python -m grpc_tools.protoc $(patsubst %,-Ihorae/wire/generated=%,$(PROTOS)) --python_out=src --pyi_out=src \
+	  $(addprefix horae/wire/generated/,$(notdir $(wildcard $(addsuffix /*.proto,$(PROTOS)))))
 
 docs: $(STAMPS)/dev     ## write the generated reference pages
 	$(BIN)/python docs/generate.py

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae.handlers import Cancel, Context, Retry, handler
+from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
 
 if TYPE_CHECKING:
     from horae.client import Client
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Client", "Context", "Retry", "__version__", "handler"]
+__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "handler", "provider"]
 
 
 def __getattr__(name: str) -> Any:

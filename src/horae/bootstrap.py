@@ -33,6 +33,7 @@ import uvicorn
 from horae.config import Config
 from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
+from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
@@ -48,6 +49,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.declarations import Declarations
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
@@ -284,6 +286,7 @@ class App:
     async def serve_rpc(self) -> RpcServer:
         """Let agents and other servers in: every node that keeps output must give it to those who show it."""
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
+        from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers
         from horae.rpc.outputs import Outputs
@@ -298,7 +301,7 @@ class App:
         )  # fmt: skip
         is_api = "api" in config.roles
         callers = Callers(self.services.access, needs_login=not config.is_loopback)
-        contracts = (Scheduling(Calls(self.services), callers.identify),)
+        contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
         server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
@@ -345,6 +348,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
     """Run until SIGTERM or SIGINT."""
     set_up_logging(config.log_format)
     secure = _secure(config)
+    declared = read_declarations(config.declarations)
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
@@ -359,6 +363,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(
             app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback

@@ -62,6 +62,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    declarations: Path | None
     sandbox: str
     scheduler_mode: str
     scan_interval: float
@@ -407,6 +408,10 @@ def _default_jobs_directory(_: Values) -> str | None:
     return "jobs" if Path("jobs").is_dir() else None
 
 
+def _default_declarations(_: Values) -> str | None:
+    return "declarations" if Path("declarations").is_dir() else None
+
+
 def _nothing(_: Values) -> None:
     return None
 
@@ -454,6 +459,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
+            "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "plain",
             "Where processes run."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",

@@ -1,17 +1,19 @@
-"""What authors of Python jobs import: `@handler`, `Context`, `Retry`, `Cancel`; how a name finds its code.
+"""What authors of Python jobs import: `@handler`, `@provider`, `Context`, `Retry`, `Cancel`; how a name finds its code.
 
     @handler
     async def greet(context: Context) -> dict[str, str]:
         context.log(f"hello {context.data['who']}")
         return {"greeted": context.data["who"]}
 
-A job names its handler in one of three ways:
+A handler may also be a class with `execute(self, job_data, cancellation)`, made anew for every run; its constructor
+gets what it asks for by type (horae.injection). A job names its handler in one of three ways:
 
-    "package.module:function"   any importable module; the function carries @handler
+    "package.module:function"   any importable module; the function or class carries @handler
     "jobs/NAME"                 the handler of the folder NAME in the jobs directory (__init__.py or job.py)
     "NAME"                      the handler registered as @handler(name="NAME"), in that directory or imported
 
-Only functions that carry @handler can be run, so a job cannot reach into any other importable code.
+Only what carries @handler can be run, so a job cannot reach into any other importable code; in a folder of the jobs
+directory, the class that is named as the folder is needs no mark.
 `async def` handlers share worker processes; plain `def` handlers have a process to themselves while they
 run. `@handler(inline=True)` is for trusted code: it runs in the agent's own event loop, where a blocking
 call stops everything and nothing can be killed.
@@ -19,9 +21,11 @@ call stops everything and nothing can be killed.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import json
+import logging
 import re
 import sys
 from collections.abc import Callable
@@ -32,17 +36,26 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar, overload
 from zlib import crc32
 
+from horae.core.jobdata import text_of
 from horae.core.model import Json, Moment
+from horae.core.traces import trace_id, traceparent
 from horae.errors import Invalid
+from horae.injection import build, provider
 
 _MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _FOLDER = re.compile(r"jobs/(?P<folder>\w[\w-]*)")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
 _YEAR = 365 * 86_400.0  # the longest wait a handler can ask for
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
+_LOOK = 0.05  # seconds between two looks of somebody who waits to be cancelled
+
+__all__ = ["Cancel", "Cancellation", "Context", "Handler", "Retry", "handler", "loaded", "provider", "resolve"]
 
 Function = Callable[["Context"], Any]
 F = TypeVar("F", bound=Function)
+C = TypeVar("C", bound=type[Any])
+T = TypeVar("T", bound=Callable[..., Any])
 
 
 class Retry(Exception):
@@ -120,6 +133,16 @@ class Context:
         return _EPOCH + timedelta(microseconds=self.due_at)
 
     @property
+    def trace_id(self) -> str:
+        """The W3C trace id of the run, the same in all its attempts."""
+        return trace_id(self.run_id)
+
+    @property
+    def traceparent(self) -> str:
+        """The trace as it is handed on to other services; this attempt is the span."""
+        return traceparent(self.run_id, self.fence)
+
+    @property
     def cancelled(self) -> bool:
         """Whether the run was asked to stop. A long `def` handler looks here now and then and returns;
         `async def` handlers are cancelled at their next await without looking."""
@@ -143,49 +166,103 @@ class Context:
         self.log(f"progress {share:.0%} {message}".rstrip())
 
 
+class Cancellation:
+    """Whether the run of a class handler was asked to stop."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._context.cancelled
+
+    async def wait(self) -> None:
+        """Return when the run is asked to stop. Whoever awaits this in the handler's own task is cancelled instead."""
+        while not self.is_cancelled:  # noqa: ASYNC110  # a plain handler's channel can only be looked at
+            await asyncio.sleep(_LOOK)
+
+    def raise_if_cancelled(self) -> None:
+        if self.is_cancelled:
+            raise Cancel("the run was asked to stop")
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that can be run, and how."""
+    """A function or class that can be run, and how."""
 
     name: str  # as registered; "module:function" without a name of its own
-    function: Function
+    function: Function  # what runs it; the origin itself, unless that is a class
     is_async: bool
     inline: bool
+    origin: Any  # as its author wrote it
 
     @property
     def source(self) -> tuple[str, str]:
         """Where it was written: the same lines loaded twice are one handler, not a clash."""
-        function = inspect.unwrap(self.function)
-        return function.__code__.co_filename, function.__qualname__
+        function = inspect.unwrap(getattr(self.origin, "execute", self.origin))
+        return function.__code__.co_filename, self.origin.__qualname__
 
 
-_by_function: dict[Function, Handler] = {}
+_by_origin: dict[Any, Handler] = {}
 _by_name: dict[str, Handler] = {}
 
 
 @overload
-def handler(function: F, /) -> F: ...
+def handler(origin: C, /) -> C: ...
 @overload
-def handler(*, name: str = "", inline: bool = False) -> Callable[[F], F]: ...
-def handler(function: F | None = None, /, *, name: str = "", inline: bool = False) -> F | Callable[[F], F]:
-    """Make a function runnable as a job. It stays callable as it was."""
-    if function is not None:
-        return _register(function, "", False)
-    return lambda function: _register(function, name, inline)
+def handler(origin: F, /) -> F: ...
+@overload
+def handler(*, name: str = "", inline: bool = False) -> Callable[[T], T]: ...
+def handler(origin: Any = None, /, *, name: str = "", inline: bool = False) -> Any:
+    """Make a function, or a class with `execute`, runnable as a job. It stays what it was."""
+    if origin is not None:
+        return _register(origin, "", False)
+    return lambda origin: _register(origin, name, inline)
 
 
-def _register(function: F, name: str, inline: bool) -> F:
+def _register(origin: Any, name: str, inline: bool) -> Any:
+    function = _runner(origin) if inspect.isclass(origin) else origin
     is_async = inspect.iscoroutinefunction(function)
     if inline and not is_async:
         raise _refused(
-            f"{function.__qualname__} is inline but not `async def`: it would stop the agent while it runs",
+            f"{origin.__qualname__} is inline but not `async def`: it would stop the agent while it runs",
             hint="write it as `async def`, or drop inline=True",
         )
-    found = Handler(name or f"{function.__module__}:{function.__qualname__}", function, is_async, inline)
+    found = Handler(name or f"{origin.__module__}:{origin.__qualname__}", function, is_async, inline, origin)
     if name:
         _register_name(name, found)
-    _by_function[function] = found
-    return function
+    _by_origin[origin] = found
+    return origin
+
+
+def _runner(cls: type[Any]) -> Function:
+    """The function that makes a handler of a class for one run, and runs it."""
+    execute = getattr(cls, "execute", None)
+    if not inspect.isfunction(execute):
+        raise _refused(f"the class {cls.__qualname__} has no execute", hint="def execute(self, job_data, cancellation)")
+
+    async def run_async(context: Context) -> Any:
+        return await _instance(cls, context).execute(text_of(context.data), Cancellation(context))
+
+    def run(context: Context) -> Any:
+        return _instance(cls, context).execute(text_of(context.data), Cancellation(context))
+
+    return run_async if inspect.iscoroutinefunction(execute) else run
+
+
+def _instance(cls: type[Any], context: Context) -> Any:
+    return build(cls, {Context: lambda: context, logging.Logger: lambda: _logger(cls, context)})
+
+
+def _logger(cls: type[Any], context: Context) -> logging.Logger:
+    """A logger of one run: its lines go to the run's output, with the trace that leads to other logs."""
+    made = logging.Logger(f"{cls.__module__}.{cls.__qualname__}", logging.INFO)
+    lines = logging.StreamHandler(context)
+    lines.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s %(message)s trace_id={context.trace_id}"))
+    made.addHandler(lines)
+    return made
 
 
 def _register_name(name: str, found: Handler) -> None:
@@ -238,16 +315,40 @@ def _from_folder(folder: str, jobs_directory: Path | None) -> Handler:
     if jobs_directory is None:
         raise _refused(f"'jobs/{folder}' needs a jobs directory, and this agent has none")
     package = _load_folder(folder, jobs_directory)
-    found = [each for each in _by_function.values() if _lies_in(each, package)]
-    named = [each for each in found if each.name == folder] or found
+    found = [each for each in _by_origin.values() if _lies_in(each.origin, package)]
+    if not found:
+        found = [_by_origin[_register(cls, "", False)] for cls in _unmarked(folder, package)]
+    named = [each for each in found if each.name == folder or _is_class_of(folder, each.origin)] or found
     if len(named) == 1:
         return named[0]
     if not found:
-        raise _refused(f"no function in {jobs_directory / folder} carries @handler")
+        raise _refused(
+            f"no function or class in {jobs_directory / folder} carries @handler",
+            hint="nor is there a class with execute(self, job_data, cancellation)",
+        )
     raise _refused(
         f"{jobs_directory / folder} has {len(found)} handlers: {', '.join(sorted(h.name for h in found))}",
         hint=f"name one of them {folder!r}, or use its own name",
     )
+
+
+def _unmarked(folder: str, package: str) -> list[type[Any]]:
+    """Classes of a folder that can be handlers without saying so: the one named as the folder is, else all."""
+    modules = [module for name, module in list(sys.modules.items()) if _is_within(name, package)]
+    found = [
+        each
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each) and _lies_in(each, package) and inspect.isfunction(getattr(each, "execute", None))
+    ]
+    usable = list(dict.fromkeys(each for each in found if not inspect.isabstract(each)))
+    return [each for each in usable if _is_class_of(folder, each)] or usable
+
+
+def _is_class_of(folder: str, origin: Any) -> bool:
+    """MyJobHandler is the class of the folders MyJob, my_job and my-job."""
+    wanted = folder.replace("_", "").replace("-", "").lower() + "handler"
+    return inspect.isclass(origin) and origin.__name__.lower() == wanted
 
 
 def _from_name(name: str, jobs_directory: Path | None) -> Handler:
@@ -284,6 +385,8 @@ def _load_folder(folder: str, jobs_directory: Path) -> str:
     if root not in sys.modules:
         package = sys.modules[root] = ModuleType(root)
         package.__path__ = [str(jobs_directory.resolve())]
+    if (jobs_directory / f"{_PROVIDERS}.py").is_file():
+        _load(f"{root}.{_PROVIDERS}")
     _load(f"{root}.{folder}")
     if "job.py" in files:
         _load(f"{root}.{folder}.job")
@@ -308,12 +411,15 @@ def _attribute(module: ModuleType, path: str) -> Any:
     return found
 
 
-def _registered(function: Any) -> Handler | None:
-    return _by_function.get(function) if inspect.isfunction(function) else None
+def _registered(origin: Any) -> Handler | None:
+    return _by_origin.get(origin) if inspect.isfunction(origin) or inspect.isclass(origin) else None
 
 
-def _lies_in(found: Handler, package: str) -> bool:
-    module = found.function.__module__
+def _lies_in(origin: Any, package: str) -> bool:
+    return _is_within(origin.__module__, package)
+
+
+def _is_within(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 

@@ -481,6 +481,9 @@ class Store(Protocol):
     async def keep_setting(self, name: str, value: str) -> str:
         """Keep a value for the whole cluster unless there is one; answers the one that is kept."""
 
+    async def get_setting(self, name: str) -> str | None:
+        """The value that is kept for the whole cluster, if there is one."""
+
     async def get_lease(self, name: str) -> Lease | None: ...
 
     async def take_lease(self, name: str, owner: str, seen: Lease | None) -> Lease | None:

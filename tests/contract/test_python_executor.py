@@ -192,6 +192,47 @@ async def floods(context):
 @handler
 async def noop(context):
     pass
+
+@handler
+class Told:
+    def __init__(self, context: Context, logger: logging.Logger):
+        self.context, self.logger = context, logger
+
+    async def execute(self, job_data, cancellation):
+        self.logger.info("told")
+        return [job_data, cancellation.is_cancelled, self.context.trace_id, self.context.traceparent]
+
+@handler
+class Plain:
+    def execute(self, job_data, cancellation):
+        return job_data
+
+@handler
+class PoliteClass:
+    def execute(self, job_data, cancellation):
+        print("begun")
+        while True:
+            time.sleep(0.01)
+            cancellation.raise_if_cancelled()
+
+@handler
+class Waits:
+    async def execute(self, job_data, cancellation):
+        print("begun")
+        await cancellation.wait()
+
+@handler
+class Needy:
+    def __init__(self, pool: threading.Thread):
+        pass
+
+    def execute(self, job_data, cancellation):
+        pass
+
+@handler
+class BreaksClass:
+    def execute(self, job_data, cancellation):
+        raise RuntimeError("no such codebook")
 """
 
 
@@ -760,3 +801,55 @@ async def test_a_batch_is_one_frame(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     ids = rig.start(*(rig.work("noop") for _ in range(500)))
     await rig.result(ids[-1])
     assert sent == [500]
+
+
+# ── classes ──
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [(None, None), ({"MaxBatchSize": 1000}, '{"MaxBatchSize":1000}'), ({"job_data": '["CB_A"]'}, '["CB_A"]')],
+)
+@pytest.mark.parametrize("handler", ["Told", "Plain"])
+async def test_a_class_handler_gets_its_data_as_text(rig: Rig, handler: str, data: Any, text: str | None) -> None:
+    result = await rig.run(handler, data)
+    assert result.state is State.SUCCEEDED, result.message
+    got = json.loads(result.result or "null")
+    assert (got[0] if handler == "Told" else got) == text
+
+
+async def test_a_class_handler_is_given_its_run_and_a_logger_that_writes_its_trace(rig: Rig) -> None:
+    result = await rig.run("Told")
+    trace = f"686f726165000000{result.run_id:016x}"
+    assert json.loads(result.result or "")[1:] == [False, trace, f"00-{trace}-{result.fence:016x}-01"]
+    assert f"INFO told trace_id={trace}\n" in await rig.log(result.run_id)
+
+
+async def test_what_a_class_handler_asks_for_in_vain_is_named(rig: Rig) -> None:
+    result = await rig.run("Needy")
+    assert result.state is State.FAILED
+    assert "Needy needs 'pool' of the type threading.Thread" in result.message
+    assert "Traceback" not in await rig.log(result.run_id)
+
+
+async def test_a_class_handler_that_raises_fails_with_its_message(rig: Rig) -> None:
+    result = await rig.run("BreaksClass")
+    assert (result.state, result.message) == (State.FAILED, "RuntimeError: no such codebook")
+    assert "injection.py" not in await rig.log(result.run_id)
+
+
+@pytest.mark.parametrize("handler", ["PoliteClass", "Waits"])
+async def test_a_class_handler_sees_that_it_shall_stop(rig: Rig, handler: str) -> None:
+    run_id = rig.begin(handler)
+    await rig.until_begun(run_id)
+    rig.executor.stop(run_id, Reason.REQUESTED)
+    assert (await rig.result(run_id)).state is State.CANCELLED
+
+
+async def test_the_example_of_a_class_handler_runs(make: Make) -> None:
+    rig = make(jobs_directory=Path(__file__).parents[2] / "examples" / "jobs")
+    all_of_them = await rig.run("jobs/DownloadRdmCodebooks")
+    some = await rig.run("jobs/DownloadRdmCodebooks", {"job_data": '["currencies"]'})
+    assert all_of_them.state is State.SUCCEEDED, all_of_them.message
+    assert json.loads(all_of_them.result or "") == {"countries": 9, "currencies": 10}
+    assert json.loads(some.result or "") == {"currencies": 10}

@@ -981,6 +981,8 @@ async def test_the_first_value_of_a_setting_is_kept_for_all(store: Store):
     assert len(set(kept)) == 1
     assert await store.keep_setting("secret", "another") == kept[0]
     assert await store.keep_setting("other", "another") == "another"
+    assert await store.get_setting("secret") == kept[0]
+    assert await store.get_setting("nobody's") is None
 
 
 async def test_one_of_many_candidates_takes_a_lease(store: Store):

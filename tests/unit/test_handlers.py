@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horae.errors import Invalid
-from horae.handlers import Cancel, Context, Retry, handler, loaded, resolve
+from horae.handlers import Cancel, Cancellation, Context, Retry, handler, loaded, resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "jobs"
 
@@ -206,7 +206,7 @@ def test_a_job_named_like_a_module_does_not_stand_in_for_it(tmp_path: Path) -> N
     [
         ("jobs/absent", "here", "has neither __init__.py nor job.py"),
         ("jobs/absent", None, "needs a jobs directory"),
-        ("jobs/empty", "here", "no function in .* carries @handler"),
+        ("jobs/empty", "here", "no function or class in .* carries @handler"),
     ],
 )
 def test_a_folder_that_gives_no_handler_says_why(
@@ -280,3 +280,92 @@ async def test_echo_writes_and_returns_its_data() -> None:
     line = Line()
     assert await resolve("horae.handlers:echo").function(context(line, who="você")) == {"who": "você"}
     assert line.written.decode() == '{"who": "você"}\n'
+
+
+# ── classes ──
+
+HANDLER_CLASS = """
+class {name}:
+    def execute(self, job_data, cancellation):
+        return job_data
+"""
+
+
+@pytest.mark.parametrize("folder", ["MyJob", "my_job", "my-job"])
+def test_the_class_named_as_its_folder_needs_no_mark(place: Path, folder: str) -> None:
+    write(place / folder / "job.py", HANDLER_CLASS.format(name="Other") + HANDLER_CLASS.format(name="MyJobHandler"))
+    found = resolve(f"jobs/{folder}", place)
+    assert found.origin.__name__ == "MyJobHandler"
+    assert found.function(context(Line(), a=1)) == '{"a":1}'
+
+
+def test_the_only_class_of_a_folder_needs_no_name(place: Path) -> None:
+    write(place / "only" / "job.py", HANDLER_CLASS.format(name="Whatever"))
+    assert resolve("jobs/only", place).origin.__name__ == "Whatever"
+
+
+def test_several_classes_of_which_none_is_named_as_the_folder_are_refused(place: Path) -> None:
+    write(place / "many" / "job.py", HANDLER_CLASS.format(name="One") + HANDLER_CLASS.format(name="Two"))
+    assert "has 2 handlers" in refusal("jobs/many", place).message
+
+
+def test_a_class_elsewhere_needs_its_mark(place: Path) -> None:
+    write(
+        place / "elsewhere.py", HANDLER_CLASS.format(name="Unmarked") + "@handler" + HANDLER_CLASS.format(name="Good")
+    )
+    assert "is not a handler" in refusal("elsewhere:Unmarked").message
+    assert resolve("elsewhere:Good").is_async is False
+    assert loaded("elsewhere:Good") is not None
+
+
+def test_a_class_without_execute_is_refused() -> None:
+    with pytest.raises(Invalid, match="has no execute"):
+
+        @handler
+        class Idle: ...
+
+
+async def test_an_async_execute_makes_an_async_handler_that_may_be_named() -> None:
+    @handler(name="asked")
+    class Asked:
+        def __init__(self, context: Context) -> None:
+            self.context = context
+
+        async def execute(self, job_data: str | None, cancellation: Cancellation) -> tuple[str | None, bool]:
+            return job_data, cancellation.is_cancelled
+
+    found = resolve("asked")
+    line = Line()
+    line.stopped = True
+    assert found.is_async
+    assert await found.function(context(line)) == (None, True)
+
+
+def test_providers_of_the_jobs_directory_are_shared_by_its_folders(place: Path) -> None:
+    (place / "providers.py").write_text(
+        "from horae import provider\nclass Box:\n    pass\n@provider\ndef box() -> Box:\n    return Box()\n"
+    )
+    for folder in ("first", "second"):
+        write(
+            place / folder / "job.py",
+            "from ..providers import Box\nclass H:\n    def __init__(self, box: Box):\n        self.box = box\n"
+            "    def execute(self, job_data, cancellation):\n        return self.box\n",
+        )
+    first, second = (resolve(f"jobs/{each}", place).function(context(Line())) for each in ("first", "second"))
+    assert first is second
+
+
+async def test_a_cancellation_ends_the_wait_and_raises_only_when_it_is_asked_to_stop() -> None:
+    line = Line()
+    cancellation = Cancellation(context(line))
+    cancellation.raise_if_cancelled()
+    line.stopped = True
+    await cancellation.wait()
+    with pytest.raises(Cancel):
+        cancellation.raise_if_cancelled()
+
+
+def test_a_context_knows_its_trace() -> None:
+    made = context(Line())
+    assert made.trace_id == "686f7261650000000000000000000007"
+    assert made.traceparent == "00-686f7261650000000000000000000007-0000000000000003-01"

@@ -157,18 +157,31 @@ def check(
 ) -> int:
     """Check job files, or the settings.
 
-    Job files are checked without a server. Without files, every setting is shown with where it comes from.
+    Job files are checked without a server. Without files, every setting is shown with where it comes from, and the
+    declarations are read.
     """
     if paths:
         return _check_files(session, paths)
     config = load_settings(flags, config_file, session.screen)
     warnings = [*config.warnings, *_check_tls(config, session.screen)]
+    declared = _check_declarations(config)
     if session.as_json:
         shown = [{"name": name, "value": value, "source": source} for name, value, source in config.shown()]
-        session.screen.json({"settings": shown, "warnings": warnings})
+        session.screen.json({"settings": shown, "warnings": warnings, "declarations": declared})
     else:
         session.screen.table(["setting", "value", "source"], config.shown())
+        for name in declared:
+            session.screen.line(f"declaration {clean(name)}: ok")
     return 0
+
+
+def _check_declarations(config: Config) -> list[str]:
+    """The files that `up` would apply; one it would refuse is refused here too."""
+    if config.declarations is None:
+        return []
+    from horae.declaring import read_declarations  # few have any
+
+    return [file.name for file in read_declarations(config.declarations)]
 
 
 def _check_tls(config: Config, screen: Screen) -> list[str]:

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from horae.core.model import Json, Moment, Reason, State
 from horae.core.moments import format_moment
+from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED
@@ -42,7 +43,6 @@ GIT_ENVIRONMENT = {
     "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
 }
-TRACE_PREFIX = "686f726165000000"  # "horae": the run id fills the other half of a trace id
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 _STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
 
@@ -56,7 +56,7 @@ def describe_attempt(assignment: Assignment) -> dict[str, str]:
         "HORAE_ATTEMPT": str(assignment.attempt),
         "HORAE_FENCE": str(assignment.fence),
         "HORAE_SCHEDULED_FOR": format_moment(assignment.due_at),
-        "TRACEPARENT": f"00-{TRACE_PREFIX}{assignment.run_id:016x}-{assignment.fence:016x}-01",
+        "TRACEPARENT": traceparent(assignment.run_id, assignment.fence),
     }
     return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}
 

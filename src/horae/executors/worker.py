@@ -145,6 +145,8 @@ def raised(run_id: int, error: BaseException, channel: Channel) -> End:
         return End(run_id, State.FAILED, _line(error.message), None, error.after)
     if isinstance(error, Cancel):
         return End(run_id, State.CANCELLED, _line(error.reason))
+    if isinstance(error, Invalid) and error.code == "E_HANDLER":
+        return refused(run_id, error, channel)  # a class handler that cannot be given what it asks for
     if not (isinstance(error, asyncio.CancelledError) and channel.is_stopped()):
         _write_traceback(error, channel)
     return End(run_id, State.FAILED, _line(_name(error)))
@@ -178,6 +180,7 @@ def _is_ours(file: str) -> bool:
             "horae/executors/worker.py",
             "horae/executors/python.py",
             "horae/handlers.py",
+            "horae/injection.py",
             "importlib/__init__.py",
         )
     )

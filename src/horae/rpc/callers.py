@@ -1,8 +1,9 @@
-"""Who calls over gRPC: the owner of the bearer token in the metadata. While only loopback is listened on, none is
-needed, and what other systems' clients send there is ignored, as over HTTP."""
+"""Who calls over gRPC, by the same rules as over HTTP: beyond loopback everybody needs a user token, as Bearer or as
+the password of Basic; on loopback none is needed, and what clients of other systems send in its place is ignored."""
 
 from __future__ import annotations
 
+import base64
 import re
 from typing import Any
 
@@ -17,13 +18,26 @@ class Callers:
         self._needs_login = needs_login
 
     async def identify(self, context: Any) -> Principal:
-        sent = dict(context.invocation_metadata() or ()).get("authorization")
-        scheme, _, text = str(sent or "").partition(" ")
-        token = text.strip() if scheme.lower() == "bearer" else None if sent is None else ""
-        if not self._needs_login and (token is None or not is_ours(token)):
+        """Who asks, or the refusal of access."""
+        sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
+        if not self._needs_login and (sent is None or not is_ours(sent)):
             return LOCAL
-        known = await self._access.check(token, "user", address_of(context.peer()))
-        return Principal(known.owner, DEFAULT_ORG)
+        token = await self._access.check(sent, "user", address_of(context.peer()))
+        return Principal(token.owner, DEFAULT_ORG)
+
+
+def token_of(authorization: str | None) -> str | None:
+    """None when nothing was sent; another scheme, or what cannot be read, is a wrong token."""
+    if authorization is None:
+        return None
+    scheme, _, text = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return text.strip()
+    try:
+        is_basic = scheme.lower() == "basic"
+        return base64.b64decode(text.strip(), validate=True).decode().partition(":")[2] if is_basic else ""
+    except ValueError:
+        return ""
 
 
 def address_of(peer: str) -> str:

@@ -66,8 +66,10 @@ class RpcServer:
         server.add_generic_rpc_handlers(self._handlers())
         health_servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-        await health_servicer.set("", health_pb2.HealthCheckResponse.SERVING)
-        reflection.enable_server_reflection(self._service_names(), server)
+        names = self._service_names()
+        for name in ("", *names):
+            await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         try:
             port = _listen(server, address, certificate)
         except RuntimeError as error:
@@ -92,7 +94,7 @@ class RpcServer:
         files = (agents_pb2, outputs_pb2)
         ours = [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]
         theirs = [contract.descriptor.full_name for contract in self._contracts]
-        return [*ours, *theirs, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        return [*ours, *theirs]
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""

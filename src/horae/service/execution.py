@@ -7,14 +7,17 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from horae.core import lifecycle, specs
+import structlog
+
+from horae.core import lifecycle, specs, traces
 from horae.core.model import SECOND, Moment, Node, Reason, State
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
 
+log = structlog.get_logger(__name__)
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -82,6 +85,8 @@ class Execution:
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
             metrics.retried += not w.lost and w.result.run_id in finished.accepted
+        for result in books.unlucky(finished.accepted):
+            _tell(result)
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
@@ -99,6 +104,11 @@ class _Books:
         self.now = now
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
+
+    def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
+        """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
+        results = (*self.final, *(waiting.result for waiting in self.waiting))
+        return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
 
     def judge(self, result: Result, held: Held) -> None:
         """Decide about an attempt that did not succeed."""
@@ -125,6 +135,14 @@ class _Books:
             self.waiting.append(Waiting(result, self.now + round(verdict.wait_seconds * SECOND)))
         else:
             self.final.append(result)
+
+
+def _tell(result: Result) -> None:
+    """One line in our own log, under the trace id that the run's own lines and calls have."""
+    log.warning(
+        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(result.run_id), state=result.state.word,
+        reason=str(result.reason), message=result.message,
+    )  # fmt: skip
 
 
 class LocalLink:

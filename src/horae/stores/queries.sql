@@ -80,6 +80,9 @@ UPDATE nodes SET via = $3 WHERE name = $1 AND identity = $2 AND state <> 'gone' 
 INSERT INTO settings (name, value) VALUES ($1, $2)
 ON CONFLICT (name) DO UPDATE SET value = settings.value RETURNING value;
 
+-- get_setting --
+SELECT value FROM settings WHERE name = $1;
+
 -- get_lease --
 SELECT name, owner, term, beat FROM leases WHERE name = $1;
 

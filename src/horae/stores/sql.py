@@ -511,6 +511,10 @@ class SqlStore:
     async def keep_setting(self, name: str, value: str) -> str:
         return str((await self._put("keep_setting", name, value))[0][0])
 
+    async def get_setting(self, name: str) -> str | None:
+        rows = await self._get("get_setting", name)
+        return str(rows[0][0]) if rows else None
+
     async def list_nodes(self) -> list[Node]:
         return [node_from_row(row) for row in await self._get("list_nodes")]
 

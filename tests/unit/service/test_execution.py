@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from horae.core.lifecycle import BIRTHS, TRANSITIONS, backoff
 from horae.core.model import SECOND, Reason, Retry, Run, RunFilter, State
@@ -426,3 +427,31 @@ def test_no_life_of_a_run_leaves_the_table(
 ):
     runner, parts = world
     runner.run(parts.live_through(overlap, attempts, life))
+
+
+# ── told ──
+
+
+async def test_an_attempt_that_failed_or_was_lost_is_logged_under_its_trace(jobs: Jobs, execution: Execution):
+    run, assignment = await one_run(jobs, execution, retry=2)
+    other, _ = await one_run(jobs, execution, name="other")
+
+    with capture_logs() as lines:
+        await execution.finish([ended(assignment, State.FAILED, reason=Reason.ERROR, message="no such codebook")])
+        await execution.reap("n1")
+
+    assert [(each["trace_id"], each["state"], each["reason"]) for each in lines] == [
+        (f"686f726165000000{run.id:016x}", "failed", "error"),
+        (f"686f726165000000{other.id:016x}", "failed", "lost"),
+    ]
+    assert lines[0]["message"] == "no such codebook"
+
+
+async def test_a_success_and_a_result_that_comes_too_late_are_not_logged(jobs: Jobs, execution: Execution):
+    _, assignment = await one_run(jobs, execution)
+
+    with capture_logs() as lines:
+        await execution.finish([ended(assignment)])
+        await execution.finish([ended(assignment, State.FAILED)])
+
+    assert lines == []

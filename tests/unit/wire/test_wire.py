@@ -12,13 +12,14 @@ import pytest
 from horae.wire.outbox import Outbox, Urgency
 
 SOURCE = Path(__file__).parents[3] / "src"
-PROTOS = SOURCE / "horae" / "wire" / "horae" / "v1"
+PROTOS = [SOURCE / "horae" / "wire" / "horae" / "v1", SOURCE / "horae" / "wire" / "cis"]
 GENERATED = SOURCE / "horae" / "wire" / "generated"
 
 
 def test_the_generated_code_is_fresh(tmp_path: Path):
-    names = [f"horae/wire/generated/{path.name}" for path in sorted(PROTOS.glob("*.proto"))]
-    argv = [sys.executable, "-m", "grpc_tools.protoc", f"-Ihorae/wire/generated={PROTOS}"]
+    names = [f"horae/wire/generated/{path.name}" for place in PROTOS for path in sorted(place.glob("*.proto"))]
+    places = [f"-Ihorae/wire/generated={place}" for place in PROTOS]
+    argv = [sys.executable, "-m", "grpc_tools.protoc", *places]
     subprocess.run([*argv, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", *names], check=True)
 
     made = {path.name: path.read_text() for path in (tmp_path / "horae" / "wire" / "generated").iterdir()}
