@@ -381,6 +381,7 @@ def metric_families() -> list[Any]:
     counts = Metrics()
     counts.finished["succeeded"] = counts.batches["fire"] = 1
     counts.waiting = {"queued": 1}
+    counts.dispatches["accepted"] = counts.heartbeats["agent", "ok"] = counts.outside_segments["worker-1"] = 1
     return list(counts.collect())
 
 
