@@ -148,8 +148,8 @@ BODIES = {
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
-    parts = {field.name: None for field in dataclasses.fields(Services)}
-    nobody = cast(Services, SimpleNamespace(**{**parts, "insight": SimpleNamespace(node="")}))
+    parts = dict.fromkeys((part.name for part in dataclasses.fields(Services)), SimpleNamespace(node=""))
+    nobody = cast(Services, SimpleNamespace(**parts))
     return app.create_app(nobody, version="").api.document
 
 
@@ -162,6 +162,8 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 def routes() -> str:
     groups: dict[str, list[str]] = {}
     for method, path, operation in operations(openapi()):
+        if "application/problem+json" not in operation["responses"]["default"]["content"]:
+            continue  # another system's contract: each has a page of its own
         groups.setdefault(operation["tags"][0], []).append(one_operation(method, path, operation))
     return sections(part for tag, texts in groups.items() for part in (f"## {tag.capitalize()}", *texts))
 
@@ -381,6 +383,7 @@ def metric_families() -> list[Any]:
     counts = Metrics()
     counts.finished["succeeded"] = counts.batches["fire"] = 1
     counts.waiting = {"queued": 1}
+    counts.dispatches["accepted"] = counts.heartbeats["agent", "ok"] = counts.outside_segments["worker-1"] = 1
     return list(counts.collect())
 
 
