@@ -248,7 +248,7 @@ def show_worker(node: Node) -> Json:
     }
 
 
-def show_coordinator(node: Node, *, is_leader: bool) -> Json:
+def show_coordinator(node: Node, *, is_leader: bool, elected_at: Moment | None = None) -> Json:
     name = plain_name(node.name)
     shown = show_member(node)
     return {
@@ -261,5 +261,5 @@ def show_coordinator(node: Node, *, is_leader: bool) -> Json:
         "updatedAt": shown["updatedAt"],
         "coordinatorId": name,
         "isLeader": is_leader,
-        "electedAt": None,
+        "electedAt": stamp(elected_at),
     }
