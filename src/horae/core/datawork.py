@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from horae.core.fields import CONTROL, Fields, control_words, fields_of, kind_of, shown
+from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
 from horae.core.model import Json
+from horae.errors import Invalid
 
 KINDS = ("git_java", "git_python", "spark_sql", "sync")
 
@@ -35,7 +36,14 @@ _SECRET = frozenset({
     "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
     "client_secret", "connection_uri", "passphrase", "secret", "token",
 })  # fmt: skip
-_IN_ADDRESS = re.compile(r"(?<=://)([^/@\s:]*:)[^/@\s]+(?=@)|(?<=[?&;])((?:password|token|secret)=)[^&;\s]+", re.I)
+# Within an address: what is kept of it, then what is hidden.
+_IN_ADDRESS = re.compile(
+    r"(?P<password>://[^/@\s:]*:)[^/\s]+(?=@)"
+    r"|(?P<token>https?://)[^/@\s:]+(?=@)"
+    r"|(?P<oracle>jdbc:oracle:thin:[^/@\s]+/)[^@\s]+(?=@)"
+    r"|(?P<query>[?&;](?:\w*password|\w*token|\w*secret|\w*key|pwd)=)[^&;\s]+",
+    re.IGNORECASE,
+)
 
 
 def masked(value: Any, key: str = "") -> Any:
@@ -46,7 +54,9 @@ def masked(value: Any, key: str = "") -> Any:
         return {name: masked(member, name) for name, member in value.items()}
     if isinstance(value, list):
         return [masked(item, key) for item in value]
-    return _IN_ADDRESS.sub(rf"\1\2{MASK}", value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return _IN_ADDRESS.sub(lambda found: f"{found[found.lastgroup or 0]}{MASK}", value)
+    return value
 
 
 def unmasked(new: Any, old: Any, key: str = "") -> Any:
@@ -61,6 +71,19 @@ def unmasked(new: Any, old: Any, key: str = "") -> Any:
     return old if is_hidden and old is not None and masked(old, key) == new else new
 
 
+def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
+    """A hidden secret can stand for the one that is kept, if any; it is none itself."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            refuse_hidden(member, name, join(path, name))
+    elif isinstance(value, list):
+        for item in value:
+            refuse_hidden(item, key, path)
+    elif isinstance(value, str) and MASK in value and (key in _SECRET or _IN_ADDRESS.search(value)):
+        message = f"{MASK} stands for a secret that was here before, and there was none such"
+        raise Invalid(f"{path}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=path)
+
+
 def shown_spec(kind: str, spec: Json) -> Json:
     """The spec of a job as people may see it."""
     return dict(masked(spec)) if kind in KINDS else spec
@@ -68,7 +91,14 @@ def shown_spec(kind: str, spec: Json) -> Json:
 
 def kept_spec(kind: str, new: Json, old: Json) -> Json:
     """The spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
-    return dict(unmasked(new, old)) if kind in KINDS else new
+    return kept(new, old) if kind in KINDS else new
+
+
+def kept(new: Json, old: Json) -> Json:
+    """A changed value with every secret it needs."""
+    found = dict(unmasked(new, old))
+    refuse_hidden(found)
+    return found
 
 
 # --------------------------------------------------------------------------------------- readers

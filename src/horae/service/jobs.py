@@ -93,6 +93,9 @@ class Jobs:
         Where keys exist, each of several drafts is done for itself, under an idempotency key of its own in the
         transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
+        for draft in drafts:
+            if draft.key is None and draft.kind in datawork.KINDS:  # one with a key may stand for a job that is there
+                datawork.refuse_hidden(draft.spec)
         if len(drafts) == 1:
             return await self._put(drafts[0], owner, org, idempotency)
         request = Request(drafts, owner, org, idempotency)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from horae.core.datawork import unmasked
+from horae.core.datawork import kept, refuse_hidden
 from horae.core.model import Found, JobFilter, Json, Source
 from horae.errors import NotFound
 from horae.ports import Sort, Store
@@ -20,14 +20,15 @@ class Sources:
         self._jobs = jobs
 
     async def add(self, *, org: int, owner: str, name: str, kind: str, config: Json) -> Source:
+        refuse_hidden(config)
         now = await self._store.now()
         return await self._store.add_source(Source(0, org, owner, name, kind, config, now, now))
 
     async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
         """A secret that comes back hidden stays as it was."""
         before = await self.get(org, source_id)
-        kept = dict(unmasked(config, before.config))
-        after = replace(before, name=name, kind=kind, config=kept, updated_at=await self._store.now())
+        whole = kept(config, before.config)
+        after = replace(before, name=name, kind=kind, config=whole, updated_at=await self._store.now())
         if not await self._store.save_source(after):
             raise _missing(source_id)
         return after

@@ -177,6 +177,12 @@ async def test_secrets_are_hidden_from_people_kept_by_changes_and_given_to_worke
     assert (taken["job"]["display_name"], taken["job"]["git_clone_info"]) == ("b", info)
 
 
+async def test_a_copy_of_a_job_needs_its_secrets_anew(client: Client) -> None:
+    shown = await client.job(await client.make(java(git_url=None, git_clone_info=HTTP)))
+    reason, message = await client.refused("POST", "/lake/job/create", {"job": shown})
+    assert (reason, "source.password" in message) == ("invalid_param", True)
+
+
 async def test_a_secret_within_an_address_is_hidden_too(client: Client) -> None:
     job_id = await client.make(java(git_url=f"https://ann:{SECRET}@g.example/a.git"))
     assert (await client.job(job_id))["git_url"] == "https://ann:******@g.example/a.git"

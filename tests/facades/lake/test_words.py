@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from horae.core.model import Phase, Reason, Run, State
@@ -47,6 +47,7 @@ def test_every_status_of_the_contract_can_be_reported_but_the_one_of_tables() ->
     assert set(words.REPORTS) == LAKE | SYNC == words.STATUSES - {"Init"}
 
 
+@settings(deadline=None, derandomize=True)
 @given(some.integers(1, 2**53), some.integers(0, words.ATTEMPTS - 1))
 def test_a_wire_id_names_one_run_and_one_attempt(run_id: int, attempt: int) -> None:
     wire = words.wire_id(run_id, attempt)
