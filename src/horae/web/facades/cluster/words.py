@@ -18,6 +18,7 @@ PAYLOAD_HANDLER = "horae.handlers:payload"  # writes the payload to the output
 FREQUENCIES = ("ONE_TIME", "DAILY", "WEEKLY", "MONTHLY")
 UNITS = {"DAILY": "day", "WEEKLY": "week", "MONTHLY": "month"}
 STATUSES = ("PENDING", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
+DEFAULT_CAPACITY = 10  # of an agent that never said
 WORKER_STATUSES = ("ONLINE", "OFFLINE", "UNASSIGNED", "UNHEALTHY")
 
 _BY_STATE = {
@@ -240,7 +241,7 @@ def show_worker(node: Node) -> Json:
     return {
         **show_member(node),
         "segment": label_of(node, "segment"),
-        "capacity": node.slots,
+        "capacity": node.slots or DEFAULT_CAPACITY,
         "currentLoad": node.busy,
         "workerHost": host.strip("[]") or None,
         "workerPort": int(port) if port.isdigit() else None,
