@@ -162,6 +162,8 @@ def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, A
 def routes() -> str:
     groups: dict[str, list[str]] = {}
     for method, path, operation in operations(openapi()):
+        if "application/problem+json" not in operation["responses"]["default"]["content"]:
+            continue  # another system's contract: each has a page of its own
         groups.setdefault(operation["tags"][0], []).append(one_operation(method, path, operation))
     return sections(part for tag, texts in groups.items() for part in (f"## {tag.capitalize()}", *texts))
 
