@@ -175,3 +175,22 @@ def test_a_scheduler_worker_of_its_own_takes_its_share(postgres_url: str, tmp_pa
     finally:
         for node in nodes:
             node.stop()
+
+
+def test_what_a_silent_agent_ran_is_run_by_others(shell: Shell) -> None:
+    http = shell.server.http
+    http.post("/api/execution-coordinator/workers/agent-1?capacity=2")
+    http.post("/api/scheduler-workers/register?workerId=worker-1")
+    http.post("/api/segments/assign?workerId=worker-1&desiredSegments=10")
+    job_id = submit(shell)
+    assert http.put(f"/api/jobs/{job_id}/status?status=SCHEDULED").status_code == 200
+    report = {"jobId": job_id, "workerId": "agent-1", "status": "RUNNING"}
+    assert http.post("/api/job-store/executions", json=report).status_code == 200
+    assert shell.server.get(f"/api/jobs/{job_id}")["data"]["status"] == "RUNNING"
+
+    job = shell.wait_for(job_id, "COMPLETED")  # long before the 300 s that a word of it would be good for
+
+    assert job["retryCount"] == 0
+    [event] = shell.server.get("/api/execution-coordinator/reassignments")["data"]
+    assert (event["fromWorkerId"], event["success"]) == ("agent-1", True)
+    assert shell.server.get("/api/execution-coordinator/workers/agent-1")["data"]["status"] == "UNHEALTHY"
