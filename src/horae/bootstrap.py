@@ -229,7 +229,7 @@ class App:
             self.config.node, self.config.roles, sum(executor.slots for executor in self.executors.values()),
             self.config.scan_interval, self.config.scheduler_mode == "shared", self.queue, self.metrics,
             scanned_at=lambda: self.firing.fired_at, busy=lambda: self.agent.busy,
-            is_leader=lambda: self.cluster.is_leader,
+            is_leader=lambda: self.cluster.is_leader, led_since=lambda: self.cluster.led_since,
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:

@@ -53,10 +53,11 @@ OPERATIONS = [
 def test_every_answer_is_a_documented_one(method: str, path: str, busy_server: Server) -> None:
     """Valid data may still be refused: that a cron expression has a moment, JSON Schema cannot say."""
     operation = SCHEMA[path][method]
+    examples = 30 if path.startswith("/v1/") else 8  # the others have hundreds of hostile requests of their own
     for mode in GenerationMode:
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
         def call(case: schemathesis.Case) -> None:
             case.call_and_validate(base_url=busy_server.url, excluded_checks=[positive_data_acceptance])
 

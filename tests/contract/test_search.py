@@ -80,6 +80,21 @@ async def test_the_syncs_of_a_source_are_found(store: Store) -> None:
     assert names((await store.search_jobs(JobFilter(source=7), (), 0, 9)).items) == ["one"]
 
 
+async def test_the_jobs_of_a_user_are_those_made_for_them_and_their_own_without_one(store: Store) -> None:
+    own, made_for_ann, made_for_seven = make_job(1, name="own"), make_job(2, name="for ann"), make_job(3, name="for 7")
+    await keep(
+        store,
+        replace(own, owner="ann"),
+        replace(made_for_ann, annotations={"rpc": {"user_id": "ann"}}),
+        replace(made_for_seven, owner="ann", annotations={"rpc": {"user_id": 7}}),
+        replace(make_job(4, name="odd"), owner="bob", annotations={"rpc": ["no", "user"]}),
+    )
+    found = {
+        user: names((await store.search_jobs(JobFilter(user=user), (), 0, 9)).items) for user in ("ann", "7", "bob")
+    }
+    assert found == {"ann": ["for ann", "own"], "7": ["for 7"], "bob": ["odd"]}
+
+
 async def test_nothing_is_sorted_by_text_that_is_not_a_known_name(store: Store) -> None:
     with pytest.raises(ValueError, match="nothing is sorted by"):
         await store.search_jobs(JobFilter(), [Sort("id; DROP TABLE jobs")], 0, 9)

@@ -339,5 +339,5 @@ class Services:
         self.clock = FakeClock(NOW)
         self.access = Access(self.tokens, self.clock)
         self.nodes = Nodes()
-        self.lending = self.outside = self.sources = self.station = None  # which only the contracts need
+        self.lending = self.outside = self.sources = self.station = None  # facades are tested with the real ones
         self.lake_lease = 600.0

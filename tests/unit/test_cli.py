@@ -1125,6 +1125,16 @@ def test_check_shows_every_setting_with_its_source(tmp_path: Path, monkeypatch: 
     assert result.stderr.startswith("warning: horae.toml holds a password")  # E27
 
 
+def test_a_setting_that_is_a_switch_takes_no_value() -> None:
+    result = invoke(None, "check", "--compat-ports", "--port", "99", "--json")
+    shown = {each["name"]: each for each in json.loads(result.stdout)["settings"]}
+    assert shown["compat_ports"]["value"] == "8081,8082,8083,8084,8085"
+    assert shown["compat_ports"]["source"] == "flag --compat-ports"
+    assert shown["port"]["value"] == "99"
+    result = invoke(None, "check", "--json")
+    assert {each["name"]: each["value"] for each in json.loads(result.stdout)["settings"]}["compat_ports"] == ""
+
+
 @pytest.mark.parametrize("command", ["up", "check", "migrate"])
 def test_settings_that_cannot_be_used_refuse_the_start(command: str, tmp_path: Path) -> None:
     result = invoke(None, command, "--config", "nowhere.toml")  # E23

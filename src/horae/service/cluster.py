@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from horae.core.model import SECOND, Lease, Node
+from horae.core.model import SECOND, Lease, Moment, Node
 from horae.core.segments import gather, rebalance
 from horae.ports import Clock, Queue, Store
 from horae.service.execution import Execution
@@ -101,6 +101,7 @@ class Cluster:
         self._lease_watch = Watch()
         self._nodes: list[Node] = []  # as of the last look
         self._watches: dict[str, Watch] = {}
+        self.led_since: Moment | None = None  # for display: when we took the lead we have now
         self.rebalances = 0  # times that segments were moved
         self._told_at = float("-inf")  # when queued runs were last held against what agents can do
         self._collected_at = float("-inf")  # when overdue loans were last taken back
@@ -115,6 +116,8 @@ class Cluster:
         """Renew the lease, or try to get it; True while we lead."""
         sent = self._clock.elapsed()
         lease = await self._store.renew_lease(self._lease) if self._lease else await self._try_to_take()
+        if self._lease is None and lease is not None:
+            self.led_since = self._clock.now()
         self._lease = lease
         if lease is not None:
             self._trusted_until = sent + self._ttl - margin(self._ttl)

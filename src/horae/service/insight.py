@@ -6,6 +6,7 @@ from the files of this node, or asked of the other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from horae.errors import Error, NotFound, Unavailable
 from horae.ports import NEVER, Clock, Files, Peers, Store
 from horae.service.cluster import LEADER
 from horae.service.metrics import Metrics
+from horae.service.outside import plain_name
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
@@ -160,8 +162,7 @@ class Insight:
 
     # ── the whole ──
     async def overview(self) -> Overview:
-        census = await self._store.census()
-        self._metrics.waiting = census.live
+        census = await self._count()
         recent = await self._store.list_runs(RunFilter(), None, SHOWN_RUNS)
         rows = await self._store.load_due(range(SEGMENTS), (-1, 0), NEVER, SHOWN_DUE)
         due = [await self._store.get_trigger(row.trigger_id) for row in rows]
@@ -173,6 +174,14 @@ class Insight:
             due=[trigger for trigger in due if trigger is not None],
             node=self.node,
         )
+
+    async def _count(self) -> Census:
+        """A census; what /metrics shows of the store is as old as the last one."""
+        census = await self._store.census()
+        taken = await self._store.load_taken_segments()
+        self._metrics.waiting = census.live
+        self._metrics.outside_segments = Counter(plain_name(worker) for worker, _ in taken.values())
+        return census
 
     async def nodes(self) -> list[Node]:
         return await self._store.list_nodes()
@@ -194,15 +203,14 @@ class Insight:
 
     async def _progress(self) -> str:
         try:
-            census = await self._store.census()
+            census = await self._count()
             now = await self._store.now()
             late = now - census.oldest_due_at if census.oldest_due_at is not None else 0
             patience = STALLED_AFTER
-            if late >= patience and await self._store.load_taken_segments():
+            if late >= patience and self._metrics.outside_segments:
                 patience += self._offer  # it may be left to somebody who lets it pass
         except Error as error:
             return error.message
-        self._metrics.waiting = census.live
         return "ok" if late < patience else f"the oldest due moment has waited for {late // SECOND} s"
 
     def metrics(self) -> bytes:

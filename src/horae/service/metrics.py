@@ -25,7 +25,7 @@ class Metrics:
         self.scanned = 0  # due moments that the scheduler has seen to
         self.dispatches: Counter[str] = Counter()  # runs that others asked this node to run, by what they were told
         self.heartbeats: Counter[tuple[str, str]] = Counter()  # of outside members: role and outcome
-        self.outside_segments: dict[str, int] = {}  # outside scheduler → segments, as of the last look
+        self.outside_segments: dict[str, int] = {}  # outside scheduler → segments, as of the last census
         self.rebalances: Callable[[], int] = int
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.slots = 0
@@ -90,7 +90,7 @@ class Metrics:
         for labels, count in self.heartbeats.items():
             beats.add_metric(labels, count)
         yield beats
-        text = "Segments held by a scheduler outside Horae, as this node's scheduler last saw."
+        text = "Segments held by a scheduler outside Horae, as of the last census."
         segments = GaugeMetricFamily("horae_outside_segments", text, labels=["worker"])
         for worker, count in self.outside_segments.items():
             segments.add_metric([worker], count)

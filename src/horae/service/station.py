@@ -22,6 +22,7 @@ class Station:
     scanned_at: Callable[[], Moment | None]  # when its scheduler last came round
     busy: Callable[[], int]  # work its agent does now
     is_leader: Callable[[], bool]
+    led_since: Callable[[], Moment | None] = lambda: None  # when it took the lead, if it leads
 
     def reload(self) -> None:
         """Make this node's scheduler read its triggers again, from the beginning."""

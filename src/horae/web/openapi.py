@@ -267,6 +267,10 @@ _WORK: Json = {
         "items": _object({"name": _TEXT, "run": {"type": "string", "minLength": 1, "maxLength": kinds.MAX_RUN}}, "run"),
         "description": "Shell commands, one after the other.",
     },
+    "script": {"type": "string", "minLength": 1, "description": "A file to execute, in place of steps."},
+    "args": {"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}},
+    "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT}, "url"),
+    "image": {**_TEXT, "description": "The image of the container to run in."},
     "working_directory": {"type": "string", "minLength": 1},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
     "data": {"type": "object", "description": "Given to the handler."},
@@ -357,7 +361,9 @@ _JOB: Json = {
 }
 
 REQUESTS: Json = {
-    "JobDocument": _object(_JOB, "name", anyOf=_any_of("steps", "handler", "query", "source_id", "spec", "kind")),
+    "JobDocument": _object(
+        _JOB, "name", anyOf=_any_of("steps", "script", "handler", "query", "source_id", "spec", "kind")
+    ),
     "JobsDocument": {
         "anyOf": [
             _ref("JobDocument"),

@@ -36,7 +36,7 @@ def calls(name: str) -> Iterator[Call]:
     """The curl commands of a file, in order."""
     text = re.sub(r"^#.*$", "", (DOCUMENT / name).read_text(), flags=re.M)
     for command in re.split(r"^(?=curl )", text, flags=re.M)[1:]:
-        argv = shlex.split(command)
+        argv = shlex.split(command.replace("\\\n", " "))
         url = next(word for word in argv if word.startswith("http://"))
         _, _, port, path = re.split(r"http://(localhost):(\d+)", url)
         method = argv[argv.index("-X") + 1] if "-X" in argv else "GET"

@@ -235,3 +235,10 @@ async def test_heartbeats_of_members_are_counted(world: World) -> None:
     text = world.metrics.text().decode()
     assert 'horae_outside_heartbeats_total{outcome="ok",role="agent"} 2.0' in text
     assert 'horae_outside_heartbeats_total{outcome="unknown",role="agent"} 1.0' in text
+
+
+async def test_an_agent_that_registers_again_keeps_what_it_does_not_say_anew(world: World) -> None:
+    await world.http.post(f"{AGENTS}/agent-1", json={"capacity": 4, "host": "10.0.0.5", "port": 8184})
+    again = data_of(await world.http.post(f"{AGENTS}/agent-1"))
+    assert (again["capacity"], again["workerHost"], again["workerPort"]) == (4, "10.0.0.5", 8184)
+    assert data_of(await world.http.post(f"{AGENTS}/agent-2"))["capacity"] == 10

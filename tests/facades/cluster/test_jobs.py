@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import httpx
@@ -337,3 +339,20 @@ async def test_a_job_that_still_runs_keeps_its_next_moment(world: World) -> None
     world.clock.advance(86_400)
     refusal_of(await put(world, "SCHEDULED"), 409, "INVALID_STATE")
     assert [run.state for run in (await world.jobs.list_runs(RunFilter(job_id=1))).items] == [State.RUNNING]
+
+
+async def test_of_many_that_ask_at_once_one_schedules(world: World) -> None:
+    await submit(world)
+    answers = await asyncio.gather(*(put(world, "SCHEDULED") for _ in range(10)))
+    assert sorted(answer.status_code for answer in answers) == [200] + [409] * 9
+    assert len((await world.jobs.list_runs(RunFilter(job_id=1))).items) == 1
+
+
+@pytest.mark.parametrize("data", ["\ud800", "x" * 70_000, {"a": "\u0000"}])
+async def test_a_checkpoint_is_json_that_can_be_kept(world: World, data: Any) -> None:
+    await submit(world)
+    data_of(await put(world, "SCHEDULED"))
+    report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING", "checkpointData": data}
+    answer = await world.http.post("/api/job-store/executions", content=json.dumps(report).encode())
+    refusal_of(answer, 400, "VALIDATION_ERROR")
+    assert await status_of(world) == "SCHEDULED"

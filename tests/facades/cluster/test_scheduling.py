@@ -166,3 +166,10 @@ async def test_a_push_makes_the_scheduler_look_at_once(cluster: World) -> None:
     told = cluster.queue.watch("due")
     await cluster.http.post("/api/scheduler-worker/segments", json=[0])
     assert await told.wait(0)
+
+
+async def test_segments_of_workers_outside_are_measured(world: World) -> None:
+    await register(world)
+    await assign(world, 3)
+    await world.http.get("/readyz")
+    assert 'horae_outside_segments{worker="worker-1"} 3.0' in world.metrics.text().decode()

@@ -63,11 +63,13 @@ async def test_the_first_candidate_leads_at_once_and_stays_leader(probe: Probe, 
 
     assert await one.campaign()
     assert not await two.campaign()
+    since = clock.now()
     for _ in range(30):
         clock.advance(5)
         assert await one.campaign()
         assert not await two.campaign()
     assert one.is_leader
+    assert (one.led_since, two.led_since) == (since, None)
 
 
 async def test_a_lease_is_taken_only_after_its_beat_was_seen_to_stand_still(probe: Probe, clock: FakeClock):

@@ -24,7 +24,6 @@ from horae.web.facades.cluster.words import (
     worker_of,
 )
 
-DEFAULT_CAPACITY = 10
 LISTED = 1000  # running jobs in one answer
 MOST_EVENTS = 1000
 
@@ -72,14 +71,14 @@ class Agents:
         sent = await read_json(request)
         name = sent.worker("workerId")
         segment = sent.whole("segment", low=0, high=MANY, needed="Segment is required")
-        capacity = sent.whole("capacity", low=0, high=MANY) or DEFAULT_CAPACITY
+        capacity = sent.whole("capacity", low=1, high=MANY) or 0
         labels = (f"segment={segment}",)
         return self._shown(await self._services.outside.join("agent", name, slots=capacity, labels=labels))
 
     async def register(self, request: http.Request) -> http.Answer:
         sent = await read_sent(request)
         address = read_address(sent)
-        capacity = sent.whole("capacity", low=0, high=MANY) or DEFAULT_CAPACITY
+        capacity = sent.whole("capacity", low=1, high=MANY) or 0
         name = path_worker(request)
         return self._shown(await self._services.outside.join("agent", name, address=address, slots=capacity))
 
@@ -87,7 +86,7 @@ class Agents:
         """One that was given up is back with it."""
         sent, name = await read_sent(request), path_worker(request)
         load = sent.whole("currentLoad", low=0, high=MANY)
-        capacity = sent.whole("capacity", low=0, high=MANY)
+        capacity = sent.whole("capacity", low=1, high=MANY)
         word = sent.word("status", WORKER_STATUSES)
         beats = self._services.station.metrics.heartbeats
         try:

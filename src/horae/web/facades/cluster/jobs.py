@@ -20,6 +20,7 @@ from horae.web.facades.cluster.words import STATUSES, job_word, sent_with, show_
 PAGE = 500  # jobs looked at together
 LISTED = 10_000  # jobs in one answer: the contract has no pages
 DUE = 1000  # due moments in one answer: the next scan gets the rest
+CHECKPOINT = 64 * 1024  # bytes of what a worker says about how far it is
 EXECUTIONS = 1000  # runs looked at for one answer
 EXECUTED = tuple(state for state in State if state not in (State.QUEUED, State.SKIPPED, State.COALESCED))
 
@@ -158,8 +159,7 @@ class JobStore:
         sent.instant("startTime")
         job = await self._services.jobs.get(job_id, org=http.principal(request).org)
         if word == "RUNNING":
-            data = sent.any("checkpointData")
-            run = await self._moves.begin(job, worker, None if data is None else {"checkpointData": data})
+            run = await self._moves.begin(job, worker, sent.json("checkpointData", CHECKPOINT))
         else:
             run = await self._moves.end(job, word, sent.text("errorMessage", longest=1000) or "")
         return self._envelope.give((await self._executions([run]))[0])

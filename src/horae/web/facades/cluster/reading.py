@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from horae.core import moments
-from horae.core.fields import kind_of
-from horae.core.model import SEGMENTS, Moment
+from horae.core.fields import Fields, Problems, kind_of
+from horae.core.model import SEGMENTS, Json, Moment
 from horae.errors import Invalid, Malformed, NotFound
 from horae.web import documents, http
 
@@ -35,9 +35,6 @@ class Sent:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = {name: value for name, value in values.items() if value is not None}
 
-    def has(self, name: str) -> bool:
-        return name in self._values
-
     def any(self, name: str) -> Any:
         return self._values.get(name)
 
@@ -47,13 +44,19 @@ class Sent:
         if value is None or (isinstance(value, str) and not value.strip()):
             _require(name, needed)
             return None
-        if not isinstance(value, str):
-            raise _wrong(name, "text", value)
-        if len(value) > longest:
-            raise Invalid(f"{name} has at most {longest} characters, got {len(value)}", code="E_LEN", path=name)
-        if not value.isprintable():
-            raise Invalid(f"{name} must not have control characters", code="E_CHAR", path=name)
-        return value
+        problems = Problems()
+        found = Fields({name: value}, "", problems).text(name, longest)
+        problems.settle()
+        return found
+
+    def json(self, name: str, most: int) -> Json | None:
+        """Any JSON under this name, kept under it."""
+        if name not in self._values:
+            return None
+        problems = Problems()
+        found = Fields({"sent": {name: self._values[name]}}, "", problems).json("sent", most)
+        problems.settle()
+        return found
 
     def worker(self, *names: str) -> str:
         """The name of a worker."""

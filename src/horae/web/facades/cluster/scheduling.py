@@ -64,7 +64,9 @@ class Coordination:
         found = await self._services.insight.leader()
         if found is None:
             raise Unavailable("No leader elected", code="E_NO_LEADER", hint="try again in a moment")
-        return self._envelope.give(show_coordinator(found, is_leader=True))
+        station = self._services.station
+        since = station.led_since() if found.name == station.node else None  # only the leader itself knows
+        return self._envelope.give(show_coordinator(found, is_leader=True, elected_at=since))
 
     async def beat_node(self, request: http.Request) -> http.Answer:
         """One that is not known is ignored, as the contract has it."""

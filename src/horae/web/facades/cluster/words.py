@@ -18,6 +18,7 @@ PAYLOAD_HANDLER = "horae.handlers:payload"  # writes the payload to the output
 FREQUENCIES = ("ONE_TIME", "DAILY", "WEEKLY", "MONTHLY")
 UNITS = {"DAILY": "day", "WEEKLY": "week", "MONTHLY": "month"}
 STATUSES = ("PENDING", "SCHEDULED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED")
+DEFAULT_CAPACITY = 10  # of an agent that never said
 WORKER_STATUSES = ("ONLINE", "OFFLINE", "UNASSIGNED", "UNHEALTHY")
 
 _BY_STATE = {
@@ -240,7 +241,7 @@ def show_worker(node: Node) -> Json:
     return {
         **show_member(node),
         "segment": label_of(node, "segment"),
-        "capacity": node.slots,
+        "capacity": node.slots or DEFAULT_CAPACITY,
         "currentLoad": node.busy,
         "workerHost": host.strip("[]") or None,
         "workerPort": int(port) if port.isdigit() else None,
@@ -248,7 +249,7 @@ def show_worker(node: Node) -> Json:
     }
 
 
-def show_coordinator(node: Node, *, is_leader: bool) -> Json:
+def show_coordinator(node: Node, *, is_leader: bool, elected_at: Moment | None = None) -> Json:
     name = plain_name(node.name)
     shown = show_member(node)
     return {
@@ -261,5 +262,5 @@ def show_coordinator(node: Node, *, is_leader: bool) -> Json:
         "updatedAt": shown["updatedAt"],
         "coordinatorId": name,
         "isLeader": is_leader,
-        "electedAt": None,
+        "electedAt": stamp(elected_at),
     }

@@ -1,0 +1,200 @@
+"""The RPC contract over gRPC: a real server, a client made from the .proto, reflection, statuses, tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+import horae.wire
+from horae.core.model import State
+from horae.rpc.callers import Callers
+from horae.rpc.outputs import Outputs
+from horae.rpc.scheduling import METHODS, Scheduling
+from horae.rpc.server import RpcServer
+from horae.web.facades.rpc.calls import Calls
+from horae.wire.generated import scheduling_pb2 as pb
+from tests.facades.world import NODE, World
+
+PROTO = Path(horae.wire.__file__).parent / "horae" / "v1" / "scheduling.proto"
+NOOP = "horae.handlers:noop"
+
+
+class Caller:
+    """A client of the service, through the messages that are committed."""
+
+    def __init__(self, port: int, **metadata: str) -> None:
+        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+        self._metadata = tuple(metadata.items())
+
+    async def __call__(self, name: str, request: Any, kind: Any) -> Any:
+        method = self.channel.unary_unary(
+            f"/horae.v1.Scheduling/{name}",
+            request_serializer=lambda message: message if isinstance(message, bytes) else message.SerializeToString(),
+            response_deserializer=kind.FromString,
+        )
+        return await method(request, metadata=self._metadata)
+
+    async def refused(self, name: str, request: Any) -> tuple[grpc.StatusCode, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await self(name, request, pb.Job)
+        return error.value.code(), (error.value.details() or "").partition(":")[0]
+
+
+async def serve(world: World, *, needs_login: bool) -> tuple[RpcServer, int]:
+    callers = Callers(world.services.access, needs_login=needs_login)
+    contract = Scheduling(Calls(world.services), callers.identify)
+    server = RpcServer(None, Outputs(world.files, "secret"), (contract,))
+    return server, await server.start("127.0.0.1:0")
+
+
+@pytest.fixture
+async def port(world: World) -> AsyncIterator[int]:
+    server, port = await serve(world, needs_login=False)
+    yield port
+    await server.stop()
+
+
+@pytest.fixture
+async def client(port: int) -> AsyncIterator[Caller]:
+    caller = Caller(port)
+    yield caller
+    await caller.channel.close()
+
+
+async def submit(client: Caller, user: str = "ann", schedule: str | None = "1h") -> int:
+    request = pb.SubmitJobRequest(user_id=user, schedule=schedule, code_location=NOOP)
+    return int((await client("SubmitJob", request, pb.SubmitJobReply)).job_id)
+
+
+CLIENT = """
+import sys, grpc
+import scheduling_pb2 as pb, scheduling_pb2_grpc as api
+calls = api.SchedulingStub(grpc.insecure_channel("127.0.0.1:" + sys.argv[1]))
+job = calls.SubmitJob(pb.SubmitJobRequest(user_id="ann", schedule="*/5 * * * *", code_location="jobs/report")).job_id
+[found] = calls.RetrieveAllJobs(pb.RetrieveAllJobsRequest(user_id="ann")).jobs
+assert (found.job_id, found.job_type, found.code_location, found.status) == (job, "periodic", "jobs/report", "pending")
+assert [each.job_id for each in calls.GetJobsInNext5Mins(pb.GetJobsInNext5MinsRequest()).jobs] == [job]
+execution = calls.Dispatch(pb.DispatchRequest(job_id=job)).execution_id
+assert calls.Heartbeat(pb.HeartbeatRequest(worker_id="w")).status == "ok"
+calls.StatusUpdate(pb.StatusUpdateRequest(execution_id=execution, status="running", worker_id="w", progress=5))
+assert list(calls.Cancel(pb.CancelRequest(execution_id=execution)).cancelled) == [execution]
+assert list(calls.Heartbeat(pb.HeartbeatRequest(worker_id="w")).cancel) == [execution]
+calls.StatusUpdate(pb.StatusUpdateRequest(execution_id=execution, status="cancelled", worker_id="w"))
+[row] = calls.GetExecHistory(pb.GetExecHistoryRequest(job_id=job)).executions
+assert (row.status, row.worker_id, row.HasField("finished_at")) == ("cancelled", "w", True)
+assert calls.DeleteJob(pb.DeleteJobRequest(user_id="ann", job_id=job)).deleted
+print("all nine calls were answered")
+"""
+
+
+async def run(*argv: str, cwd: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *argv, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()
+    return out.decode()
+
+
+async def test_a_client_made_from_the_proto_file_can_make_every_call(port: int, tmp_path: Path) -> None:
+    protoc = (sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO.parent}")
+    await run(*protoc, "--python_out=.", "--grpc_python_out=.", str(PROTO), cwd=tmp_path)
+    (tmp_path / "client.py").write_text(CLIENT)
+    assert "all nine" in await run(sys.executable, "client.py", str(port), cwd=tmp_path)
+
+
+async def test_the_service_is_found_by_reflection(port: int) -> None:
+    def look() -> tuple[list[str], list[str]]:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            database = ProtoReflectionDescriptorDatabase(channel)
+            service = DescriptorPool(database).FindServiceByName("horae.v1.Scheduling")
+            return list(database.get_services()), [method.name for method in service.methods]
+
+    services, methods = await asyncio.to_thread(look)
+    assert "horae.v1.Scheduling" in services
+    assert methods == list(METHODS)
+
+
+async def test_what_is_wrong_is_told_by_status_and_code(client: Caller, world: World) -> None:
+    job_id = await submit(client)
+    before = await world.rows()
+    status = grpc.StatusCode
+    bad = pb.SubmitJobRequest(user_id="a", schedule="61 * * * *", code_location=NOOP)
+    assert await client.refused("SubmitJob", bad) == (status.INVALID_ARGUMENT, "E_CRON_RANGE")
+    assert await client.refused("SubmitJob", pb.SubmitJobRequest()) == (status.INVALID_ARGUMENT, "E_REQUIRED")
+    assert await client.refused("SubmitJob", b"\xff\xff") == (status.INVALID_ARGUMENT, "E_SYNTAX")
+    missing = pb.DeleteJobRequest(user_id="a", job_id=999)
+    assert await client.refused("DeleteJob", missing) == (status.NOT_FOUND, "E_NOT_FOUND")
+    theirs = pb.DeleteJobRequest(user_id="bob", job_id=job_id)
+    assert await client.refused("DeleteJob", theirs) == (status.PERMISSION_DENIED, "E_POLICY")
+    waiting = pb.DispatchRequest(job_id=job_id)
+    execution = (await client("Dispatch", waiting, pb.DispatchReply)).execution_id
+    early = pb.StatusUpdateRequest(execution_id=execution, status="completed")
+    assert await client.refused("StatusUpdate", early) == (status.FAILED_PRECONDITION, "E_CONFLICT")
+    object.__setattr__(world.services.station, "busy", lambda: 8)
+    assert await client.refused("Dispatch", waiting) == (status.RESOURCE_EXHAUSTED, "E_LIMITED")
+    assert await client.refused("DeleteJob", pb.DeleteJobRequest(user_id="a", job_id=-1)) == (
+        status.INVALID_ARGUMENT,
+        "E_RANGE",
+    )
+    assert (await world.rows())[:2] == before[:2]
+
+
+async def test_a_fault_of_ours_shows_nothing_of_itself(client: Caller, world: World) -> None:
+    object.__setattr__(world.services.station, "busy", lambda: 1 // 0)
+    job_id = await submit(client)
+    assert await client.refused("Dispatch", pb.DispatchRequest(job_id=job_id)) == (
+        grpc.StatusCode.INTERNAL,
+        "E_INTERNAL",
+    )
+
+
+async def test_both_faces_show_the_same(client: Caller, world: World) -> None:
+    job_id = await submit(client, schedule=None)
+    await world.fire()
+    await world.work("python", State.SUCCEEDED)
+    body = {"jsonrpc": "2.0", "id": 1, "method": "retrieve_all_jobs", "params": ["ann"]}
+    [over_json] = (await world.http.post("/rpc", json=body)).json()["result"]
+    [over_grpc] = (await client("RetrieveAllJobs", pb.RetrieveAllJobsRequest(user_id="ann"), pb.Jobs)).jobs
+    shown = {field.name: value for field, value in over_grpc.ListFields()}
+    assert shown == {name: value for name, value in over_json.items() if value not in (None, 0)}
+    assert (shown["job_id"], shown["status"]) == (job_id, "completed")
+
+
+async def test_a_repeat_with_the_same_key_makes_nothing_twice(port: int) -> None:
+    caller = Caller(port, **{"idempotency-key": "k"})
+    assert await submit(caller) == await submit(caller)
+    assert await caller.refused("SubmitJob", pb.SubmitJobRequest(user_id="x", code_location=NOOP)) == (
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "E_IDEMPOTENCY_MISMATCH",
+    )
+    await caller.channel.close()
+
+
+async def test_beyond_loopback_a_token_is_needed_and_tells_who_owns_what_is_made(world: World) -> None:
+    _, token = await world.services.access.create("t", "user", "ann", None)
+    _, agent = await world.services.access.create("t", "agent", "ann", None)
+    server, port = await serve(world, needs_login=True)
+    asked = pb.HeartbeatRequest()
+    for sent, expected in (
+        ({}, (grpc.StatusCode.UNAUTHENTICATED, "E_TOKEN")),
+        ({"authorization": "Basic x"}, (grpc.StatusCode.UNAUTHENTICATED, "E_TOKEN")),
+        ({"authorization": f"Bearer {token[:-1]}_"}, (grpc.StatusCode.UNAUTHENTICATED, "E_TOKEN")),
+        ({"authorization": f"Bearer {agent}"}, (grpc.StatusCode.PERMISSION_DENIED, "E_TOKEN_SCOPE")),
+    ):
+        stranger = Caller(port, **sent)
+        assert await stranger.refused("Heartbeat", asked) == expected
+        await stranger.channel.close()
+    known = Caller(port, authorization=f"Bearer {token}")
+    assert (await known("Heartbeat", asked, pb.HeartbeatReply)).worker_id == NODE
+    assert (await world.jobs.get(await submit(known, user="u"))).owner == "ann"
+    await known.channel.close()
+    await server.stop()
