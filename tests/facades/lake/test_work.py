@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -171,6 +172,15 @@ async def test_now_runs_a_job_that_has_no_live_run(client: Client) -> None:
     assert await client.refused("PUT", path) == ("bad_request", "job is already running")
     await client.report(taken, "Error")
     assert await client.ask("PUT", path) == {"success": True}
+
+
+async def test_of_many_who_ask_at_once_one_is_the_first(client: Client) -> None:
+    job_id = await client.make(java(schedule_time=NEVER))
+    path = f"/lake/schedule/job/{job_id}/now"
+    answers = await asyncio.gather(*(client.send("PUT", path) for _ in range(5)))
+    assert sorted(answer.status_code for answer in answers) == [200, 400, 400, 400, 400]
+    assert {answer.json().get("message") for answer in answers} == {None, "job is already queued"}
+    assert (await client.world.rows())[2] == 1
 
 
 @pytest.mark.parametrize("schedule", [NEVER, HOURLY, {"class_name": "schedule_once", "start_time": 0}])
