@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from horae.config import SETTINGS, Setting, in_tables
-from horae.core import cron, kinds, model, specs
+from horae.core import cron, declarations, kinds, model, specs
 from horae.errors import CODES, Error
 from horae.web import documents, openapi
 
@@ -28,6 +28,7 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(path for path in ROOT.glob("examples/**/*") if path.is_file() and path.suffix in (".yaml", ".py"))
 README_LINES = 150
+MUST_EXIST = ("jobs_directory", "declarations")  # settings that take only what is there, which it is not here
 
 
 def load_generator() -> ModuleType:
@@ -79,6 +80,17 @@ def wrong_jobs(texts: Iterable[str]) -> list[str]:
     return complaints
 
 
+def wrong_declarations(texts: Iterable[str]) -> list[str]:
+    """Declarations with which `horae up` would not start."""
+    complaints = []
+    for text in texts:
+        try:
+            declarations.read_declaration(documents.read_yaml(text.encode()))
+        except Error as error:
+            complaints.append(f"{error.code} {error.message}\n{text}")
+    return complaints
+
+
 def wrong_settings(texts: Iterable[str]) -> list[str]:
     known = {setting.name: setting for setting in SETTINGS}
     complaints = []
@@ -86,7 +98,7 @@ def wrong_settings(texts: Iterable[str]) -> list[str]:
         for name, _, value in in_tables(tomllib.loads(text)):
             if name not in known:
                 complaints.append(f"{name} is no setting")
-            elif name != "jobs_directory" and is_refused(known[name], value):  # that one must exist here
+            elif name not in MUST_EXIST and is_refused(known[name], value):
                 complaints.append(f"{name} does not take {value!r}")
     return complaints
 
@@ -281,6 +293,7 @@ def test_a_broken_link_is_found(link: str, why: str):
 
 def test_what_would_not_work_is_found():
     assert wrong_jobs(["name: a job without work\n"])
+    assert wrong_declarations(["jobs: [{name: a, handler: b}]\n"])
     assert wrong_settings(["prot = 80\nport = 'x'\n"]) == ["prot is no setting", "port does not take 'x'"]
     assert wrong_python(["def :\n"])
     assert wrong_commands(["$ horae runs --job a\n$ horae rums\n$ HORAE_PORT=1 horae runs --jbo a\n"]) == [
@@ -295,8 +308,9 @@ def test_what_would_not_work_is_found():
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
 def test_an_example_can_be_read(path: Path):
     text = path.read_text()
+    of_yaml = wrong_declarations if path.parent.name == "declarations" else wrong_jobs
 
-    assert (wrong_python if path.suffix == ".py" else wrong_jobs)([text]) == []
+    assert (wrong_python if path.suffix == ".py" else of_yaml)([text]) == []
 
 
 def test_every_example_is_mentioned_in_the_documentation():

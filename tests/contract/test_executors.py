@@ -490,7 +490,7 @@ async def test_a_checkout_is_the_first_section_and_fills_the_workspace(shell: Ri
 
 async def test_a_checkout_that_fails_ends_the_attempt_with_the_words_of_git(shell: Rig, repository: str) -> None:
     result, text = await shell.run(steps("echo never", checkout={"url": repository, "ref": "no-such-branch"}))
-    assert (result.state, result.reason) == (State.FAILED, Reason.EXIT)
+    assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
     assert result.message.startswith(f"the checkout of {repository} ended with exit code")
     assert "no-such-branch" in text
     assert "never" not in text

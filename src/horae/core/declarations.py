@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from horae.core import jobdata, specs
+from horae.core import specs
 from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.kinds import refuse_twins
 from horae.core.model import Json, record
@@ -122,7 +122,7 @@ def _read_data(fields: Fields) -> Json | None:
         fields.wrong_type("JobData", "must be text, as '{\"MaxBatchSize\": 10}'")
         return None
     try:
-        return jobdata.data_of(value)
+        return specs.parse_data(value, "JobData")
     except Invalid as error:
         fields.fault("JobData", error.code, error.message, error.hint)
         return None

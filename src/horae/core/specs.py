@@ -27,7 +27,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from horae.core import moments, schedule
+from horae.core import jobdata, moments, schedule
 from horae.core.fields import (
     ABSENT,
     Fields,
@@ -112,6 +112,17 @@ def parse_trigger(document: Any) -> TriggerDraft:
     draft = _read_trigger(document, "", problems)
     problems.settle()
     return draft
+
+
+def parse_data(text: str, name: str) -> Json:
+    """The data that stands for a text, see core.jobdata; what is wrong is told of the field `name`."""
+    value = jobdata.object_in(text)
+    if value is None or encoded(value) is None or next(json_problems(value, ""), None) is not None:
+        value = {jobdata.WHOLE: text}
+    problems = Problems()
+    data = Fields({name: value}, "", problems).json(name, MAX_DATA)
+    problems.settle()
+    return data
 
 
 # ---------------------------------------------------------------------------------------- jobs

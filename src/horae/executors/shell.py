@@ -71,6 +71,7 @@ class Section:
     argv: tuple[str, ...]
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
+    reason: Reason = Reason.EXIT  # of a run that fails here
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class _Attempt:
             self._log.say(section.title)
             exit_ = await self._run_section(section, workspace)
             if exit_.code or exit_.message or self._reason:
-                return self._explain(section.what, exit_)
+                return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 
     def _sections(self, workspace: Path) -> Iterator[Section]:
@@ -270,13 +271,14 @@ class _Attempt:
 
     # ── results ──
 
-    def _explain(self, step: str, exit_: Exit) -> Result:
+    def _explain(self, section: Section, exit_: Exit) -> Result:
         """The result of an attempt that ends with this section, whose exit says why."""
+        step = section.what
         verdict = exit_.message or _ending(exit_.code)
         self._log.say(f"{step} {verdict} after {self._steps[-1]['seconds']:.2f} s")
         if self._reason:
             return self._stopped(f" in {step}", exit_)
-        reason = Reason.EXIT
+        reason = section.reason
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
@@ -339,7 +341,7 @@ def _checkout(wanted: Json, workspace: Path) -> Section:
     argv = ("git", "-c", "core.hooksPath=/dev/null", "clone", "--depth", "1", *branch, "--", url, ".")
     shown = re.sub(r"//[^/@]*@", "//", url)  # a password may stand there
     title = f"{CHECKOUT} {shown} {ref}" if ref else f"{CHECKOUT} {shown}"
-    return Section(title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT)
+    return Section(title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT, Reason.ERROR)
 
 
 def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:

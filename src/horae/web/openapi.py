@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core import cron, kinds, model, specs
+from horae.core import cron, datawork, kinds, model, specs
 from horae.web import http, render
 
 Json = model.Json
@@ -187,6 +187,9 @@ _EVENT: Json = {  # one server-sent event
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
+_LINE: Json = {"type": "string", "minLength": 1}
+_SCRIPT: Json = {"type": "string", "minLength": 1, "maxLength": datawork.MAX_SCRIPT}
+_MODE: Json = {"enum": list(datawork.WRITE_MODES)}
 _ENV: Json = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -273,6 +276,46 @@ _WORK: Json = {
     "data": {"type": "object", "description": "Given to the handler."},
     "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
     "env": _ENV,
+    "source": _object(
+        {
+            "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
+            "branch": {"type": "string", "minLength": 1},
+            "username": {"type": "string", "minLength": 1},
+            "password": {"type": "string", "minLength": 1},
+            "private_key": {"type": "string", "minLength": 1},
+        },
+        "url",
+        description="The git repository of a project, and what opens it.",
+    ),
+    "build_tool": {"enum": list(datawork.BUILD_TOOLS)},
+    "build_cmd": _SCRIPT,
+    "main_class": {"type": "string", "minLength": 1},
+    "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},
+    "requirements": {"type": "string", "minLength": 1, "description": "A path inside the project."},
+    "args": _SCRIPT,
+    "query": {**_SCRIPT, "description": "Spark SQL."},
+    "outputs": {
+        "type": "array",
+        "maxItems": datawork.MAX_OUTPUTS,
+        "items": {
+            "anyOf": [
+                _object({"to": {"const": "files"}, "uri": _LINE, "path": _LINE, "mode": _MODE}, "to", "path"),
+                _object(
+                    {"to": {"const": "clickhouse"}, "database": _LINE, "table": _LINE, "mode": _MODE},
+                    "to",
+                    "database",
+                    "table",
+                ),
+            ]
+        },
+    },
+    "source_id": {**_whole(0, http.LARGEST_ID), "description": "The source of a sync; 0 if it needs none."},
+    "class_name": {**_TEXT, "description": "The class of a sync, such as jdbc_job."},
+    "sync_mode": {"enum": list(datawork.SYNC_MODES)},
+    "dest_database_name": _LINE,
+    "dest_table_name": _LINE,
+    "destinations": {"type": "array", "minItems": 1, "items": {"enum": list(datawork.DESTINATIONS)}},
+    "options": {"type": "object", "description": "The fields of its own that a class of sync has."},
 }
 _JOB: Json = {
     "name": {**_TEXT, "pattern": r"^[^-]"},
@@ -318,7 +361,9 @@ _JOB: Json = {
 }
 
 REQUESTS: Json = {
-    "JobDocument": _object(_JOB, "name", anyOf=_any_of("steps", "script", "handler", "spec", "kind")),
+    "JobDocument": _object(
+        _JOB, "name", anyOf=_any_of("steps", "script", "handler", "query", "source_id", "spec", "kind")
+    ),
     "JobsDocument": {
         "anyOf": [
             _ref("JobDocument"),

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from horae.core.guids import LARGEST_ID, Kind, guid, number_of
-from horae.core.jobdata import data_of, text_of
+from horae.core.jobdata import text_of
+from horae.core.specs import parse_data
 from horae.core.traces import run_of, trace_id, traceparent
 from horae.errors import Invalid, NotFound
 
@@ -101,7 +102,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_text_that_is_json_says_the_same_when_it_comes_back(value: object) -> None:
     text = json.dumps(value)
-    back = text_of(data_of(text))
+    back = text_of(parse_data(text, "JobData"))
     assert back is not None
     assert json.loads(back) == value
 
@@ -115,20 +116,20 @@ def test_text_that_is_json_says_the_same_when_it_comes_back(value: object) -> No
 @example("[" * 5000)
 @example('{"a": 18446744073709551616}')
 def test_text_that_is_no_object_comes_back_as_it_was(text: str) -> None:
-    back = text_of(data_of(text))
+    back = text_of(parse_data(text, "JobData"))
     assert back is not None
     assert back == text or json.loads(back) == json.loads(text)
 
 
 def test_an_object_is_kept_as_its_fields() -> None:
-    assert data_of('{"MaxBatchSize": 1000}') == {"MaxBatchSize": 1000}
-    assert data_of('["CB_A"]') == {"job_data": '["CB_A"]'}
+    assert parse_data('{"MaxBatchSize": 1000}', "JobData") == {"MaxBatchSize": 1000}
+    assert parse_data('["CB_A"]', "JobData") == {"job_data": '["CB_A"]'}
 
 
 @pytest.mark.parametrize("text", ["\0", "a" * (256 * 1024), "\ud800"])
 def test_text_that_no_store_can_keep_is_refused(text: str) -> None:
     with pytest.raises(Invalid, match="JobData"):
-        data_of(text)
+        parse_data(text, "JobData")
 
 
 def test_no_data_is_no_text() -> None:

@@ -82,7 +82,7 @@ def test_a_script_tells_the_kind_and_keeps_its_args() -> None:
         ({"script": "/a", "args": "x"}, "args", "E_TYPE"),
         ({"steps": [{"run": "x"}], "args": ["x"]}, "args", "E_FIELD_CONFLICT"),
         ({"steps": [{"run": "x"}], "script": "/a"}, "script", "E_FIELD_CONFLICT"),
-        ({"handler": "a:b", "script": "/a"}, "steps", "E_FIELD_CONFLICT"),
+        ({"handler": "a:b", "script": "/a"}, "script", "E_FIELD_CONFLICT"),
         ({"handler": "a:b", "checkout": {"url": URL}}, "checkout", "E_FIELD_CONFLICT"),
         ({"kind": "shell"}, "steps", "E_REQUIRED"),
         ({"steps": [{"run": "x"}], "checkout": URL}, "checkout", "E_TYPE"),

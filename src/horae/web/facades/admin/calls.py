@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from horae.core import guids, jobdata, traces
+from horae.core import guids, specs, traces
 from horae.core.guids import Kind
 from horae.core.model import Job, JobFilter, Json, Run, RunFilter
 from horae.errors import Invalid, Limited, NotFound, Unavailable
@@ -27,9 +27,7 @@ LONGEST_TEXT = 1000  # characters of an id or trace id; longer ones are nobody's
 
 class Calls:
     def __init__(self, services: Services) -> None:
-        self._jobs = services.jobs
-        self._insight = services.insight
-        self._station = services.station
+        self._services = services
 
     # ── what there is ──
 
@@ -48,7 +46,7 @@ class Calls:
         return {"Triggers": found}
 
     async def _all_jobs(self, who: Principal) -> Sequence[Job]:
-        found = await self._jobs.search(JobFilter(org=who.org), [Sort("name")], 0, LONGEST_LIST)
+        found = await self._services.jobs.search(JobFilter(org=who.org), [Sort("name")], 0, LONGEST_LIST)
         _refuse_many(found.total, "jobs")
         return sorted(found.items, key=lambda job: (job.name, job.id))
 
@@ -61,7 +59,9 @@ class Calls:
         offset = (page - 1) * size
         if wanted is None:
             where = RunFilter(org=who.org, states=words.LISTED)
-            rows = (await self._jobs.search_runs(where, [Sort("started_at", descending=True)], offset, size)).items
+            rows = (
+                await self._services.jobs.search_runs(where, [Sort("started_at", descending=True)], offset, size)
+            ).items
         else:
             rows = (await self._rows_of(wanted, who))[offset : offset + size]
         return {"Items": await self._statuses(rows)}
@@ -71,13 +71,13 @@ class Calls:
         if len(run_ids) != 1:
             return []
         try:
-            run = await self._jobs.get_run(min(run_ids))
-            return [(run, (await self._jobs.get(run.job_id, org=who.org)).name)]
+            run = await self._services.jobs.get_run(min(run_ids))
+            return [(run, (await self._services.jobs.get(run.job_id, org=who.org)).name)]
         except NotFound:
             return []
 
     async def _statuses(self, rows: Sequence[tuple[Run, str]]) -> list[Json]:
-        jobs = await self._jobs.get_many(sorted({run.job_id for run, _ in rows})) if rows else ()
+        jobs = await self._services.jobs.get_many(sorted({run.job_id for run, _ in rows})) if rows else ()
         names = {job.id: words.trigger_names(job) for job in jobs}
         return [words.status(run, job_name, names.get(run.job_id, {})) for run, job_name in rows]
 
@@ -88,25 +88,27 @@ class Calls:
         fields = _fields(request)
         job_id = guids.number_of(Kind.JOB, _text(fields, "JobId", LONGEST_TEXT) or "")
         text = _text(fields, "JobData")
-        data = None if text is None else jobdata.data_of(text)
-        if "agent" not in self._station.roles:
+        data = None if text is None else specs.parse_data(text, "JobData")
+        if "agent" not in self._services.station.roles:
             raise Unavailable(
-                f"the node {self._station.node} runs no jobs: it has no agent",
+                f"the node {self._services.station.node} runs no jobs: it has no agent",
                 hint="call an instance that has the role agent",
             )
-        await self._jobs.get(job_id, org=who.org)
-        run = await self._jobs.run_now(job_id, data=data, node=self._station.node, idempotency=idempotency)
+        await self._services.jobs.get(job_id, org=who.org)
+        run = await self._services.jobs.run_now(
+            job_id, data=data, node=self._services.station.node, idempotency=idempotency
+        )
         return {"ScheduleJobStatusId": guids.guid(Kind.RUN, run.id)}
 
     async def update_scheduler(self, who: Principal, request: Any = None) -> Json:
-        self._station.reload()
+        self._services.station.reload()
         return {}
 
     async def get_instance_status(self, who: Principal, request: Any = None) -> Json:
         """Active is who schedules; where several do, each calls itself the active one."""
-        owners = [owner for _, (owner, _) in sorted((await self._insight.segments()).items())]
-        is_active = self._station.node in owners
-        active = self._station.node if is_active else next(iter(owners), "")
+        owners = [owner for _, (owner, _) in sorted((await self._services.insight.segments()).items())]
+        is_active = self._services.station.node in owners
+        active = self._services.station.node if is_active else next(iter(owners), "")
         return {"IsActiveInstance": is_active, "ActiveInstanceName": active}
 
 

@@ -8,7 +8,7 @@
         steps: [{name, run}, …]        or task: [build, test], which stands for those of a Go package
 
 What must stay true: everything wrong with a file is told at once, at the path its writer knows; an unknown key is
-wrong, because a job that ignores `schedul` would silently never run.
+wrong, because a job whose misspelt `schedule` is ignored would silently never run.
 """
 
 from __future__ import annotations
