@@ -8,10 +8,12 @@ envelope     the form of every answer                          reading     what 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from horae.service import Services
 from horae.web import http
 from horae.web.facades.cluster.agents import Agents
-from horae.web.facades.cluster.envelope import TAG, WORKER, Envelope, Rows
+from horae.web.facades.cluster.envelope import Envelope, Rows
 from horae.web.facades.cluster.jobs import JobStore
 from horae.web.facades.cluster.moves import Moves
 from horae.web.facades.cluster.scheduling import Coordination
@@ -21,7 +23,7 @@ class Segments:
     def __init__(self, services: Services, streams: http.Streams) -> None:
         self._services = services
         envelope, moves = Envelope(lambda: services.insight.now()), Moves(services)
-        self._rows, self._shape = Rows(envelope), envelope.shape(WORKER)
+        self._rows = Rows(envelope)
         self._parts = (
             JobStore(services, envelope, moves),
             Coordination(services, envelope),
@@ -29,10 +31,8 @@ class Segments:
         )
 
     def operations(self) -> list[http.Operation]:
-        health = http.Operation(
-            "GET", "/actuator/health", self.health, TAG, "Whether the service is up", "application/json",
-            also={503: "application/json"}, is_open=True, is_lenient=True, shape=self._shape,
-        )  # fmt: skip
+        row = self._rows.row("GET", "/actuator/health", self.health, "Whether the service is up", errors=())
+        health = replace(row, also={503: "application/json"}, is_open=True)
         return [*(row for part in self._parts for row in part.operations(self._rows)), health]
 
     async def health(self, request: http.Request) -> http.Answer:
