@@ -8,10 +8,12 @@ envelope     the form of every answer                          reading     what 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from horae.service import Services
 from horae.web import http
 from horae.web.facades.cluster.agents import Agents
-from horae.web.facades.cluster.envelope import TAG, Envelope, Rows
+from horae.web.facades.cluster.envelope import Envelope, Rows
 from horae.web.facades.cluster.jobs import JobStore
 from horae.web.facades.cluster.moves import Moves
 from horae.web.facades.cluster.scheduling import Coordination
@@ -29,10 +31,8 @@ class Segments:
         )
 
     def operations(self) -> list[http.Operation]:
-        health = http.Operation(
-            "GET", "/actuator/health", self.health, TAG, "Whether the service is up", "application/json",
-            also={503: "application/json"}, is_open=True, is_lenient=True,
-        )  # fmt: skip
+        row = self._rows.row("GET", "/actuator/health", self.health, "Whether the service is up", errors=())
+        health = replace(row, also={503: "application/json"}, is_open=True)
         return [*(row for part in self._parts for row in part.operations(self._rows)), health]
 
     async def health(self, request: http.Request) -> http.Answer:
