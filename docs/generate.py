@@ -153,17 +153,19 @@ def openapi() -> dict[str, Any]:
     return app.create_app(nobody, version="").api.document
 
 
-def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def operations(document: dict[str, Any], *, of_contracts: bool = False) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Those of our own interface, whose failures are problems; or of the contracts of other systems, which have
+    pages of their own."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            yield method.upper(), path, operation
+            is_own = "application/problem+json" in operation["responses"]["default"]["content"]
+            if is_own is not of_contracts:
+                yield method.upper(), path, operation
 
 
 def routes() -> str:
     groups: dict[str, list[str]] = {}
     for method, path, operation in operations(openapi()):
-        if "application/problem+json" not in operation["responses"]["default"]["content"]:
-            continue  # another system's contract: each has a page of its own
         groups.setdefault(operation["tags"][0], []).append(one_operation(method, path, operation))
     return sections(part for tag, texts in groups.items() for part in (f"## {tag.capitalize()}", *texts))
 

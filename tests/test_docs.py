@@ -232,6 +232,14 @@ def test_a_word_or_heading_that_is_left_out_is_found():
 # ── generated parts are fresh ──────────────────────────────────────────────────────────────────────
 
 
+def test_every_route_of_a_contract_is_on_the_page_of_a_contract():
+    pages = "\n".join(path.read_text() for path in (ROOT / "docs/reference").glob("contract-*.md"))
+    routes = [path for _, path, _ in generate.operations(generate.openapi(), of_contracts=True)]
+    shown = re.sub(r"[{:]\w+}?", "{}", pages)
+    assert len(routes) > 60
+    assert [path for path in routes if re.sub(r"{\w+}", "{}", path) not in shown] == []
+
+
 @pytest.mark.parametrize("path", generate.pages(), ids=name_of)
 def test_the_generated_parts_of_a_page_are_fresh(path: Path):
     text = path.read_text()

@@ -90,7 +90,8 @@ async def test_the_jobs_of_a_user_are_those_made_for_them_and_their_own_without_
         replace(make_job(4, name="odd"), owner="bob", annotations={"rpc": ["no", "user"]}),
     )
     found = {
-        user: names((await store.search_jobs(JobFilter(user=user), (), 0, 9)).items) for user in ("ann", "7", "bob")
+        user: names((await store.search_jobs(JobFilter(made_for=("rpc", "user_id", user)), (), 0, 9)).items)
+        for user in ("ann", "7", "bob")
     }
     assert found == {"ann": ["for ann", "own"], "7": ["for 7"], "bob": ["odd"]}
 

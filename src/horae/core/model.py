@@ -322,7 +322,7 @@ class JobFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     source: int | None = None  # a sync from this source
-    user: str | None = None  # whom it was made for: annotations.rpc.user_id, else its owner
+    made_for: tuple[str, str, str] | None = None  # (facade, its annotation, value); of jobs without it, the owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,8 +56,9 @@ class SearchStore(SqlStore):
         if where.source is not None:
             found.add("kind = 'sync'")
             found.add(f"{self._json_field('spec', 'source_id')} = ?", str(where.source))
-        if where.user is not None:
-            found.add(f"coalesce({self._json_field('annotations', 'rpc', 'user_id')}, owner) = ?", where.user)
+        if where.made_for is not None:
+            facade, name, value = where.made_for
+            found.add(f"coalesce({self._json_field('annotations', facade, name)}, owner) = ?", value)
         order = _ordered(sorts, JOB_SORTS, _JOB_KEYS)
         moments = _MOMENTS if any(sort.by in _JOB_KEYS for sort in sorts) else ""
         text = f"SELECT {JOB_COLUMNS} FROM jobs{moments} WHERE {found.text()} ORDER BY {order} {_cut(offset, limit)}"  # noqa: S608

@@ -268,7 +268,6 @@ _WORK: Json = {
         "description": "Shell commands, one after the other.",
     },
     "script": {"type": "string", "minLength": 1, "description": "A file to execute, in place of steps."},
-    "args": {"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}},
     "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT}, "url"),
     "image": {**_TEXT, "description": "The image of the container to run in."},
     "working_directory": {"type": "string", "minLength": 1},
@@ -292,7 +291,9 @@ _WORK: Json = {
     "main_class": {"type": "string", "minLength": 1},
     "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},
     "requirements": {"type": "string", "minLength": 1, "description": "A path inside the project."},
-    "args": _SCRIPT,
+    "args": {  # of a script one by one; of a project as one text
+        "anyOf": [{"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}}, _SCRIPT]
+    },
     "query": {**_SCRIPT, "description": "Spark SQL."},
     "outputs": {
         "type": "array",

@@ -18,6 +18,16 @@ async def test_nothing_to_do_is_said_at_once(client: Client) -> None:
     assert await client.ask("GET", "/schedule/job/next") == {"has_job": False}
 
 
+async def test_neither_a_head_nor_a_page_of_another_site_takes_a_run(client: Client) -> None:
+    job_id = await client.make(java())
+    await client.world.fire()
+    path = "/lake/schedule/job/next"
+    assert (await client.send("HEAD", path)).status_code == 405
+    seen = await client.world.http.get(path, headers={"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"})
+    assert (seen.status_code, seen.json()["reason"]) == (403, "insufficient_permission")
+    assert (await client.job(job_id))["current_sync_status"] == "Queued"
+
+
 async def test_a_worker_pulls_reports_and_finishes(client: Client) -> None:
     job_id = await client.make(java())
     await client.world.fire()

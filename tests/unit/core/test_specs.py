@@ -461,6 +461,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "start_deadline_seconds": None,
         "priority": 5,
         "labels": ["a"],
+        "offered": False,
     }
 
 

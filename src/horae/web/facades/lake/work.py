@@ -50,6 +50,7 @@ class Work:
     # ── for workers ──
     async def next(self, request: http.Request) -> http.Answer:
         """Take the next run that waits, if any: it is on loan from now on, and must be reported on."""
+        _refuse_lookers(request)
         lent = await self._lending.lend(self._kinds, worker=_worker(request), seconds=self._lease)
         if lent is None:
             return http.reply(200, {"has_job": False})
@@ -173,6 +174,15 @@ class Work:
         live = await self._jobs.list_runs(RunFilter(job_id=job.id, states=words.LIVE))
         done = [await self._desk.cancel(run.id) for run in live.items]
         return http.reply(200, {"success": any(done)})
+
+
+def _refuse_lookers(request: http.Request) -> None:
+    """To pull is a GET that changes something. HEAD could not tell what it took; and a browser asks on behalf of
+    whatever page it shows, without an Origin, but not without saying so."""
+    if request.is_head:
+        raise http.BadMethod("HEAD", ["GET"])
+    if request.header(b"sec-fetch-site") not in (None, "same-origin", "none"):
+        raise http.BadOrigin("the request comes from a page of another site", hint="pull from a worker")
 
 
 def _worker(request: http.Request) -> str:
