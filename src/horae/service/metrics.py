@@ -38,11 +38,10 @@ class Metrics:
         self._registry.register(self)
 
     def observe_lateness(self, seconds: Iterable[float]) -> None:
-        for value in seconds:
-            self._late.observe(value)
+        self._late.observe(seconds)
 
     def observe_scan(self, seconds: float) -> None:
-        self._scans.observe(seconds)
+        self._scans.observe([seconds])
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -105,9 +104,10 @@ class Spread:
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._sum += seconds
+    def observe(self, seconds: Iterable[float]) -> None:
+        for value in seconds:
+            self._counts[bisect_left(self._bounds, value)] += 1
+            self._sum += value
 
     def family(self, name: str, text: str) -> Metric:
         total, buckets = 0, []

@@ -303,7 +303,9 @@ async def test_an_agent_outside_reports_on_its_execution(world: World) -> None:
     assert (begun["workerId"], begun["status"], begun["checkpointData"]) == ("agent-1", "RUNNING", None)
     data_of(await world.http.post("/api/job-store/executions", json={**report, "checkpointData": "row 100"}))
     other = {**report, "workerId": "agent-2"}
-    refusal_of(await world.http.post("/api/job-store/executions", json=other), 409, "INVALID_STATE")
+    for word in ("RUNNING", "COMPLETED"):
+        late = await world.http.post("/api/job-store/executions", json={**other, "status": word})
+        refusal_of(late, 409, "INVALID_STATE")
 
     [by_worker] = data_of(await world.http.get("/api/executions?workerId=agent-1"))
     [by_job] = data_of(await world.http.get("/api/executions?jobId=1"))
@@ -356,3 +358,11 @@ async def test_a_checkpoint_is_json_that_can_be_kept(world: World, data: Any) ->
     answer = await world.http.post("/api/job-store/executions", content=json.dumps(report).encode())
     refusal_of(answer, 400, "VALIDATION_ERROR")
     assert await status_of(world) == "SCHEDULED"
+
+
+async def test_a_job_given_back_while_it_runs_has_failed_once(world: World) -> None:
+    await submit(world, maxRetries=1)
+    for word in ("SCHEDULED", "RUNNING", "PENDING"):
+        data_of(await put(world, word))
+    shown = data_of(await world.http.get("/api/jobs/1"))
+    assert (shown["status"], shown["retryCount"]) == ("PENDING", 1)

@@ -161,7 +161,7 @@ class JobStore:
         if word == "RUNNING":
             run = await self._moves.begin(job, worker, sent.json("checkpointData", CHECKPOINT))
         else:
-            run = await self._moves.end(job, word, sent.text("errorMessage", longest=1000) or "")
+            run = await self._moves.end(job, word, worker, sent.text("errorMessage", longest=1000) or "")
         return self._envelope.give((await self._executions([run]))[0])
 
 

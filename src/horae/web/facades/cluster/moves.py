@@ -65,15 +65,15 @@ class Moves:
         loan = await self.loan(run)
         if loan is None:
             run = await lending.lend_run(run.id, worker=worker or NOBODY, seconds=EXECUTION_SECONDS)
-        elif run.phase is Phase.RUNNING and worker not in (None, loan.worker):
-            raise Conflict(f"job {job.id} is run by another worker")
+        else:
+            _refuse_other(job, run, loan, worker)
         who = worker or (loan.worker if loan else NOBODY)
         await lending.report(
             run.id, run.attempt, worker=who, seconds=EXECUTION_SECONDS, phase=Phase.RUNNING, progress=progress
         )
         return await self._services.jobs.get_run(run.id)
 
-    async def end(self, job: Job, word: str, message: str = "") -> Run:
+    async def end(self, job: Job, word: str, worker: str | None = None, message: str = "") -> Run:
         """A worker outside Horae has done with it; whether a failure is tried again, the job's policy says."""
         run, now = await self._latest(job)
         if run is None:
@@ -83,16 +83,22 @@ class Moves:
         loan = await self.loan(run)
         if loan is None:
             _refuse(job, now, word)
+        _refuse_other(job, run, loan, worker)
         await self._services.lending.finish(run.id, loan.attempt, ENDS[word], message=message)
         return await self._services.jobs.get_run(run.id)
 
     async def _give_back(self, job: Job) -> None:
+        """One that was begun has failed: the contract's agents ask for PENDING where they want it tried again."""
         run, now = await self._latest(job)
         if now == "PENDING":
             return
-        if run is None or await self.loan(run) is None:
+        loan = await self.loan(run) if run else None
+        if run is None or loan is None:
             _refuse(job, now, "PENDING")
-        await self._services.lending.give_back(run.id)
+        if run.phase is Phase.RUNNING:
+            await self._services.lending.finish(run.id, loan.attempt, State.FAILED, message="given back by its worker")
+        else:
+            await self._services.lending.give_back(run.id)
 
     async def cancel(self, job: Job) -> None:
         try:
@@ -123,6 +129,12 @@ class Moves:
         """Who outside Horae holds a run."""
         found = await self._services.lending.loans([run.id]) if run.state is State.RUNNING else []
         return found[0] if found else None
+
+
+def _refuse_other(job: Job, run: Run, loan: Loan, worker: str | None) -> None:
+    """What a worker has begun is no other's, as far as callers say who they are."""
+    if run.phase is Phase.RUNNING and worker not in (None, loan.worker):
+        raise Conflict(f"job {job.id} is run by another worker")
 
 
 def _refuse(job: Job, now: str, wanted: str) -> NoReturn:
