@@ -5,13 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from horae.stores.sqlite import SqliteStore
+from horae.ports import Store
 from horae.testing import FakeClock
 from tests.facades.world import World
 
 
 @pytest.fixture
-async def world(sqlite_store: SqliteStore, clock: FakeClock, tmp_path: Path) -> AsyncIterator[World]:
-    made = World(sqlite_store, clock, tmp_path)  # type: ignore[arg-type]
+def world_store(request: pytest.FixtureRequest) -> Store:
+    """SQLite; for tests marked BOTH also PostgreSQL."""
+    store: Store = request.getfixturevalue(f"{getattr(request, 'param', 'sqlite')}_store")
+    return store
+
+
+@pytest.fixture
+async def world(world_store: Store, clock: FakeClock, tmp_path: Path) -> AsyncIterator[World]:
+    made = World(world_store, clock, tmp_path)
     yield made
     await made.close()

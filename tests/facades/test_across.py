@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from horae.core.model import State
-from tests.facades.world import World
+from tests.facades.world import BOTH, World
 
 YEAR = 4_102_444_800_000  # 2100-01-01 in epoch milliseconds: nothing here is due by itself
 Made = tuple[int, str]  # the job's id and its kind
@@ -174,6 +174,7 @@ CANCELLERS: dict[str, Call] = {
 }  # fmt: skip
 
 
+@BOTH
 @pytest.mark.parametrize("maker", MAKERS)
 async def test_a_job_made_by_one_contract_is_read_by_all(world: World, maker: str) -> None:
     job_id, kind = await MAKERS[maker](world)
@@ -200,6 +201,7 @@ async def test_a_job_made_by_one_contract_is_run_by_the_others(world: World, mak
     assert (run.job_id, run.state) == (job_id, State.SUCCEEDED)
 
 
+@BOTH
 @pytest.mark.parametrize("canceller", CANCELLERS)
 @pytest.mark.parametrize("maker", MAKERS)
 async def test_a_run_of_a_job_made_by_one_contract_is_cancelled_by_the_others(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from horae.core.model import SECOND, Node, Run, State
 from horae.files import open_files
@@ -26,6 +27,7 @@ from horae.service.station import Station
 from horae.testing import FakeClock
 from horae.web import app as web
 
+BOTH = pytest.mark.parametrize("world_store", ["sqlite", "postgres"], indirect=True)
 HERE = "http://127.0.0.1:8080"
 NODE = "node-1"
 SCAN = 60.0  # seconds
