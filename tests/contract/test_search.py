@@ -179,3 +179,20 @@ async def test_a_source_is_kept_changed_found_and_deleted_within_its_organisatio
     assert not await store.delete_source(2, made.id)
     assert await store.delete_source(1, made.id)
     assert (await store.search_sources(1, None, (), 0, 9)).total == 1
+
+
+async def test_tombstones_are_listed_when_they_are_asked_for(store: Store) -> None:
+    await keep(store, make_job(1, name="here"), make_job(2, name="gone"))
+    await store.delete_job(2)
+    assert names((await store.list_jobs(JobFilter(deleted=True), None, 9)).items) == ["gone"]
+    assert names((await store.search_jobs(JobFilter(), (), 0, 9)).items) == ["here"]
+
+
+async def test_runs_are_found_by_the_node_that_ran_them(store: Store) -> None:
+    job = make_job(1)
+    await keep(store, job)
+    ran = await run(store, job)
+    await queue(store, job)
+    found = await store.search_runs(RunFilter(nodes=("other", "node")), (), 0, 9)
+    assert [each.id for each, _ in found.items] == [ran]
+    assert (await store.search_runs(RunFilter(nodes=("other",)), (), 0, 9)).total == 0

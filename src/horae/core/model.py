@@ -309,6 +309,7 @@ class RunFilter:
     name: str | None = None  # substring of its job's name
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()  # that run it or ran it
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +323,7 @@ class JobFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     source: int | None = None  # a sync from this source
+    deleted: bool = False  # tombstones instead
     made_for: tuple[str, str, str] | None = None  # (facade, its annotation, value); of jobs without it, the owner
 
 

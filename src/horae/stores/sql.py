@@ -323,7 +323,7 @@ class Where:
 
 def job_conditions(where: JobFilter) -> Where:
     found = Where()
-    found.add("deleted_at IS NULL")
+    found.add(f"deleted_at IS {'NOT ' if where.deleted else ''}NULL")
     found.add("org = ?", where.org)
     for column in ("owner", "key", "kind", "paused"):
         value = getattr(where, column)
@@ -363,6 +363,8 @@ def run_conditions(where: RunFilter) -> Where:
         found.add("job_org = ?", where.org)
     if where.name is not None:
         found.add(*like("job_name", where.name))
+    if where.nodes:
+        found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
     _add_kinds(found, where)
     return found
 

@@ -191,6 +191,14 @@ async def test_a_deleted_job_is_cancelled_and_stays_so(world: World) -> None:
     assert data_of(await world.http.delete("/api/jobs/1")) == "Job cancelled successfully"
 
 
+async def test_deleted_jobs_are_listed_as_cancelled_and_as_nothing_else(world: World) -> None:
+    await submit(world)
+    await submit(world, executionTime=FAR_FUTURE)
+    data_of(await world.http.delete("/api/jobs/2"))
+    assert [job["id"] for job in data_of(await world.http.get("/api/jobs?status=CANCELLED"))] == [2]
+    assert [job["id"] for job in data_of(await world.http.get("/api/jobs?status=PENDING"))] == [1]
+
+
 async def test_cancelling_what_does_not_exist_succeeds(world: World) -> None:
     assert data_of(await world.http.delete("/api/jobs/99")) == "Job cancelled successfully"
 

@@ -9,7 +9,7 @@ from horae.core.model import JobFilter, Json, Run, RunFilter, Standing, State
 from horae.errors import Invalid
 from horae.ports import Sort
 from horae.service import Services
-from horae.service.outside import node_name, plain_name
+from horae.service.outside import node_name
 from horae.web import http
 from horae.web.facades.cluster.envelope import JOB, Envelope, Rows
 from horae.web.facades.cluster.moves import ENDS, Moves
@@ -70,7 +70,7 @@ class JobStore:
         word = sent.word("status", STATUSES, needed="status is required")
         user = sent.whole("userId", low=-(2**63), high=2**63 - 1)
         found: list[Json] = []
-        async for job, standing in self._every(http.principal(request).org):
+        async for job, standing in self._every(http.principal(request).org, word or ""):
             if job_word(job, standing) == word and user in (None, sent_with(job).get("userId")):
                 found.append(show_job(job, standing))
             if len(found) == LISTED:
@@ -98,15 +98,18 @@ class JobStore:
     async def _shown(self, job: CoreJob) -> http.Answer:
         return self._envelope.give(show_job(job, await self._moves.standing(job)))
 
-    async def _every(self, org: int) -> AsyncIterator[tuple[CoreJob, Standing]]:
-        cursor = None
-        while True:
-            page = await self._services.jobs.list(JobFilter(org=org), cursor, PAGE)
-            standings = await self._services.jobs.standing([job.id for job in page.items])
-            for job in page.items:
-                yield job, standings[job.id]
-            if (cursor := page.cursor) is None:
-                return
+    async def _every(self, org: int, word: str) -> AsyncIterator[tuple[CoreJob, Standing]]:
+        """Jobs that may have this status, newest first; the cancelled ones are those that were deleted, then others."""
+        wanted = [JobFilter(org=org, deleted=True)] if word == "CANCELLED" else []
+        for where in (*wanted, JobFilter(org=org)):
+            cursor = None
+            while True:
+                page = await self._services.jobs.list(where, cursor, PAGE)
+                standings = await self._services.jobs.standing([job.id for job in page.items])
+                for job in page.items:
+                    yield job, standings[job.id]
+                if (cursor := page.cursor) is None:
+                    break
 
     # ── what is due ──
 
@@ -135,13 +138,14 @@ class JobStore:
         worker = sent.text("workerId")
         if job_id is None and worker is None:
             raise Invalid("jobId or workerId is required", code="E_REQUIRED", path="jobId")
-        runs = await self._runs(http.principal(request).org, job_id)
-        return self._envelope.give(await self._executions([run for run in runs if _is_by(run, worker)]))
+        runs = await self._runs(http.principal(request).org, job_id, worker)
+        return self._envelope.give(await self._executions(runs))
 
-    async def _runs(self, org: int, job_id: int | None) -> list[Run]:
+    async def _runs(self, org: int, job_id: int | None, worker: str | None) -> list[Run]:
         if job_id is not None:
             await self._services.jobs.get(job_id, org=org)
-        where = RunFilter(job_id=job_id, states=EXECUTED, org=org)
+        nodes = () if worker is None else (worker, node_name("agent", worker), node_name("scheduler", worker))
+        where = RunFilter(job_id=job_id, states=EXECUTED, org=org, nodes=nodes)
         found = await self._services.jobs.search_runs(where, [Sort("id", descending=True)], 0, EXECUTIONS)
         return [run for run, _ in found.items]
 
@@ -163,7 +167,3 @@ class JobStore:
         else:
             run = await self._moves.end(job, word, worker, sent.text("errorMessage", longest=1000) or "")
         return self._envelope.give((await self._executions([run]))[0])
-
-
-def _is_by(run: Run, worker: str | None) -> bool:
-    return worker is None or (run.node is not None and worker in (run.node, plain_name(run.node)))
