@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,17 @@ import httpx
 DEADLINE = 60.0  # seconds: generous, the machines are slow
 
 
+def free_ports(count: int) -> list[int]:
+    """Different ones: all are held until the last is found."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def horae() -> str:
@@ -32,8 +40,8 @@ class Server:
     def __init__(self, directory: Path, *flags: str, port: int | None = None, ca: Path | None = None) -> None:
         """`ca` is the certificate to trust, for a server that is given one."""
         self.directory = directory
-        self.port = port or free_port()
-        self.grpc_port = free_port()
+        first, self.grpc_port = free_ports(2)
+        self.port = port or first
         self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self._flags = flags
         self._log = directory / "server.log"

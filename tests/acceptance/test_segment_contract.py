@@ -14,7 +14,7 @@ import pytest
 
 from tests.facades.cluster.commands import Call, calls
 
-from .server import DEADLINE, Server, free_port, horae
+from .server import DEADLINE, Server, free_ports, horae
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ class Shell:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    ports = {port: free_port() for port in range(8081, 8086)}
+    ports = dict(zip(range(8081, 8086), free_ports(5), strict=True))
     (tmp_path / "horae.toml").write_text(f"compat_ports = {list(ports.values())}\n")
     server = Server(tmp_path, *TIMERS).start()
     yield Shell(server, ports)
@@ -146,7 +146,8 @@ def test_a_port_that_is_taken_is_named(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     taken = shell.server.port
     (tmp_path / "other" / "horae.toml").write_text(f"compat_ports = [{taken}]\n")
-    argv = [horae(), "up", "--port", str(free_port()), "--grpc-port", str(free_port()), "--data", "d"]
+    port, grpc_port = map(str, free_ports(2))
+    argv = [horae(), "up", "--port", port, "--grpc-port", grpc_port, "--data", "d"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE, cwd=tmp_path / "other")
     assert done.returncode != 0
     assert f"cannot listen on 127.0.0.1:{taken}" in done.stderr

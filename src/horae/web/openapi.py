@@ -116,8 +116,8 @@ def _content(gives: str | None) -> Json:
         return {}
     if gives == "text/event-stream":
         return {"content": {gives: {"itemSchema": _EVENT}}}
-    if gives == "application/json":
-        return {"content": {gives: {"schema": {"type": "object"}}}}
+    if gives == "application/json":  # of any shape: contracts of other systems answer bare lists and booleans too
+        return {"content": {gives: {"schema": {}}}}
     media, schema = (gives, {"type": "string"}) if "/" in gives else ("application/json", _ref(gives))
     return {"content": {media: {"schema": schema}}}
 
