@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PROTOS := src/horae/wire/horae/v1 src/horae/wire/cis
 
-.PHONY: help setup up wire test check format docs bench campaign clean
+.PHONY: help setup up wire test test-engines check format docs bench campaign clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,7 +30,19 @@ up: setup               ## run Horae on its embedded default, http://127.0.0.1:8
 	@exec $(BIN)/horae up
 
 test: $(STAMPS)/dev     ## all tests: unit, both stores, the API, real processes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore=tests/engines
+
+# Debian packages, where we may install them; what is missing afterwards the tests say.
+$(STAMPS)/engines: tests/engines/packages.txt | $(STAMPS)/dev
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  echo "horae: installing the Debian packages of tests/engines/packages.txt"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	    $$(grep -v '^#' $<) > /dev/null; \
+	else echo "horae: not root on Debian: the engines of tests/engines/packages.txt are taken as they are"; fi
+	@touch $@
+
+test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine: sandboxes, toolchains
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/engines
 
 check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshness, fast tests
 	$(BIN)/ruff format --check .

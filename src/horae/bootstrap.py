@@ -37,7 +37,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
-from horae.executors.shell import ShellExecutor
+from horae.executors.shell import shell_executor
 from horae.files import open_files
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
@@ -154,7 +154,7 @@ def open_queue(config: Config) -> LocalQueue:
 
 
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
-    shell = ShellExecutor(
+    shell = shell_executor(
         keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots,
     )  # fmt: skip

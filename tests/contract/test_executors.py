@@ -19,7 +19,7 @@ import pytest
 
 from horae.core.model import Json, Reason, State
 from horae.executors.process import KeeperProcess
-from horae.executors.shell import ShellExecutor
+from horae.executors.shell import shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Work
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
@@ -86,7 +86,7 @@ def steps(*runs: str, **more: Any) -> Json:
 
 KINDS = {
     "shell": Kind(
-        make=lambda keeper, path, clock: ShellExecutor(keeper, PlainSandbox(), path, 4, clock, grace=GRACE),
+        make=lambda keeper, path, clock: shell_executor(keeper, PlainSandbox(), path, 4, clock, grace=GRACE),
         succeeds=steps("echo fine"),
         fails=steps("exit 7"),
         hangs=steps(HANG),
@@ -525,7 +525,7 @@ async def rooted(keeper: KeeperProcess, tmp_path: Path, clock: FakeClock) -> Asy
         (tmp_path / name).write_text("#!/bin/sh\necho it ran\n")
         (tmp_path / name).chmod(0o644 if name == "roots/plain" else 0o755)
     (tmp_path / "roots" / "link").symlink_to(tmp_path / "outside")
-    executor = ShellExecutor(
+    executor = shell_executor(
         keeper, PlainSandbox(), tmp_path / "work", 4, clock, grace=GRACE, script_roots=[tmp_path / "roots"]
     )
     await executor.open()

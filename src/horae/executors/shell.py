@@ -5,336 +5,78 @@
     result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the sections that were started: checkout, steps
 
 What must stay true:
-- The first section that fails ends the attempt. Its processes, daemons included, are gone before the next
-  step starts: the keeper reports an end only then.
-- stdout and stderr share one pipe, so their order is kept; a pipe somebody else still holds open cannot
-  keep the attempt alive, because after the end of its processes it is read once more and closed.
-- The workspace is removed, however the attempt ended, before `done` is called.
 - User text reaches a shell only as the script itself; git and files are started without one.
 - A file of this machine is executed only if it really lies, links followed, below one of the `script_roots`.
 - Work that asks for an image never runs outside of it.
+How sections are carried out is executors.sections.
 """
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
-import json
 import os
 import re
-import shutil
-import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from horae.core.model import Json, Moment, Reason, State
-from horae.core.moments import format_moment
-from horae.core.traces import traceparent
-from horae.errors import Error, Invalid, Unavailable
-from horae.executors.keeper import LEASE_RAN_OUT
-from horae.executors.process import DIED
-from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
+from horae.core.model import Json, Reason
+from horae.errors import Invalid
+from horae.executors.sections import Section, SectionExecutor, enter
+from horae.ports import Clock, Keeper, Sandbox, Work
 
-CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
 CHECKOUT = "checkout"  # the name of the first section, where there is one
 GIT_ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
     "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
 }
-_WORKSPACE = re.compile("[0-9]+-[0-9]+")
-_STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
-
-
-def describe_attempt(assignment: Assignment) -> dict[str, str]:
-    """What every process of an attempt is told of itself, as environment."""
-    told = {
-        "HORAE_RUN_ID": str(assignment.run_id),
-        "HORAE_JOB_ID": str(assignment.job_id),
-        "HORAE_JOB_NAME": assignment.name,
-        "HORAE_ATTEMPT": str(assignment.attempt),
-        "HORAE_FENCE": str(assignment.fence),
-        "HORAE_SCHEDULED_FOR": format_moment(assignment.due_at),
-        "TRACEPARENT": traceparent(assignment.run_id, assignment.fence),
-    }
-    return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One process of an attempt, with its part of the log."""
-
-    title: str  # heads its part of the log
-    name: str
-    what: str  # it, in a sentence
-    argv: tuple[str, ...]
-    cwd: Path
-    env: dict[str, str] = field(default_factory=dict)
-    reason: Reason = Reason.EXIT  # of a run that fails here
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What this agent allows."""
+    """What this agent allows, and how its shell work is done."""
 
     script_roots: tuple[Path, ...] = ()
     has_images: bool = False
 
-
-class ShellExecutor:
-    """Runs shell steps through a keeper, inside a sandbox. `grace` is the time from TERM to KILL."""
-
-    kind = "shell"
-
-    def __init__(
-        self,
-        keeper: Keeper,
-        sandbox: Sandbox,
-        workspaces: Path,
-        slots: int,
-        clock: Clock,
-        *,
-        grace: float = 5.0,
-        script_roots: Sequence[Path] = (),
-    ) -> None:
-        self.slots = slots
-        self._rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker")
-        self._keeper = keeper
-        self._sandbox = sandbox
-        self._workspaces = workspaces.resolve()  # the keeper works in another directory
-        self._clock = clock
-        self._grace = grace
-        self._attempts: dict[int, _Attempt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_open = False
-
-    async def open(self) -> None:
-        """Remove workspaces of an earlier life. The keeper must be open: then nobody is in them."""
-        self._workspaces.mkdir(parents=True, exist_ok=True)
-        for entry in self._workspaces.iterdir():
-            if _WORKSPACE.fullmatch(entry.name):
-                await _remove(entry)
-        self._is_open = True
-
-    def start(self, works: Sequence[Work], done: Done) -> None:
-        for work in works:
-            if not self._is_open:
-                done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
-                continue
-            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._rules)
-            self._attempts[work.assignment.run_id] = attempt
-            task = asyncio.create_task(self._carry_out(attempt, done))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _carry_out(self, attempt: _Attempt, done: Done) -> None:
-        assignment = attempt.work.assignment
-        result = await attempt.run(self._workspaces / f"{assignment.run_id}-{assignment.fence}")
-        if self._attempts.get(assignment.run_id) is attempt:
-            del self._attempts[assignment.run_id]
-        done(result)
-
-    async def _spawn(self, command: Command, workspace: Path) -> Process:
-        return await self._keeper.spawn(self._sandbox.wrap(command, str(workspace)))
-
-    def stop(self, run_id: int, reason: str) -> None:
-        if run_id in self._attempts:
-            self._attempts[run_id].stop(reason)
-
-    async def close(self) -> None:
-        """Kill what is left: those attempts fail as lost, for they did nothing wrong."""
-        self._is_open = False
-        for attempt in self._attempts.values():
-            attempt.stop(Reason.LOST)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-class _Attempt:
-    """One work from its workspace to its result."""
-
-    def __init__(
-        self,
-        work: Work,
-        clock: Clock,
-        spawn: Callable[[Command, Path], Awaitable[Process]],
-        grace: float,
-        rules: Rules,
-    ) -> None:
-        self.work = work
-        self._rules = rules
-        self._clock = clock
-        self._spawn = spawn
-        self._grace = grace
-        self._log = _Log(work.output)
-        self._reason = ""  # why it was stopped
-        self._process: Process | None = None
-        self._killing: asyncio.Task[Exit] | None = None
-        self._steps: list[Json] = []
-        self._started_at: Moment = clock.now()
-
-    def stop(self, reason: str) -> None:
-        """The first reason stands."""
-        if not self._reason:
-            self._reason = reason
-            self._kill()
-
-    def _kill(self) -> None:
-        if self._process is not None and self._killing is None:
-            self._killing = asyncio.create_task(self._process.kill(self._grace))
-
-    async def run(self, workspace: Path) -> Result:
-        """Never raises."""
-        limit = self.work.timeout_seconds
-        timer = None if limit is None else asyncio.create_task(self._expire(limit))
-        try:
-            result = await self._run_sections(workspace)
-        except Unavailable as error:
-            result = self._result(State.FAILED, Reason.LOST, error.message)
-        except Error as error:
-            result = self._result(State.FAILED, Reason.ERROR, error.message)
-        except Exception as error:
-            result = self._result(State.FAILED, Reason.ERROR, f"the attempt could not be made: {error}")
-        finally:
-            if timer is not None:
-                timer.cancel()
-            await _remove(workspace)
-        return await self._store_output(result)
-
-    async def _expire(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
-        self.stop(Reason.TIMEOUT)
-
-    async def _run_sections(self, workspace: Path) -> Result:
-        await _make(workspace)
-        spec = self.work.spec
-        if spec.get("image") and not self._rules.has_images:
+    def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
+        spec = work.spec
+        if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
-        for section in self._sections(workspace):
-            if self._reason:
-                break
-            self._log.say(section.title)
-            exit_ = await self._run_section(section, workspace)
-            if exit_.code or exit_.message or self._reason:
-                return self._explain(section, exit_)
-        return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
-
-    def _sections(self, workspace: Path) -> Iterator[Section]:
-        """One by one: where the next one starts may depend on what the last one left."""
-        spec = self.work.spec
         if checkout := spec.get("checkout"):
-            yield _checkout(checkout, workspace)
+            yield checkout_section(checkout, workspace)
         if "script" in spec:
-            script = _find_script(spec["script"], workspace, self._rules.script_roots)
-            cwd = _enter(workspace, spec.get("working_directory"))
+            script = _find_script(spec["script"], workspace, self.script_roots)
+            cwd = enter(workspace, spec.get("working_directory"))
             argv = (str(script), *spec.get("args", ()))
             yield Section(f"script {spec['script']}", spec["script"], f"script '{spec['script']}'", argv, cwd)
             return
         steps = spec["steps"]
         for number, step in enumerate(steps, 1):
-            cwd = _enter(workspace, step.get("working_directory") or spec.get("working_directory"))
+            cwd = enter(workspace, step.get("working_directory") or spec.get("working_directory"))
             argv = ("/bin/sh", "-e", "-c", "--", step["run"])
             title, what = f"step {number}/{len(steps)} {step['name']}", f"step {number} '{step['name']}'"
             yield Section(title, step["name"], what, argv, cwd, step.get("env") or {})
 
-    async def _run_section(self, section: Section, workspace: Path) -> Exit:
-        begun = self._clock.elapsed()
-        pipe = _Pipe(self._log)
-        try:
-            command = Command(
-                section.argv, self._environment(section), str(section.cwd),
-                stdout=pipe.write_end, stderr=pipe.write_end,
-            )  # fmt: skip
-            exit_ = await self._attend(await self._spawn(command, workspace))
-        finally:
-            pipe.close()
-        seconds = self._clock.elapsed() - begun
-        self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
-        return exit_
 
-    def _environment(self, section: Section) -> dict[str, str]:
-        asked = {**(self.work.spec.get("env") or {}), **section.env}
-        written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
-
-    async def _attend(self, process: Process) -> Exit:
-        """Wait for the end, killing it if a stop came before there was something to kill."""
-        self._process = process
-        if self._reason:
-            self._kill()
-        exit_ = await process.wait()
-        self._process = None
-        if self._killing is not None:
-            await self._killing
-        return exit_
-
-    # ── results ──
-
-    def _explain(self, section: Section, exit_: Exit) -> Result:
-        """The result of an attempt that ends with this section, whose exit says why."""
-        step = section.what
-        verdict = exit_.message or _ending(exit_.code)
-        self._log.say(f"{step} {verdict} after {self._steps[-1]['seconds']:.2f} s")
-        if self._reason:
-            return self._stopped(f" in {step}", exit_)
-        reason = section.reason
-        if exit_.message:
-            reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
-        colon = ":" if exit_.message else ""
-        return self._result(State.FAILED, reason, f"{step}{colon} {verdict}", exit_.code)
-
-    def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
-        words: dict[str, str] = {
-            Reason.TIMEOUT: f"stopped{where} after its timeout of {self.work.timeout_seconds} s",
-            Reason.LOST: f"stopped{where} because its agent was closed",
-        }
-        message = words.get(self._reason, f"cancelled{where}")
-        if exit_ and exit_.message:
-            message += f"; {exit_.message}"
-        state = _STATES.get(self._reason, State.CANCELLED)
-        return self._result(state, self._reason, message, exit_.code if exit_ else None)
-
-    def _result(self, state: State, reason: str, message: str, exit_code: int | None = None) -> Result:
-        return Result(
-            self.work.assignment.run_id,
-            self.work.assignment.fence,
-            state,
-            reason,
-            started_at=self._started_at,
-            finished_at=self._clock.now(),
-            exit_code=exit_code,
-            message=message,
-            result=json.dumps({"steps": self._steps}, ensure_ascii=False),
-        )
-
-    async def _store_output(self, result: Result) -> Result:
-        try:
-            await self.work.output.close()
-        except Exception as error:
-            result.message = f"{result.message}; its output could not be stored: {error}".lstrip("; ")
-        result.output = self.work.output.ref
-        return result
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"was killed by {_signal_name(-code)}"
-    shown = f"ended with exit code {code}"
-    return f"{shown} ({_signal_name(code - 128)})" if 128 < code <= 128 + 64 else shown
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def shell_executor(
+    keeper: Keeper,
+    sandbox: Sandbox,
+    workspaces: Path,
+    slots: int,
+    clock: Clock,
+    *,
+    grace: float = 5.0,
+    script_roots: Sequence[Path] = (),
+) -> SectionExecutor:
+    rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker")
+    return SectionExecutor("shell", rules.sections, keeper, sandbox, workspaces, slots, clock, grace=grace)
 
 
 # ── what is started ────────────────────────────────────────────────────────────────────────────────
 
 
-def _checkout(wanted: Json, workspace: Path) -> Section:
+def checkout_section(wanted: Json, workspace: Path) -> Section:
     """Clone a repository into the workspace, which is empty; no hook of anybody runs."""
     url, ref = wanted["url"], wanted.get("ref")
     branch = ("--branch", ref) if ref else ()
@@ -360,110 +102,3 @@ def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:
     if not os.access(found, os.X_OK):
         raise Invalid(f"the script {script!r} is not executable: chmod +x it")
     return found
-
-
-# ── output ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Log:
-    """The output of an attempt: what its processes write, and our own lines between."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._is_line_open = False
-
-    def write(self, data: bytes) -> None:
-        self._output.write(data)
-        self._is_line_open = not data.endswith(b"\n")
-
-    def when_free(self, resume: Callable[[], None]) -> bool:
-        return self._output.when_free(resume)
-
-    def say(self, text: str) -> None:
-        self.write(f"{chr(10) * self._is_line_open}── {text} ──\n".encode(errors="replace"))
-
-
-class _Pipe:
-    """Carries what a step writes to the log, in large chunks."""
-
-    def __init__(self, log: _Log) -> None:
-        self._log = log
-        self._read_end, self.write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
-        self._loop = asyncio.get_running_loop()
-        self._is_open = True
-        self._listen()
-
-    def _listen(self) -> None:
-        if self._is_open:
-            self._loop.add_reader(self._read_end, self._on_data)
-
-    def _on_data(self) -> None:
-        """Read, and pause when the store cannot keep up: the step then waits at its full pipe."""
-        self._read()
-        if self._log.when_free(self._listen):
-            self._loop.remove_reader(self._read_end)
-
-    def _read(self) -> int:
-        try:
-            data = os.read(self._read_end, CHUNK)
-        except BlockingIOError:
-            return 0
-        if data:
-            self._log.write(data)
-        return len(data)
-
-    def close(self) -> None:
-        """Take what is in the pipe and no more: a writer that survived elsewhere must not hold us."""
-        os.close(self.write_end)
-        self._is_open = False
-        self._loop.remove_reader(self._read_end)
-        left = fcntl.fcntl(self._read_end, fcntl.F_GETPIPE_SZ)
-        while left > 0 and (taken := self._read()):
-            left -= taken
-        os.close(self._read_end)
-
-
-# ── workspaces ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _make(workspace: Path) -> None:
-    try:
-        os.mkdir(workspace, 0o700)
-    except FileExistsError:  # could not be removed last time
-        await _remove(workspace)
-        os.mkdir(workspace, 0o700)
-
-
-async def _remove(workspace: Path) -> None:
-    """Remove a workspace; what resists is tried again when the executor is opened next."""
-    try:
-        os.rmdir(workspace)  # mostly it is empty, and no thread is needed
-    except FileNotFoundError:
-        pass
-    except OSError:
-        await asyncio.to_thread(_remove_tree, workspace)
-
-
-def _remove_tree(workspace: Path) -> None:
-    shutil.rmtree(workspace, ignore_errors=True)
-    for directory, names, _ in os.walk(workspace):  # what is left lies in write-protected directories
-        for path in (os.path.join(directory, name) for name in names):
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    shutil.rmtree(workspace, ignore_errors=True)
-
-
-def _enter(workspace: Path, wanted: str | None) -> Path:
-    """The directory a step starts in: inside the workspace, or an absolute one that exists."""
-    if not wanted:
-        return workspace
-    if os.path.isabs(wanted):
-        if not os.path.isdir(wanted):
-            raise Invalid(f"working_directory {wanted!r} is not an existing directory of this machine")
-        return Path(wanted)
-    inside = (workspace / wanted).resolve()
-    if not inside.is_relative_to(workspace):
-        raise Invalid(f"working_directory {wanted!r} leads out of the workspace: write a path inside it")
-    inside.mkdir(parents=True, exist_ok=True)
-    return inside
