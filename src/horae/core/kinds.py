@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import datawork
+from horae.core import builds, datawork
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -123,7 +123,7 @@ def _read_shell(fields: Fields) -> Json:
         spec["env"] = env
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec
+    return spec | builds.read_build(fields)
 
 
 def _read_script(fields: Fields) -> Json:
@@ -179,7 +179,7 @@ def _read_checkout(fields: Fields) -> Json:
         message = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
         inner.fault("url", "E_PATTERN", message)
     if ref is not None and not _GIT_REF.fullmatch(ref):
-        inner.fault("ref", "E_PATTERN", "the name of a branch or tag expected")
+        inner.fault("ref", "E_PATTERN", "the name of a branch or tag, or a commit, expected")
     return {"url": url} if ref is None else {"url": url, "ref": ref}
 
 
@@ -297,7 +297,7 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}),
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | builds.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
