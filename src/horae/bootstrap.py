@@ -156,7 +156,7 @@ def open_queue(config: Config) -> LocalQueue:
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
     shell = shell_executor(
         keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
-        script_roots=config.script_roots,
+        script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory

@@ -14,22 +14,14 @@ How sections are carried out is executors.sections.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from horae.core.model import Json, Reason
 from horae.errors import Invalid
+from horae.executors.git import checkout_sections
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Keeper, Sandbox, Work
-
-CHECKOUT = "checkout"  # the name of the first section, where there is one
-GIT_ENVIRONMENT = {
-    "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
-    "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
-    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +30,14 @@ class Rules:
 
     script_roots: tuple[Path, ...] = ()
     has_images: bool = False
+    known_hosts: Path | None = None  # of executors.git
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec = work.spec
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield checkout_section(checkout, workspace)
+            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts)
         if "script" in spec:
             script = _find_script(spec["script"], workspace, self.script_roots)
             cwd = enter(workspace, spec.get("working_directory"))
@@ -68,22 +61,13 @@ def shell_executor(
     *,
     grace: float = 5.0,
     script_roots: Sequence[Path] = (),
+    known_hosts: Path | None = None,
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker")
+    rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker", known_hosts=known_hosts)
     return SectionExecutor("shell", rules.sections, keeper, sandbox, workspaces, slots, clock, grace=grace)
 
 
 # ── what is started ────────────────────────────────────────────────────────────────────────────────
-
-
-def checkout_section(wanted: Json, workspace: Path) -> Section:
-    """Clone a repository into the workspace, which is empty; no hook of anybody runs."""
-    url, ref = wanted["url"], wanted.get("ref")
-    branch = ("--branch", ref) if ref else ()
-    argv = ("git", "-c", "core.hooksPath=/dev/null", "clone", "--depth", "1", *branch, "--", url, ".")
-    shown = re.sub(r"//[^/@]*@", "//", url)  # a password may stand there
-    title = f"{CHECKOUT} {shown} {ref}" if ref else f"{CHECKOUT} {shown}"
-    return Section(title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT, Reason.ERROR)
 
 
 def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:
