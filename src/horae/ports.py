@@ -636,7 +636,8 @@ class Files(Protocol):
     async def size(self, ref: str) -> int: ...
 
     async def remove(self, ref: str) -> None:
-        """Remove a log and the files beside it. One that is not there, or only in part, is no error: a repeat ends what was begun."""
+        """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
+        was begun."""
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""

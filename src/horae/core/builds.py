@@ -23,14 +23,15 @@ MAX_CACHES = 20
 MAX_FAILURES = 20  # tests that are named in a result
 MAX_WORDS = 500  # characters of a failure's name or message
 MAX_SECONDS = 1e9  # that tests may claim to have taken
-FIELDS = frozenset({"artifacts", "reports", "cache"})
+_GLOBS = frozenset({"artifacts", "reports"})
+FIELDS = _GLOBS | {"cache"}
 
 _KEY_PLACE = re.compile(r"\{hash:([^{}]+)\}")
 
 
 def read_build(fields: Fields) -> Json:
     """The canonical form of those of the fields that are there."""
-    found = {name: _read_paths(fields, name, "globs") for name in ("artifacts", "reports") if name in fields.values}
+    found: Json = {name: _read_paths(fields, name, "globs") for name in sorted(_GLOBS & fields.values.keys())}
     if "cache" in fields.values:
         found["cache"] = _read_caches(fields)
     return {name: value for name, value in found.items() if value}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import builds, datawork
+from horae.core import builds, datawork, repositories
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -35,8 +35,7 @@ MAX_RUN = MAX_ENV = 64 * 1024  # bytes
 MAX_DATA = 256 * 1024  # bytes of JSON
 MAX_PATH = 4096  # characters of a working directory, or of a script
 MAX_ARGS = 200
-MAX_URL = 2048
-MAX_REF = 255
+MAX_IMAGE = 255
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -155,13 +154,6 @@ def _read_args(fields: Fields) -> list[str]:
     return args
 
 
-# What may be cloned: no transport that runs a command of its own, nothing that git takes for an option or a path.
-_GIT_URL = re.compile(
-    r"(?:https?|ssh)://(?:[\w.~%!$&'()*+,;=:-]+@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/\S+"
-    r"|file:///\S+"
-    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*"
-)
-_GIT_REF = re.compile(r"(?!.*(?:\.\.|@\{))[A-Za-z0-9_][^\s~^:?*\[\\]*")
 _CHECKOUT_FIELDS = frozenset({"url", "ref"})
 
 
@@ -172,14 +164,7 @@ def _read_checkout(fields: Fields) -> Json:
     if inner is None:
         return {}
     inner.refuse_others(_CHECKOUT_FIELDS)
-    if "url" not in inner.values:
-        inner.fault("url", "E_REQUIRED", "a checkout needs the url of a git repository")
-    url, ref = inner.text("url", MAX_URL), inner.text("ref", MAX_REF)
-    if url is not None and not _GIT_URL.fullmatch(url):
-        message = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
-        inner.fault("url", "E_PATTERN", message)
-    if ref is not None and not _GIT_REF.fullmatch(ref):
-        inner.fault("ref", "E_PATTERN", "the name of a branch or tag, or a commit, expected")
+    url, ref = repositories.read_url(inner), repositories.read_ref(inner, "ref")
     return {"url": url} if ref is None else {"url": url, "ref": ref}
 
 
@@ -187,7 +172,7 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
 
 
 def _read_image(fields: Fields) -> str | None:
-    image = fields.text("image", MAX_REF)
+    image = fields.text("image", MAX_IMAGE)
     if image is not None and not _IMAGE.fullmatch(image):
         fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
     return image

@@ -9,12 +9,14 @@ Every process of the attempt is gone by now, so nobody moves what was looked at.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from threading import Event
+from typing import BinaryIO, TypeVar
 
 from horae.core.builds import Globs
 from horae.core.model import Json
@@ -26,7 +28,31 @@ MAX_FILES = 1000
 MAX_WALKED = 500_000  # entries of a workspace that are looked at
 MAX_NAMES = 64 << 10  # bytes of the names of all artifacts, which stand in the run's result
 MAX_REPORTS = 500
+T = TypeVar("T")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Stopped(Exception):
+    """Nobody wants it any more."""
+
+
+async def in_thread(work: Callable[[Event], T]) -> T:
+    """Work on files beside the event loop. Cancelled, it returns when the thread has seen the event and is gone: nobody
+    is left in the workspace then."""
+    stop = Event()
+    thread = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait({thread})
+        thread.exception()
+        raise
+
+
+def heed(stop: Event) -> None:
+    if stop.is_set():
+        raise Stopped
 
 
 @dataclass(slots=True)
@@ -37,11 +63,12 @@ class Found:
     remarks: list[str] = field(default_factory=list)
 
 
-def find(workspace: Path, globs: Sequence[str], most: int) -> Found:
+def find(workspace: Path, globs: Sequence[str], most: int, stop: Event) -> Found:
     """Plain files that match, by name."""
     found, wanted = Found(), Globs(globs)
     skipped = names = 0
     for path, entry in _walk(workspace, found.remarks):
+        heed(stop)
         if not wanted.match(path):
             continue
         if not entry.is_file(follow_symlinks=False) or not _is_text(path):
@@ -97,11 +124,12 @@ def open_plain(path: Path) -> BinaryIO:
     return open(number, "rb")
 
 
-def read_reports(workspace: Path, globs: Sequence[str], tests: Json) -> list[str]:
+def read_reports(workspace: Path, globs: Sequence[str], tests: Json, stop: Event) -> list[str]:
     """Add the tests of all reports to the counts; answers what is to be said."""
-    found = find(workspace, globs, MAX_REPORTS)
+    found = find(workspace, globs, MAX_REPORTS, stop)
     remarks = list(found.remarks) if found.files else ["no test report matches"]
     for path, _ in found.files:
+        heed(stop)
         try:
             with open_plain(workspace / path) as file:
                 read_junit(file, tests)
