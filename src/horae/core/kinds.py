@@ -290,6 +290,11 @@ KINDS: dict[str, Kind] = {
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
 }
+# What to do where no agent has a kind that needs programs of the machine.
+REMEDIES = {
+    "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
+    "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
+}
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()
 _FIELDS_BESIDE = {kind: JOB_FIELDS | about.fields for kind, about in KINDS.items()}

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from horae.core.model import Json, Reason
+from horae.core.model import Json, Phase, Reason
 from horae.core.repositories import is_address, is_commit
 from horae.errors import Invalid
 from horae.executors.sections import Section
@@ -76,7 +76,9 @@ def _at(shown: str, ref: str | None) -> str:
 
 
 def _section(title: str, name: str, shown: str, argv: tuple[str, ...], cwd: Path, env: dict[str, str]) -> Section:
-    return Section(f"{CHECKOUT} {title}", name, f"the checkout of {shown}", argv, cwd, env, Reason.ERROR)
+    return Section(
+        f"{CHECKOUT} {title}", name, f"the checkout of {shown}", argv, cwd, env, Reason.ERROR, Phase.PREPARING
+    )
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────

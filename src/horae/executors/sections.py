@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from horae.core.model import Json, Moment, Reason, State
+from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
@@ -63,6 +63,7 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    phase: Phase = Phase.RUNNING
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -161,6 +162,7 @@ class _Attempt:
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
         self._steps: list[Json] = []
+        self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
     def stop(self, reason: str) -> None:
@@ -200,11 +202,17 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
+            self._enter(section.phase)
             self._log.say(section.title)
             exit_ = await self._run_section(section, workspace)
             if exit_.code or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self.work.tell_phase(phase)
 
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
