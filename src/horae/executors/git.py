@@ -17,6 +17,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -37,6 +38,11 @@ _OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c"
 _SHALLOW = ("--no-tags", "--depth", "1")
 
 
+def source_of(spec: Json) -> Json:
+    """The source of a project, as a checkout."""
+    return {**spec["source"], "ref": spec["source"].get("branch")}
+
+
 def checkout_sections(
     wanted: Json, workspace: Path, directory: Path, known_hosts: Path | None = None
 ) -> Iterator[Section]:
@@ -47,38 +53,44 @@ def checkout_sections(
         raise Invalid(f"{url!r} is not the address of a git repository: https://, ssh://, file:/// or git@host:path")
     bare, username, password = _split(url, wanted)
     shown = re.sub(r"//[^/@]*@", "//", bare)
+    local = (_readable(Path(unquote(bare.removeprefix("file://"))), workspace),) if bare.startswith("file://") else ()
     with _access(bare, username, password, wanted.get("private_key"), workspace / PRIVATE, known_hosts) as access:
         options, env = access
-        git = ("git", *_OPTIONS, *options)
+        git = _Git(("git", *_OPTIONS, *options), env, shown, local)
         is_empty = directory != workspace or not (workspace / PRIVATE).exists()
-        if (ref and is_commit(ref)) or not is_empty:  # neither can be cloned
-            yield from _fetch(git, bare, ref, shown, directory, env)
+        if is_empty and not (ref and is_commit(ref)):
+            branch = ("--branch", ref) if ref else ()
+            argv = ("clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
+            yield git.section(f"{shown} {ref}" if ref else shown, CHECKOUT, argv, workspace)
             return
-        branch = ("--branch", ref) if ref else ()
-        argv = (*git, "clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
-        yield _section(_at(shown, ref), CHECKOUT, shown, argv, workspace, env)
+        directory.mkdir(exist_ok=True)
+        yield git.section(f"{shown} {ref}" if ref else shown, f"{CHECKOUT} init", ("init", "-q"), directory)
+        yield git.section("fetch", CHECKOUT, ("fetch", *_SHALLOW, "--", bare, ref or "HEAD"), directory)
+        yield git.section("switch", f"{CHECKOUT} switch", ("checkout", "-q", "--detach", "FETCH_HEAD"), directory)
 
 
-def _fetch(
-    git: tuple[str, ...], url: str, ref: str | None, shown: str, directory: Path, env: dict[str, str]
-) -> Iterator[Section]:
-    directory.mkdir(exist_ok=True)
-    at = ref or "HEAD"
-    yield _section(_at(shown, ref), f"{CHECKOUT} init", shown, (*git, "init", "-q"), directory, env)
-    argv = (*git, "fetch", *_SHALLOW, "--", url, at)
-    yield _section(f"fetch {at}", CHECKOUT, shown, argv, directory, env)
-    argv = (*git, "checkout", "-q", "--detach", "FETCH_HEAD", "--")
-    yield _section(f"switch to {at}", f"{CHECKOUT} switch", shown, argv, directory, env)
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """How git is called for one checkout."""
+
+    begin: tuple[str, ...]
+    env: dict[str, str]
+    shown: str  # the address, without a password
+    sees: tuple[Path, ...]
+
+    def section(self, title: str, name: str, argv: tuple[str, ...], cwd: Path) -> Section:
+        return Section(
+            f"{CHECKOUT} {title}", name, f"the checkout of {self.shown}", (*self.begin, *argv), cwd, self.env,
+            Reason.ERROR, network=True, sees=self.sees, phase=Phase.PREPARING,
+        )  # fmt: skip
 
 
-def _at(shown: str, ref: str | None) -> str:
-    return f"{shown} {ref}" if ref else shown
-
-
-def _section(title: str, name: str, shown: str, argv: tuple[str, ...], cwd: Path, env: dict[str, str]) -> Section:
-    return Section(
-        f"{CHECKOUT} {title}", name, f"the checkout of {shown}", argv, cwd, env, Reason.ERROR, Phase.PREPARING
-    )
+def _readable(repository: Path, workspace: Path) -> Path:
+    """A repository of this machine, links followed; those of other attempts are not for us."""
+    found = repository.resolve()
+    if found.is_relative_to(workspace.parent):
+        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
+    return found
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────

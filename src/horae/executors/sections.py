@@ -63,6 +63,9 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    network: bool = False  # it needs the network, whatever the job says: for sections of our own
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
     phase: Phase = Phase.RUNNING
 
 
