@@ -286,9 +286,14 @@ KINDS: dict[str, Kind] = {
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
-    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
+}
+# What to do where no agent has a kind that needs programs of the machine.
+REMEDIES = {
+    "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
+    "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from horae.core.model import Json, Moment, Reason, State
+from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
@@ -67,6 +67,10 @@ class Section:
     may_fail: bool = False  # the next one looks at what it left
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
+    network: bool = False  # it needs the network, whatever the job says: for sections of our own
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
+    phase: Phase = Phase.RUNNING
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -174,6 +178,7 @@ class _Attempt:
         self._killing: asyncio.Task[Exit] | None = None
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
         self._steps: list[Json] = []
+        self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
     def stop(self, reason: str) -> None:
@@ -215,12 +220,13 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
+            self._enter(section.phase)
             if not section.goes_on:
                 self._log.say(section.title)
             if section.before is not None and not await self._run_errand(section.before()):
                 break
             exit_ = await self._run_section(section, workspace)
-            if ((exit_.code or exit_.message) and not section.may_fail) or self._reason:
+            if (exit_.code and not section.may_fail) or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 
@@ -246,6 +252,11 @@ class _Attempt:
         for line in task.result():
             self._log.say(line)
         return not self._reason
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self.work.tell_phase(phase)
 
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
