@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from horae.core.model import (
     Attempt,
@@ -622,6 +622,10 @@ class Output(Protocol):
     def ref(self) -> str | None:
         """Where it lies; None while nothing was written."""
 
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """Store up to `size` bytes of a file beside the log, as the file of this number; answers how many there
+        were. Raises Unavailable when the store stays out of reach."""
+
     async def close(self) -> None:
         """Return when everything written is stored."""
 
@@ -638,13 +642,17 @@ class Files(Protocol):
     async def size(self, ref: str) -> int: ...
 
     async def remove(self, ref: str) -> None:
-        """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
+        """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
+        was begun."""
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""
+
+    def file_ref(self, ref: str, number: int) -> str:
+        """The name of a file beside a log, for `read` and `size`."""
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""
@@ -689,6 +697,7 @@ class Work:
     started_at: Moment
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
     tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
+    facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
 
 
 Done = Callable[[Result], None]

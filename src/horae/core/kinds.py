@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import datawork, repositories
+from horae.core import builds, datawork, repositories
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -122,7 +122,7 @@ def _read_shell(fields: Fields) -> Json:
         spec["env"] = env
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec
+    return spec | builds.read_build(fields)
 
 
 def _read_script(fields: Fields) -> Json:
@@ -282,7 +282,7 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}),
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | builds.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),

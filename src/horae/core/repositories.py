@@ -23,7 +23,7 @@ _WORD = re.compile(r"[A-Za-z0-9_][\w.-]*")
 _REF = re.compile(
     r"(?!.*(?:\.\.|@\{|//|/\.|\.lock(?:/|$)))(?!@$)[A-Za-z0-9_][^\s~^:?*\[\\\x00-\x20\x7f]*(?<![/.])",
 )
-_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_COMMIT = re.compile("[0-9a-f]{7,64}")
 _EXPECTED = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
 
 
@@ -32,7 +32,8 @@ def is_address(text: str) -> bool:
 
 
 def is_commit(ref: str) -> bool:
-    """Whether a ref is the full hash of a commit: such a one is fetched, for it cannot be cloned by name."""
+    """Whether a ref may be the hash of a commit, or its beginning: such a one is fetched, for it cannot be cloned by
+    name."""
     return _COMMIT.fullmatch(ref) is not None
 
 
@@ -49,7 +50,7 @@ def read_url(fields: Fields, *, may_be_word: bool = False) -> str | None:
 
 
 def read_ref(fields: Fields, name: str) -> str | None:
-    """The name of a branch or tag, or the full hash of a commit."""
+    """The name of a branch or tag, or the hash of a commit (7 digits of it or more)."""
     ref = fields.text(name, MAX_REF)
     if ref is None or _REF.fullmatch(ref):
         return ref

@@ -17,6 +17,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -56,28 +57,48 @@ def checkout_sections(
             return
         branch = ("--branch", ref) if ref else ()
         argv = (*git, "clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
-        yield _section(_at(shown, ref), CHECKOUT, shown, argv, workspace, env)
+        yield _section(_at(shown, ref), shown, argv, workspace, env)
 
 
 def _fetch(
     git: tuple[str, ...], url: str, ref: str | None, shown: str, directory: Path, env: dict[str, str]
 ) -> Iterator[Section]:
+    """By name or full hash, one commit deep; all of it for a hash that is short, or a server that gives out none."""
     directory.mkdir(exist_ok=True)
     at = ref or "HEAD"
-    yield _section(_at(shown, ref), f"{CHECKOUT} init", shown, (*git, "init", "-q"), directory, env)
-    argv = (*git, "fetch", *_SHALLOW, "--", url, at)
-    yield _section(f"fetch {at}", CHECKOUT, shown, argv, directory, env)
-    argv = (*git, "checkout", "-q", "--detach", "FETCH_HEAD", "--")
-    yield _section(f"switch to {at}", f"{CHECKOUT} switch", shown, argv, directory, env)
+    section = partial(_section, _at(shown, ref), shown, cwd=directory, env=env)
+    yield section((*git, "init", "-q"))
+    section = partial(section, goes_on=True)
+    is_hash = is_commit(at)
+    yield section((*git, "fetch", *_SHALLOW, "--", url, at), may_fail=is_hash)
+    if is_hash and not _read(directory / ".git" / "FETCH_HEAD"):  # git empties it first
+        yield section((*git, "fetch", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"))
+    else:
+        at = "FETCH_HEAD"
+    yield section((*git, "checkout", "-q", "--detach", at, "--"))
+
+
+def head_of(directory: Path) -> str | None:
+    """The commit that a checkout brought."""
+    own = directory / ".git"
+    head = _read(own / "HEAD").strip()
+    if name := head.removeprefix("ref: ") if head.startswith("ref: ") else "":
+        packed = (line.split(" ", 1) for line in _read(own / "packed-refs").splitlines() if " " in line)
+        head = _read(own / name).strip() or next((commit for commit, other in packed if other == name), "")
+    return head if is_commit(head) else None
 
 
 def _at(shown: str, ref: str | None) -> str:
     return f"{shown} {ref}" if ref else shown
 
 
-def _section(title: str, name: str, shown: str, argv: tuple[str, ...], cwd: Path, env: dict[str, str]) -> Section:
+def _section(
+    title: str, shown: str, argv: tuple[str, ...], cwd: Path, env: dict[str, str], goes_on: bool = False,
+    may_fail: bool = False,
+) -> Section:  # fmt: skip
+    what = f"the checkout of {shown}"
     return Section(
-        f"{CHECKOUT} {title}", name, f"the checkout of {shown}", argv, cwd, env, Reason.ERROR, Phase.PREPARING
+        f"{CHECKOUT} {title}", CHECKOUT, what, argv, cwd, env, Reason.ERROR, Phase.PREPARING, goes_on, may_fail
     )
 
 

@@ -221,6 +221,18 @@ class SegmentPage(Struct):
     cursor: None = None
 
 
+class Artifact(Struct):
+    """A file that a run kept."""
+
+    path: str
+    size: int
+
+
+class ArtifactPage(Struct):
+    items: list[Artifact]
+    cursor: None = None
+
+
 class Token(Struct):
     """A token, without its secret."""
 
@@ -277,6 +289,7 @@ class Problem(Struct):
 
 
 SHOWN = (
+    Artifact, ArtifactPage,
     Attempt, Census, FieldError, Health, Job, JobPage, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed,
     Problem, Readiness, Retry, Run, RunDetail, RunPage, Segment, SegmentPage, Submitted, Token,
     TokenPage, Trigger, TriggerPage,
