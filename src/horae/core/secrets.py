@@ -21,7 +21,8 @@ MAX_FILES = 50
 MAX_PATH = 255  # characters of a file that holds a secret
 NAME_PATTERN = "[A-Za-z][A-Za-z0-9_-]{0,62}"
 _NAME = re.compile(NAME_PATTERN)
-_FILE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_.][A-Za-z0-9_.-]*)*")
+FILE_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
+_FILE = re.compile(FILE_PATTERN)
 _FREE = frozenset({"data", "options"})  # fields of a spec that hold whatever their user likes
 _REFERENCE = frozenset({"secret"})
 
@@ -86,9 +87,11 @@ def read_files(fields: Fields) -> Json:
 
 
 def _is_file(files: Fields, path: Any) -> bool:
-    parts = path.split("/") if type(path) is str else ()
-    if not parts or len(path) > MAX_PATH or not _FILE.fullmatch(path) or {".", ".."} & set(parts):
-        files.fault(str(path), "E_PATTERN", "a relative path of letters, digits, _ . and - expected, without ..")
+    if type(path) is not str or len(path) > MAX_PATH or not _FILE.fullmatch(path):
+        message = (
+            "a relative path of letters, digits, _ . and - expected, each part beginning with one of the first three"
+        )
+        files.fault(str(path), "E_PATTERN", message)
         return False
     return True
 
@@ -142,4 +145,3 @@ def missing_words(name: str, values: Mapping[str, str | None]) -> str:
     if name in values:
         return f"the secret {name} cannot be opened with the keys of the server that gave the run (secret_key_file)"
     return f"there is no secret {name}: set it with `horae secret set {name}`"
-

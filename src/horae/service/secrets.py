@@ -19,7 +19,7 @@ import structlog
 
 from horae.core import secrets
 from horae.core.model import Secret
-from horae.errors import ConfigError, NotFound
+from horae.errors import ConfigError, Conflict, NotFound
 from horae.ports import Assignment, Keys, Store
 
 log = structlog.get_logger(__name__)
@@ -39,8 +39,11 @@ class Secrets:
         """Keep a value, which takes effect with the next attempt; answers whether the secret is new."""
         text = secrets.check_value(value)
         secrets.check_name(name)
-        await self.check()
-        sealed = self._keys.seal(text, _context(org, name))
+        try:
+            await self.check()
+            sealed = self._keys.seal(text, _context(org, name))
+        except ConfigError as error:
+            raise Conflict(error.message, code=error.code, hint=error.hint) from error
         version = await self._store.put_secret(org, name, sealed, await self._store.now())
         log.info("secret.set", org=org, name=name, version=version)
         return version == 1
@@ -69,26 +72,19 @@ class Secrets:
                 found[name] = None
         return found
 
-    async def provide(self, claimed: Sequence[Assignment]) -> list[Assignment]:
+    async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
         """What was claimed, each with the secrets it names."""
         wanted = {a.run_id: names for a in claimed if (names := _names_in(a.spec))}
         if not wanted:
-            return list(claimed)
-        jobs = {a.job_id for a in claimed if a.run_id in wanted}
-        orgs = {job.id: job.org for job in await self._store.load_jobs(sorted(jobs))}
-        values = await self._resolve_all({orgs[a.job_id] for a in claimed if a.job_id in orgs}, wanted)
+            return claimed
+        jobs = sorted({a.job_id for a in claimed if a.run_id in wanted})
+        orgs = {job.id: job.org for job in await self._store.load_jobs(jobs)}
+        every = sorted(frozenset().union(*wanted.values()))
+        values = {org: await self.resolve(org, every) for org in sorted({*orgs.values()})}
         return [
-            a._replace(secrets=_text(values.get(orgs.get(a.job_id, 0), {}), wanted[a.run_id]))
-            if a.run_id in wanted
-            else a
+            a._replace(secrets=_text(values[orgs[a.job_id]], wanted[a.run_id])) if a.run_id in wanted else a
             for a in claimed
         ]
-
-    async def _resolve_all(
-        self, orgs: set[int], wanted: Mapping[int, frozenset[str]]
-    ) -> dict[int, dict[str, str | None]]:
-        names = sorted(frozenset().union(*wanted.values()))
-        return {org: await self.resolve(org, names) for org in orgs}
 
 
 def _text(values: Mapping[str, str | None], names: frozenset[str]) -> str:
