@@ -40,6 +40,7 @@ from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
 from horae.executors.shell import shell_executor
 from horae.files import open_files
+from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Store, Terms
 from horae.queues.database import LocalQueue
@@ -60,6 +61,7 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
+from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
 from horae.stores import migrate as migrations
@@ -181,7 +183,8 @@ class App:
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
-        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
+        kept = Secrets(store, FileKeys(config.secret_key_file))
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept)
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
@@ -208,6 +211,7 @@ class App:
             lending=Lending(store, jobs, self.execution),
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
+            secrets=kept,
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip
@@ -365,6 +369,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, app.services.secrets.check)
         await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(

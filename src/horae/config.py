@@ -38,7 +38,7 @@ _SQLITE = "sqlite://"
 # a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
     f"HORAE_{name}"
-    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA", "SECRETS_DIR")
 )
 _OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
 OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
@@ -81,6 +81,7 @@ class Config:
     tls_key: Path | None
     lake_workers: str
     lake_lease: float
+    secret_key_file: Path
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -314,6 +315,13 @@ def _read_existing_file(value: object) -> Path:
     return path
 
 
+def _read_key_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if path.is_dir():
+        raise _Refused("a file (this is a directory)")
+    return path
+
+
 def _read_node(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
         raise _Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
@@ -499,6 +507,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", _duration(1, 86_400), 600,
             "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
+    Setting("secret_key_file", Kind("FILE", _read_key_file), lambda values: values["data"] / "secrets.key",
+            "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
+            "secrets.key in the data directory"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -339,5 +339,7 @@ class Services:
         self.clock = FakeClock(NOW)
         self.access = Access(self.tokens, self.clock)
         self.nodes = Nodes()
-        self.lending = self.outside = self.sources = self.station = None  # facades are tested with the real ones
+        self.lending = self.outside = self.sources = self.station = self.secrets = (
+            None  # facades are tested with the real ones
+        )
         self.lake_lease = 600.0

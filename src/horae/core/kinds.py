@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import builds, datawork, repositories
+from horae.core import builds, datawork, repositories, secrets
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -120,6 +120,8 @@ def _read_shell(fields: Fields) -> Json:
         spec["image"] = image
     if env := _read_env(fields):
         spec["env"] = env
+    if files := secrets.read_files(fields):
+        spec["files"] = files
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
     return spec | builds.read_build(fields)
@@ -220,7 +222,8 @@ def _read_run(fields: Fields) -> str:
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _read_env(fields: Fields) -> dict[str, str]:
+def _read_env(fields: Fields) -> Json:
+    """Each value is text, or names a secret."""
     if "env" not in fields.values:
         return {}
     inner = fields_of(fields.values["env"], fields.at("env"), fields.problems, "must be a mapping")
@@ -235,14 +238,16 @@ def _read_env(fields: Fields) -> dict[str, str]:
     return dict(sorted(env.items()))
 
 
-def _size_of(env: dict[str, str]) -> int:
-    """Bytes as the system counts them, NAME=value and an end mark each."""
+def _size_of(env: Json) -> int:
+    """Bytes as the system counts them, NAME=value and an end mark each; of a secret, as much as its reference."""
     return sum(len(f"{name}={value}\0".encode()) for name, value in env.items())
 
 
 def _is_variable(env: Fields, name: Any, value: Any) -> bool:
     if type(name) is not str or not _ENV_NAME.fullmatch(name):
         env.fault(str(name), "E_PATTERN", "a name is letters, digits and _, and does not begin with a digit")
+    elif isinstance(value, dict):
+        return secrets.read_reference(env, name) is not None
     elif type(value) is not str:
         env.wrong_type(name, "must be text")
     elif not value.isprintable() and (odd := CONTROL.search(value)):
@@ -282,7 +287,8 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | builds.FIELDS,
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
+        | builds.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),

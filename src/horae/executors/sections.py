@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,7 @@ from horae.executors.process import DIED
 from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
+SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 _STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
 
@@ -174,6 +176,7 @@ class _Attempt:
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
+        self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
@@ -217,6 +220,8 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
+            if section.reason is Reason.EXIT and self._secrets is None:  # the first that is the job's own
+                self._secrets = _write_secrets(self.work.spec.get("files") or {}, workspace)
             self._enter(section.phase)
             if not section.goes_on:
                 self._log.say(section.title)
@@ -275,7 +280,8 @@ class _Attempt:
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
+        told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
+        return {**written, **told, "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -446,6 +452,20 @@ def _remove_tree(workspace: Path) -> None:
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
     shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _write_secrets(files: dict[str, str], workspace: Path) -> dict[str, str]:
+    """Secret files, in a directory of a name that nobody could put anything at: a checkout may hold links."""
+    if not files:
+        return {}
+    directory = tempfile.mkdtemp(prefix=SECRETS, dir=workspace)
+    for name, value in files.items():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(opened, "wb") as file:
+            file.write(value.encode())
+    return {"HORAE_SECRETS_DIR": directory}
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:
