@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import datawork
+from horae.core import datawork, isolation
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -65,11 +65,6 @@ class Kind:
     marks: tuple[str, ...]  # the fields that tell this kind where `kind` is not written; none: it must be
     fields: frozenset[str]
     read: Callable[[Fields], Json]  # fields → canonical spec
-
-
-def labels_of(spec: Json) -> tuple[str, ...]:
-    """What an agent must have for this work, whatever the job says: an image needs one that runs containers."""
-    return ("docker",) if "image" in spec else ()
 
 
 def read_work(fields: Fields) -> tuple[str, Json]:
@@ -123,7 +118,7 @@ def _read_shell(fields: Fields) -> Json:
         spec["env"] = env
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec
+    return {**spec, **isolation.read_isolation(fields)}
 
 
 def _read_script(fields: Fields) -> Json:
@@ -289,7 +284,7 @@ def _read_python(fields: Fields) -> Json:
     return spec
 
 
-_PROJECT = frozenset({"source", "build_cmd", "args"})
+_PROJECT = frozenset({"source", "build_cmd", "args"}) | isolation.FIELDS
 _SYNC = frozenset(
     {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
 )
@@ -297,7 +292,7 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}),
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | isolation.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),

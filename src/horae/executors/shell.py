@@ -22,7 +22,7 @@ from pathlib import Path
 from horae.core.model import Json, Reason
 from horae.errors import Invalid
 from horae.executors.sections import Section, SectionExecutor, enter
-from horae.ports import Clock, Keeper, Sandbox, Work
+from horae.ports import Clock, Sandboxes, Work
 
 CHECKOUT = "checkout"  # the name of the first section, where there is one
 GIT_ENVIRONMENT = {
@@ -60,8 +60,7 @@ class Rules:
 
 
 def shell_executor(
-    keeper: Keeper,
-    sandbox: Sandbox,
+    sandboxes: Sandboxes,
     workspaces: Path,
     slots: int,
     clock: Clock,
@@ -69,8 +68,8 @@ def shell_executor(
     grace: float = 5.0,
     script_roots: Sequence[Path] = (),
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), has_images=sandbox.name == "docker")
-    return SectionExecutor("shell", rules.sections, keeper, sandbox, workspaces, slots, clock, grace=grace)
+    rules = Rules(tuple(script_roots), has_images="docker" in sandboxes.named)
+    return SectionExecutor("shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace)
 
 
 # ── what is started ────────────────────────────────────────────────────────────────────────────────
@@ -83,7 +82,19 @@ def checkout_section(wanted: Json, workspace: Path) -> Section:
     argv = ("git", "-c", "core.hooksPath=/dev/null", "clone", "--depth", "1", *branch, "--", url, ".")
     shown = re.sub(r"//[^/@]*@", "//", url)  # a password may stand there
     title = f"{CHECKOUT} {shown} {ref}" if ref else f"{CHECKOUT} {shown}"
-    return Section(title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT, Reason.ERROR)
+    local = (_readable(Path(url.removeprefix("file://")), workspace),) if url.startswith("file://") else ()
+    return Section(
+        title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT, Reason.ERROR,
+        network=True, sees=local,
+    )  # fmt: skip
+
+
+def _readable(repository: Path, workspace: Path) -> Path:
+    """A repository of this machine, links followed; those of other attempts are not for us."""
+    found = repository.resolve()
+    if found.is_relative_to(workspace.parent):
+        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
+    return found
 
 
 def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:

@@ -20,7 +20,7 @@ import msgspec
 from horae.core import specs
 from horae.core.model import Node, Reason, State
 from horae.errors import Error, Unavailable
-from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Spool, Work
+from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
 
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
@@ -47,8 +47,10 @@ class Agent:
         lease_seconds: float,
         output_limit: int,
         spool: Spool | None = None,
+        sandboxes: Sequence[Sandbox] = (),
     ) -> None:
-        """The lease holds until the service names its own. `spool` keeps results over a crash."""
+        """The lease holds until the service names its own. `spool` keeps results over a crash. `sandboxes` are those
+        that the executors use."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -58,6 +60,7 @@ class Agent:
         self._lease = lease_seconds
         self._output_limit = output_limit
         self._spool = spool
+        self._sandboxes = sandboxes
         self._kept: set[int] = set()  # results (by id()) that are in the spool
         self.heartbeat_seconds: float | None = None  # as the service wants it
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
@@ -98,6 +101,8 @@ class Agent:
     async def prepare(self) -> None:
         """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
+        for sandbox in self._sandboxes:
+            await sandbox.open()
         for executor in self._executors.values():
             await executor.open()
         if self._spool is not None:
@@ -339,6 +344,8 @@ class Agent:
 
     async def leave(self) -> None:
         await self._keeper.close()
+        for sandbox in self._sandboxes:
+            await sandbox.close()
         await self._link.goodbye()
 
 
