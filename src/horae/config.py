@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
-SANDBOXES = ("plain",)
+SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
@@ -471,8 +471,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Directories whose files jobs may name as their script.", "none"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
-    Setting("sandbox", _choice(*SANDBOXES), "plain",
-            "Where processes run."),
+    Setting("sandbox", _choice(*SANDBOXES), "auto",
+            "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
+            "works."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,

@@ -16,6 +16,7 @@ from typing import Any
 
 from horae.core import repositories
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
+from horae.core.isolation import read_isolation
 from horae.core.model import Json
 from horae.core.secrets import shown_references, text_or_reference
 from horae.errors import Invalid
@@ -110,7 +111,9 @@ def kept(new: Json, old: Json) -> Json:
 def read_git_java(fields: Fields) -> Json:
     spec: Json = {"source": _source(fields), "build_tool": _word(fields, "build_tool", BUILD_TOOLS)}
     spec["build_cmd"] = _script(fields, "build_cmd", "a Java project is built by a command")
-    return _with(spec, main_class=fields.text("main_class", 512), args=_script(fields, "args"))
+    return _with(
+        spec, main_class=fields.text("main_class", 512), args=_script(fields, "args"), **read_isolation(fields)
+    )
 
 
 def read_git_python(fields: Fields) -> Json:
@@ -120,6 +123,7 @@ def read_git_python(fields: Fields) -> Json:
         requirements=_file(fields, "requirements"),
         build_cmd=_script(fields, "build_cmd"),
         args=_script(fields, "args"),
+        **read_isolation(fields),
     )
 
 

@@ -17,6 +17,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -48,16 +49,18 @@ def checkout_sections(
         raise Invalid(f"{url!r} is not the address of a git repository: https://, ssh://, file:/// or git@host:path")
     bare, username, password = _split(url, wanted)
     shown = re.sub(r"//[^/@]*@", "//", bare)
+    sees = (_readable(Path(url.removeprefix("file://")), workspace),) if url.startswith("file://") else ()
     with _access(bare, username, password, wanted.get("private_key"), workspace / PRIVATE, known_hosts) as access:
         options, env = access
         git = ("git", *_OPTIONS, *options)
         is_empty = directory != workspace or not (workspace / PRIVATE).exists()
         if (ref and is_commit(ref)) or not is_empty:  # neither can be cloned
-            yield from _fetch(git, bare, ref, shown, directory, env)
+            for section in _fetch(git, bare, ref, shown, directory, env):
+                yield replace(section, sees=sees)
             return
         branch = ("--branch", ref) if ref else ()
         argv = (*git, "clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
-        yield _section(_at(shown, ref), shown, argv, workspace, env)
+        yield replace(_section(_at(shown, ref), shown, argv, workspace, env), sees=sees)
 
 
 def _fetch(
@@ -98,8 +101,17 @@ def _section(
 ) -> Section:  # fmt: skip
     what = f"the checkout of {shown}"
     return Section(
-        f"{CHECKOUT} {title}", CHECKOUT, what, argv, cwd, env, Reason.ERROR, Phase.PREPARING, goes_on, may_fail
-    )
+        f"{CHECKOUT} {title}", CHECKOUT, what, argv, cwd, env, Reason.ERROR, Phase.PREPARING, goes_on, may_fail,
+        is_ours=True,
+    )  # fmt: skip
+
+
+def _readable(repository: Path, workspace: Path) -> Path:
+    """A repository of this machine, links followed; those of other attempts are not for us."""
+    found = repository.resolve()
+    if found.is_relative_to(workspace.parent):
+        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
+    return found
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────
