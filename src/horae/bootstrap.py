@@ -35,6 +35,7 @@ from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
 from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
+from horae.executors.caches import Caches
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
 from horae.executors.shell import shell_executor
@@ -158,7 +159,8 @@ def open_queue(config: Config) -> LocalQueue:
 def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
     shell = shell_executor(
         keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
-        script_roots=config.script_roots,
+        script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
+        caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory

@@ -294,6 +294,23 @@ class Client:
                 return b"".join(pieces)
             offset = following
 
+    async def artifacts(self, run_id: int) -> Json:
+        """Files that a run kept → {"items": [{path, size}]}."""
+        return await self._json("GET", f"/v1/runs/{run_id}/artifacts")
+
+    async def artifact(self, run_id: int, path: str) -> AsyncGenerator[bytes, None]:
+        """The bytes of an artifact. Unavailable when the connection breaks before its end."""
+        address = f"/v1/runs/{run_id}/artifacts/{quote(path)}"
+        try:
+            async with self._http.stream("GET", address) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                await self._check(answer, "GET", address)
+                async for piece in answer.aiter_bytes():
+                    yield piece
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
     async def follow(self, run_id: int, *, offset: int = 0) -> AsyncGenerator[Event, None]:
         """What a run writes, as it is written, until it ends; a broken stream goes on where it broke."""
         last = str(offset) if offset else None

@@ -70,6 +70,8 @@ class Config:
     lease: float
     worker_timeout: float
     output_limit: int
+    artifact_limit: int
+    cache_limit: int
     log_format: str
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
@@ -483,6 +485,10 @@ SETTINGS: tuple[Setting, ...] = (
             "How long a silent worker that registered by HTTP keeps its segments and runs."),
     Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
+    Setting("artifact_limit", _size(0, 2**50), 2**30,
+            "Most bytes of artifacts kept of one attempt."),
+    Setting("cache_limit", _size(0, 2**50), 5 * 2**30,
+            "Most bytes of build caches that an agent keeps."),
     Setting("log_format", _choice(*LOG_FORMATS), "text",
             "How Horae writes its own log."),
     Setting("startup_timeout", _duration(0, 3600), 30,

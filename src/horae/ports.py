@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from horae.core.model import (
     Attempt,
@@ -381,8 +381,11 @@ class Store(Protocol):
         Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
         need labels go to nodes that have them all; runs past their start deadline go to nobody.
         A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
-        of the database lost may still be held.
+        of the database lost may still be held. The phase is the first one of the kind (lifecycle.first_phase).
         """
+
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        """(run id, fence, phase) each: noted where the run is running under the same fence."""
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
@@ -406,8 +409,8 @@ class Store(Protocol):
         """Blocked runs whose time has come, or whose gate is free, become queued; queued and blocked
         ones past their start deadline become history as skipped(start_deadline)."""
 
-    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
-        """Queued runs of a kind not in `kinds` end as failed(no_agent)."""
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind."""
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         """Queued runs that need labels which none of these agents has get the reason no_label; they wait on."""
@@ -612,6 +615,9 @@ class Link(Protocol):
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""
 
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        """As Store.set_phases, of runs that this node holds."""
+
     async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
@@ -648,6 +654,10 @@ class Output(Protocol):
     def ref(self) -> str | None:
         """Where it lies; None while nothing was written."""
 
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """Store up to `size` bytes of a file beside the log, as the file of this number; answers how many there
+        were. Raises Unavailable when the store stays out of reach."""
+
     async def close(self) -> None:
         """Return when everything written is stored."""
 
@@ -664,13 +674,17 @@ class Files(Protocol):
     async def size(self, ref: str) -> int: ...
 
     async def remove(self, ref: str) -> None:
-        """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
+        """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
+        was begun."""
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""
+
+    def file_ref(self, ref: str, number: int) -> str:
+        """The name of a file beside a log, for `read` and `size`."""
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""
@@ -714,6 +728,8 @@ class Work:
     timeout_seconds: float | None
     started_at: Moment
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
+    tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
+    facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
 
 
 Done = Callable[[Result], None]

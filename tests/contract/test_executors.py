@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -33,6 +33,7 @@ class MemoryOutput:
 
     def __init__(self, limit: int = 1 << 20) -> None:
         self.data = bytearray()
+        self.files: list[bytes] = []
         self.is_closed = False
         self._limit = limit
         self._grown = asyncio.Event()
@@ -51,6 +52,11 @@ class MemoryOutput:
     @property
     def ref(self) -> str | None:
         return "memory" if self.data else None
+
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        assert number == len(self.files)
+        self.files.append(file.read(size))
+        return len(self.files[-1])
 
     async def close(self) -> None:
         await asyncio.sleep(0)

@@ -14,7 +14,8 @@ import grpc
 import pytest
 
 from horae import wire
-from horae.core.model import Node, Overlap, Policy, State
+from horae.core import specs
+from horae.core.model import Node, Overlap, Phase, Policy, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
@@ -153,6 +154,27 @@ async def test_a_run_is_claimed_once_and_finished_once(side: Side, link: Link):
         State.SUCCEEDED, 0, {"n": 1}, "fine", "n1",
     )  # fmt: skip
     assert side.metrics.fenced == 1
+
+
+PROJECT = {
+    "kind": "git_java",
+    "source": {"url": "https://git.example/a.git"},
+    "build_tool": "maven",
+    "build_cmd": "mvn",
+}
+
+
+async def test_a_phase_is_noted_where_the_run_is_held(side: Side, link: Link):
+    (job,) = (await side.jobs.submit([specs.parse_job({"name": "project", **PROJECT})])).jobs
+    run_id = (await side.jobs.run_now(job.id)).id
+    await link.hello(a_node(kinds=("git_java",)))
+    (assignment,) = await link.claim("git_java", 1)
+    assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
+
+    await link.note_phases([(run_id, assignment.fence + 1, Phase.RUNNING), (run_id + 7, 1, Phase.RUNNING)])
+    assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
+    await link.note_phases([(run_id, assignment.fence, Phase.RUNNING)])
+    assert (await side.jobs.get_run(run_id)).phase is Phase.RUNNING
 
 
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
@@ -468,6 +490,7 @@ BAD_LATER = {
     "a result that is not JSON": result(result="{"),
     "output of another run": result(output="runs/0/2/1-1"),
     "output out of the way": result(output="../../etc/passwd"),
+    "an unknown phase": pb.AgentFrame(id=2, note_phases=pb.NotePhases(items=[pb.PhaseOf(run_id=1, fence=1, phase=7)])),
     "a negative id": pb.AgentFrame(id=2, disown=pb.Disown(held=[-1])),
     "an empty chunk": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1)])),
     "a chunk of nobody": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(data=b"x")])),

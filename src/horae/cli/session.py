@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 ORDER = (
-    *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "run", "cancel", "pause", "resume"),
+    *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "artifacts", "run", "cancel", "pause", "resume"),
     *("preview", "nodes", "secret", "token", "check", "migrate"),
 )
 EXIT_CODES: dict[int, str] = {

@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from horae.core import repositories
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
 from horae.core.model import Json
 from horae.core.secrets import shown_references, text_or_reference
@@ -196,7 +197,6 @@ def _file(fields: Fields, name: str, needed: str = "") -> str | None:
 
 
 _SOURCE_FIELDS = frozenset({"url", "branch", "username", "password", "private_key"})
-_HELPER = re.compile(r"-|\w+::")  # taken by git for an option, or for a program to run
 
 
 def _source(fields: Fields) -> Json:
@@ -207,16 +207,11 @@ def _source(fields: Fields) -> Json:
     if inner is None:
         return {}
     inner.refuse_others(_SOURCE_FIELDS)
-    _required(inner, "url", "the address of a git repository is needed")
-    url = inner.text("url", MAX_ADDRESS)
-    if url is not None and _HELPER.match(url):
-        inner.fault("url", "E_PATTERN", "the address of a git repository expected, not an option or a helper program")
-    named = {name: inner.text(name, MAX_ADDRESS) for name in ("branch", "username")}
+    url, branch = repositories.read_url(inner, may_be_word=True), repositories.read_ref(inner, "branch")
+    username = inner.text("username", MAX_ADDRESS)
     password = text_or_reference(inner, "password", lambda: inner.text("password", MAX_ADDRESS))
     private_key = text_or_reference(inner, "private_key", lambda: _script(inner, "private_key"))
-    if (branch := named["branch"]) is not None and branch[0] == "-":
-        inner.fault("branch", "E_PATTERN", "must not begin with a dash")
-    return _with({"url": url}, **named, password=password, private_key=private_key)
+    return _with({"url": url}, branch=branch, username=username, password=password, private_key=private_key)
 
 
 # Where results go: the fields of each, and which of them must be there.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import datawork, secrets
+from horae.core import builds, datawork, repositories, secrets
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -35,8 +35,7 @@ MAX_RUN = MAX_ENV = 64 * 1024  # bytes
 MAX_DATA = 256 * 1024  # bytes of JSON
 MAX_PATH = 4096  # characters of a working directory, or of a script
 MAX_ARGS = 200
-MAX_URL = 2048
-MAX_REF = 255
+MAX_IMAGE = 255
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -125,7 +124,7 @@ def _read_shell(fields: Fields) -> Json:
         spec["files"] = files
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec
+    return spec | builds.read_build(fields)
 
 
 def _read_script(fields: Fields) -> Json:
@@ -157,13 +156,6 @@ def _read_args(fields: Fields) -> list[str]:
     return args
 
 
-# What may be cloned: no transport that runs a command of its own, nothing that git takes for an option or a path.
-_GIT_URL = re.compile(
-    r"(?:https?|ssh)://(?:[\w.~%!$&'()*+,;=:-]+@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/\S+"
-    r"|file:///\S+"
-    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*"
-)
-_GIT_REF = re.compile(r"(?!.*(?:\.\.|@\{))[A-Za-z0-9_][^\s~^:?*\[\\]*")
 _CHECKOUT_FIELDS = frozenset({"url", "ref"})
 
 
@@ -174,14 +166,7 @@ def _read_checkout(fields: Fields) -> Json:
     if inner is None:
         return {}
     inner.refuse_others(_CHECKOUT_FIELDS)
-    if "url" not in inner.values:
-        inner.fault("url", "E_REQUIRED", "a checkout needs the url of a git repository")
-    url, ref = inner.text("url", MAX_URL), inner.text("ref", MAX_REF)
-    if url is not None and not _GIT_URL.fullmatch(url):
-        message = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
-        inner.fault("url", "E_PATTERN", message)
-    if ref is not None and not _GIT_REF.fullmatch(ref):
-        inner.fault("ref", "E_PATTERN", "the name of a branch or tag expected")
+    url, ref = repositories.read_url(inner), repositories.read_ref(inner, "ref")
     return {"url": url} if ref is None else {"url": url, "ref": ref}
 
 
@@ -189,7 +174,7 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
 
 
 def _read_image(fields: Fields) -> str | None:
-    image = fields.text("image", MAX_REF)
+    image = fields.text("image", MAX_IMAGE)
     if image is not None and not _IMAGE.fullmatch(image):
         fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
     return image
@@ -302,13 +287,19 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"}),
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
+        | builds.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
     "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
+}
+# What to do where no agent has a kind that needs programs of the machine.
+REMEDIES = {
+    "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
+    "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

@@ -21,7 +21,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
 from horae.links.spool import AgentSpool
 from horae.ports import Assignment, Beat, Result, Terms
@@ -228,6 +228,10 @@ class GrpcLink:
             raise Unavailable("this server does not have the output of these runs yet")
         frames = await stream.ask(ASK_SECONDS, finish=pb.Finish(results=batch))
         return {run_id for frame in frames for run_id in frame.accepted.run_ids}
+
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        items = [pb.PhaseOf(run_id=run_id, fence=fence, phase=phase) for run_id, fence, phase in phases]
+        await self._ask(ASK_SECONDS, note_phases=pb.NotePhases(items=items))
 
     async def beat(self, busy: int) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)

@@ -19,7 +19,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
@@ -359,6 +359,16 @@ class Session:
         for result in results:
             if result.run_id not in accepted:
                 log.warning("result.fenced", node=self.node.name, run=result.run_id, fence=result.fence)
+
+    async def _on_note_phases(self, noted: pb.NotePhases) -> list[pb.ServerFrame]:
+        if len(noted.items) > MAX_LIST or any(one.phase not in (Phase.PREPARING, Phase.RUNNING) for one in noted.items):
+            raise invalid(f"phases are 0 (preparing) or 1 (running), at most {MAX_LIST} at once")
+        attempts = [(one.run_id, one.fence) for one in noted.items]
+        await self._look(attempts, fresh=False)
+        await self._link.note_phases([
+            (one.run_id, one.fence, Phase(one.phase)) for one in noted.items if self._held.get(one.run_id) == one.fence
+        ])  # fmt: skip
+        return [_done()]
 
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         _check_ids(asked.job_ids)

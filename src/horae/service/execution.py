@@ -13,7 +13,7 @@ from dataclasses import replace
 import structlog
 
 from horae.core import lifecycle, specs, traces
-from horae.core.model import SECOND, Moment, Node, Reason, State
+from horae.core.model import SECOND, Moment, Node, Phase, Reason, State
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
@@ -183,6 +183,9 @@ class LocalLink:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
+
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        await self._store.set_phases(phases)
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")

@@ -2,14 +2,15 @@
 
 Executors see a spec without references and an output like any other, so no kind of work has to think of secrets.
 
-What must stay true: what leaves the agent (output, message, result) has passed through here; values live as long as
-the attempt and are written nowhere.
+What must stay true: what leaves the agent (output, message, result; not the files that a job hands over as artifacts)
+has passed through here; values live as long as the attempt and are written nowhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import BinaryIO
 
 import msgspec
 
@@ -70,6 +71,10 @@ class MaskedOutput:
         self._forget_timer()
         if self._masker.is_holding:
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self._release)
+
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """As it is: whoever asks for a file as an artifact wants its bytes."""
+        return await self._output.attach(number, file, size)
 
     def _release(self) -> None:
         self._timer = None

@@ -84,6 +84,7 @@ _LOG_HEADERS = {
     "Horae-Log-Offset": "The offset of the byte after the last one given.",
     "Horae-Run-State": "The state of the run when the log was read.",
 }
+_FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 _ETAG = {"ETag": "The version of the job, for If-Match."}
 
 
@@ -154,6 +155,9 @@ class Native:
                errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
                params=_FOLLOW, errors=(429,)),
+            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage"),
+            op("GET", f"{run}/artifacts/{{path}}", self.read_artifact, "runs", "Download an artifact",
+               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS),
         ]  # fmt: skip
 
     def _others(self) -> list[http.Operation]:
@@ -341,6 +345,28 @@ class Native:
         for event in text.rest(attempt):
             yield event
         yield http.event("end", render.run(await self._jobs.get_run(run.id)))
+
+    async def list_artifacts(self, request: http.Request) -> http.Answer:
+        """The files that the job's `artifacts` matched, of the last attempt; none while the run goes on."""
+        found = await self._insight.list_artifacts(request.path_id("run_id"))
+        return http.reply(200, render.ArtifactPage([render.Artifact(*one) for one in found]))
+
+    async def read_artifact(self, request: http.Request) -> http.Answer:
+        """`path` is that of the list; its slashes may stand as they are."""
+        run_id, path = request.path_id("run_id"), request.scope["path_params"]["path"]
+        ref, artifact = await self._insight.find_artifact(run_id, path)
+        first = await self._insight.read_artifact(ref, 0)
+        if not first and artifact.size:
+            raise NotFound(f"the artifact {moments.quoted(path)} of run {run_id} is no longer there")
+        self._streams.take()
+        return http.FileStream(self._pieces(ref, first), self._streams, path, artifact.size)
+
+    async def _pieces(self, ref: str, piece: bytes) -> AsyncGenerator[bytes, None]:
+        offset = 0
+        while piece:
+            yield piece
+            offset += len(piece)
+            piece = await self._insight.read_artifact(ref, offset)
 
     # ── the cluster ──
 

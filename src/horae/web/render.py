@@ -221,6 +221,18 @@ class SegmentPage(Struct):
     cursor: None = None
 
 
+class Artifact(Struct):
+    """A file that a run kept."""
+
+    path: str
+    size: int
+
+
+class ArtifactPage(Struct):
+    items: list[Artifact]
+    cursor: None = None
+
+
 class Token(Struct):
     """A token, without its secret."""
 
@@ -291,6 +303,7 @@ class Problem(Struct):
 
 
 SHOWN = (
+    Artifact, ArtifactPage,
     Attempt, Census, FieldError, Health, Job, JobPage, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed,
     Problem, Readiness, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Submitted,
     Token, TokenPage, Trigger, TriggerPage,
