@@ -17,6 +17,7 @@ from horae.core.model import Json
 from horae.errors import Invalid
 
 MAX_VALUE = 64 * 1024  # bytes
+MAX_TOTAL = 1024 * 1024  # bytes of JSON: what one attempt gets travels in one message
 MAX_FILES = 50
 MAX_PATH = 255  # characters of a file that holds a secret
 NAME_PATTERN = "[A-Za-z][A-Za-z0-9_-]{0,62}"
@@ -54,11 +55,11 @@ def is_reference(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == _REFERENCE and isinstance(value["secret"], str)
 
 
-def read_reference(fields: Fields, name: str) -> Json | None:
+def read_reference(fields: Fields, name: str, expected: str = "must be text") -> Json | None:
     """`{secret: NAME}`, or a problem noted."""
     value = fields.values[name]
     if not isinstance(value, dict) or value.keys() != _REFERENCE:
-        fields.fault(name, "E_TYPE", "must be text, or {secret: NAME}", "`horae secret set NAME` keeps a secret")
+        fields.fault(name, "E_TYPE", f"{expected}, got {kind_of(value)}", "to use a secret, write {secret: NAME}")
     elif type(value["secret"]) is not str or not _NAME.fullmatch(value["secret"]):
         fields.fault(name, "E_PATTERN", "the name of a secret is letters, digits, _ and -, a letter first")
     else:
@@ -81,7 +82,9 @@ def read_files(fields: Fields) -> Json:
     if len(inner.values) > MAX_FILES:
         fields.fault("files", "E_LIMIT", f"at most {MAX_FILES} files, got {len(inner.values)}")
         return {}
-    found = {path: read_reference(inner, path) for path in inner.values if _is_file(inner, path)}
+    found = {
+        path: read_reference(inner, path, "must be {secret: NAME}") for path in inner.values if _is_file(inner, path)
+    }
     _refuse_nested(inner, list(found))
     return dict(sorted(found.items()))
 
@@ -143,5 +146,8 @@ def shown_references(shown_spec: Json, spec: Json, field: str) -> Json:
 def missing_words(name: str, values: Mapping[str, str | None]) -> str:
     """Why a secret that an attempt needs is not there."""
     if name in values:
-        return f"the secret {name} cannot be opened with the keys of the server that gave the run (secret_key_file)"
+        return (
+            f"the secret {name} cannot be given: the server cannot open it with its secret_key_file, or the secrets of "
+            f"the job are more than {MAX_TOTAL // 1024} KiB in all"
+        )
     return f"there is no secret {name}: set it with `horae secret set {name}`"

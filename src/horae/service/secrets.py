@@ -88,7 +88,9 @@ class Secrets:
 
 
 def _text(values: Mapping[str, str | None], names: frozenset[str]) -> str:
-    return msgspec.json.encode({name: values[name] for name in names if name in values}).decode()
+    given = {name: values[name] for name in names if name in values}
+    text = msgspec.json.encode(given)
+    return (text if len(text) <= secrets.MAX_TOTAL else msgspec.json.encode(dict.fromkeys(given))).decode()
 
 
 def _context(org: int, name: str) -> str:
