@@ -13,6 +13,7 @@ import asyncio
 import gc
 import logging
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -36,8 +37,11 @@ from horae.core.model import SECOND, Moment, Node
 from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.caches import Caches
+from horae.executors.git_java import JavaProjects
+from horae.executors.git_python import PythonProjects
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
+from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.files import open_files
 from horae.keys import FileKeys
@@ -48,7 +52,7 @@ from horae.queues.postgres import PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.plain import PlainSandbox
+from horae.sandboxes.plain import PATH, PlainSandbox
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -185,7 +189,24 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python}
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+
+
+def make_project_executors(config: Config, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
+    """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
+    agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    plans: dict[str, Plan] = {}
+    if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
+        plans["git_java"] = java.sections
+    if shutil.which("git", path=PATH) and python:
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects.tidy()
+        plans["git_python"] = projects.sections
+    return {
+        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
+        for kind, plan in plans.items()
+    }
 
 
 def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:

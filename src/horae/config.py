@@ -62,6 +62,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    maven_settings: Path | None
     declarations: Path | None
     sandbox: str
     scheduler_mode: str
@@ -306,6 +307,13 @@ def _read_script_roots(value: object) -> tuple[Path, ...]:
     return tuple(_read_existing_directory(name) for name in named)
 
 
+def _read_settings_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if not path.is_file():
+        raise _Refused("a file that exists")
+    return path
+
+
 def _read_existing_file(value: object) -> Path:
     path = _read_path(value, "file")
     if not path.exists():
@@ -469,6 +477,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("maven_settings", Kind("FILE", _read_settings_file), _nothing,
+            "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
+            "Maven's own"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "auto",

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from horae.core.model import Json, Reason, State
+from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
 from horae.executors.shell import shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
@@ -135,11 +135,13 @@ class Rig:
         timeout: float | None = None,
         data: str | None = None,
         output: MemoryOutput | None = None,
+        tell_phase: Callable[[Phase], None] = lambda _: None,
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
-        self.executor.start([Work(assignment, spec, output, timeout, START)], lambda r: self._done(r, output))
+        work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
+        self.executor.start([work], lambda r: self._done(r, output))
         return output
 
     def _done(self, result: Result, output: MemoryOutput) -> None:

@@ -288,7 +288,7 @@ KINDS: dict[str, Kind] = {
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
-    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
 }

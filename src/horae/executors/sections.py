@@ -83,14 +83,15 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    network: bool = False  # it has the network, whatever the job says
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
     phase: Phase = Phase.RUNNING
     goes_on: bool = False  # a further part of the section before, in its log and in its time
     may_fail: bool = False  # the next one looks at what it left
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
-    is_ours: bool = False  # has the network, and the agent's own sandbox, whatever the job says
-    sees: tuple[Path, ...] = ()  # further paths that it reads
-    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
+    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -303,7 +304,7 @@ class _Attempt:
 
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
-        network = "on" if section.is_ours else spec.get("network", "off")
+        network = "on" if section.network else spec.get("network", "off")
         sees, keeps = map(str, section.sees), map(str, section.keeps)
         limits = Limits(**spec.get("limits", {}))
         return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
