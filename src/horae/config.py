@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
-SANDBOXES = ("plain",)
+SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
@@ -38,7 +38,7 @@ _SQLITE = "sqlite://"
 # a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
     f"HORAE_{name}"
-    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA", "SECRETS_DIR")
 )
 _OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
 OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
@@ -62,6 +62,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    maven_settings: Path | None
     declarations: Path | None
     sandbox: str
     scheduler_mode: str
@@ -70,6 +71,8 @@ class Config:
     lease: float
     worker_timeout: float
     output_limit: int
+    artifact_limit: int
+    cache_limit: int
     log_format: str
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
@@ -79,6 +82,7 @@ class Config:
     tls_key: Path | None
     lake_workers: str
     lake_lease: float
+    secret_key_file: Path
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -303,12 +307,26 @@ def _read_script_roots(value: object) -> tuple[Path, ...]:
     return tuple(_read_existing_directory(name) for name in named)
 
 
+def _read_settings_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if not path.is_file():
+        raise _Refused("a file that exists")
+    return path
+
+
 def _read_existing_file(value: object) -> Path:
     path = _read_path(value, "file")
     if not path.exists():
         raise _Refused("a file that exists", code="E_TLS")
     if not path.is_file():
         raise _Refused("a file (this is something else)", code="E_TLS")
+    return path
+
+
+def _read_key_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if path.is_dir():
+        raise _Refused("a file (this is a directory)")
     return path
 
 
@@ -459,10 +477,14 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("maven_settings", Kind("FILE", _read_settings_file), _nothing,
+            "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
+            "Maven's own"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
-    Setting("sandbox", _choice(*SANDBOXES), "plain",
-            "Where processes run."),
+    Setting("sandbox", _choice(*SANDBOXES), "auto",
+            "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
+            "works."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
@@ -475,6 +497,10 @@ SETTINGS: tuple[Setting, ...] = (
             "How long a silent worker that registered by HTTP keeps its segments and runs."),
     Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
+    Setting("artifact_limit", _size(0, 2**50), 2**30,
+            "Most bytes of artifacts kept of one attempt."),
+    Setting("cache_limit", _size(0, 2**50), 5 * 2**30,
+            "Most bytes of build caches that an agent keeps."),
     Setting("log_format", _choice(*LOG_FORMATS), "text",
             "How Horae writes its own log."),
     Setting("startup_timeout", _duration(0, 3600), 30,
@@ -493,6 +519,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", _duration(1, 86_400), 600,
             "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
+    Setting("secret_key_file", Kind("FILE", _read_key_file), lambda values: values["data"] / "secrets.key",
+            "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
+            "secrets.key in the data directory"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -1,6 +1,6 @@
 """An attempt as sections: processes one after the other in one fresh workspace, each with its part of the log.
 
-    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the sections that were started
+    result {"steps": [{"name", "seconds", "exit_code"}, …], …}   of the sections that were started, and the work's facts
 
 A kind of work says which sections it has (`Plan`); everything else is the same for all and is here.
 
@@ -21,21 +21,41 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from horae.core.model import Json, Moment, Reason, State
+from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED
-from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
+from horae.ports import (
+    Assignment,
+    Clock,
+    Command,
+    Done,
+    Exit,
+    Limits,
+    Output,
+    Process,
+    Result,
+    Room,
+    Sandboxes,
+    Work,
+)
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
+SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
-_STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
+FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
+_STATES: dict[str, State] = {  # any other stop: cancelled
+    Reason.TIMEOUT: State.TIMED_OUT,
+    Reason.LOST: State.FAILED,
+    Reason.OUTPUT_LIMIT: State.FAILED,
+}
 
 
 def describe_attempt(assignment: Assignment) -> dict[str, str]:
@@ -63,34 +83,47 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    network: bool = False  # it has the network, whatever the job says
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
+    phase: Phase = Phase.RUNNING
+    goes_on: bool = False  # a further part of the section before, in its log and in its time
+    may_fail: bool = False  # the next one looks at what it left
+    before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
+    watch: Callable[[bytes], None] | None = None  # sees what it writes
+    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
 # one left. It raises Invalid when the work cannot be done here.
 Plan = Callable[[Work, Path], Iterator[Section]]
 
+# What is left to do in a workspace when its sections are over and nobody has stopped them; told whether all went well.
+# It notes the work's facts, and answers what the log shall say. None: there is nothing to do.
+Closing = Callable[[Work, Path, bool], Awaitable[Sequence[str]] | None]
+
 
 class SectionExecutor:
-    """Carries out the sections of one kind of work through a keeper, inside a sandbox. `grace` is the time from TERM to
-    KILL."""
+    """Carries out the sections of one kind of work, each in the sandbox that the work asks for. `grace` is the time
+    from TERM to KILL."""
 
     def __init__(
         self,
         kind: str,
         plan: Plan,
-        keeper: Keeper,
-        sandbox: Sandbox,
+        sandboxes: Sandboxes,
         workspaces: Path,
         slots: int,
         clock: Clock,
         *,
         grace: float = 5.0,
+        closing: Closing | None = None,
     ) -> None:
         self.kind = kind
         self.slots = slots
         self._plan = plan
-        self._keeper = keeper
-        self._sandbox = sandbox
+        self._closing = closing
+        self._sandboxes = sandboxes
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
         self._clock = clock
         self._grace = grace
@@ -111,7 +144,7 @@ class SectionExecutor:
             if not self._is_open:
                 done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
                 continue
-            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._plan)
+            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._plan, self._closing)
             self._attempts[work.assignment.run_id] = attempt
             task = asyncio.create_task(self._carry_out(attempt, done))
             self._tasks.add(task)
@@ -124,8 +157,12 @@ class SectionExecutor:
             del self._attempts[assignment.run_id]
         done(result)
 
-    async def _spawn(self, command: Command, workspace: Path) -> Process:
-        return await self._keeper.spawn(self._sandbox.wrap(command, str(workspace)))
+    async def _spawn(self, spec: Json, command: Command, room: Room) -> Process:
+        wanted = spec.get("sandbox") or ("docker" if "image" in spec else self._sandboxes.default)
+        if wanted not in self._sandboxes.named:
+            offered = ", ".join(self._sandboxes.named)
+            raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
+        return await self._sandboxes.named[wanted].spawn(command, room)
 
     def stop(self, run_id: int, reason: str) -> None:
         if run_id in self._attempts:
@@ -147,20 +184,25 @@ class _Attempt:
         self,
         work: Work,
         clock: Clock,
-        spawn: Callable[[Command, Path], Awaitable[Process]],
+        spawn: Callable[[Json, Command, Room], Awaitable[Process]],
         grace: float,
         plan: Plan,
+        closing: Closing | None,
     ) -> None:
         self.work = work
         self._plan = plan
+        self._closing = closing
         self._clock = clock
         self._spawn = spawn
         self._grace = grace
-        self._log = _Log(work.output)
+        self._log = _Log(work.output, lambda: self.stop(Reason.OUTPUT_LIMIT))
         self._reason = ""  # why it was stopped
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
+        self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
+        self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
+        self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
     def stop(self, reason: str) -> None:
@@ -168,6 +210,8 @@ class _Attempt:
         if not self._reason:
             self._reason = reason
             self._kill()
+            if self._errand is not None:
+                self._errand.cancel()
 
     def _kill(self) -> None:
         if self._process is not None and self._killing is None:
@@ -178,7 +222,7 @@ class _Attempt:
         limit = self.work.timeout_seconds
         timer = None if limit is None else asyncio.create_task(self._expire(limit))
         try:
-            result = await self._run_sections(workspace)
+            result = await self._close(await self._run_sections(workspace), workspace)
         except Unavailable as error:
             result = self._result(State.FAILED, Reason.LOST, error.message)
         except Error as error:
@@ -200,31 +244,76 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
-            self._log.say(section.title)
+            if section.reason is Reason.EXIT and self._secrets is None:  # the first that is the job's own
+                self._secrets = _write_secrets(self.work.spec.get("files") or {}, workspace)
+            self._enter(section.phase)
+            if not section.goes_on:
+                self._log.say(section.title)
+            if section.before is not None and not await self._run_errand(section.before()):
+                break
             exit_ = await self._run_section(section, workspace)
-            if exit_.code or exit_.message or self._reason:
+            if ((exit_.code or exit_.message) and not section.may_fail) or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self.work.tell_phase(phase)
+
+    async def _close(self, result: Result, workspace: Path) -> Result:
+        """Do what is left to do, unless somebody stopped it, also meanwhile."""
+        if self._closing is None or self._reason:
+            return result
+        left = self._closing(self.work, workspace, result.state is State.SUCCEEDED)
+        if left is None:
+            return result
+        if not await self._run_errand(left):
+            return self._stopped(" while its files were stored")
+        result.result, result.finished_at = self._facts(), self._clock.now()
+        return result
+
+    async def _run_errand(self, errand: Awaitable[Sequence[str]]) -> bool:
+        """Something that we do ourselves: a stop ends it too. False when it was stopped."""
+        task = self._errand = asyncio.ensure_future(errand)
+        await asyncio.wait({task})
+        self._errand = None
+        if task.cancelled():
+            return False
+        for line in task.result():
+            self._log.say(line)
+        return not self._reason
+
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
-        pipe = _Pipe(self._log)
+        pipe = _Pipe(self._log, section.watch)
         try:
             command = Command(
                 section.argv, self._environment(section), str(section.cwd),
                 stdout=pipe.write_end, stderr=pipe.write_end,
             )  # fmt: skip
-            exit_ = await self._attend(await self._spawn(command, workspace))
+            wanted = {} if section.is_ours else self.work.spec
+            exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
         finally:
             pipe.close()
         seconds = self._clock.elapsed() - begun
+        if section.goes_on:
+            seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
+
+    def _room(self, section: Section, workspace: Path) -> Room:
+        spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
+        network = "on" if section.network else spec.get("network", "off")
+        sees, keeps = map(str, section.sees), map(str, section.keeps)
+        limits = Limits(**spec.get("limits", {}))
+        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
 
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
+        told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
+        return {**written, **told, "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -250,12 +339,13 @@ class _Attempt:
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
-        return self._result(State.FAILED, reason, f"{step}{colon} {verdict}", exit_.code)
+        return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {
             Reason.TIMEOUT: f"stopped{where} after its timeout of {self.work.timeout_seconds} s",
             Reason.LOST: f"stopped{where} because its agent was closed",
+            Reason.OUTPUT_LIMIT: f"stopped{where}: it wrote more than {FLOOD} times the output that is kept",
         }
         message = words.get(self._reason, f"cancelled{where}")
         if exit_ and exit_.message:
@@ -273,8 +363,11 @@ class _Attempt:
             finished_at=self._clock.now(),
             exit_code=exit_code,
             message=message,
-            result=json.dumps({"steps": self._steps}, ensure_ascii=False),
+            result=self._facts(),
         )
+
+    def _facts(self) -> str:
+        return json.dumps({"steps": self._steps, **self.work.facts}, ensure_ascii=False)
 
     async def _store_output(self, result: Result) -> Result:
         try:
@@ -305,13 +398,21 @@ def _signal_name(number: int) -> str:
 class _Log:
     """The output of an attempt: what its processes write, and our own lines between."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, on_flood: Callable[[], None]) -> None:
         self._output = output
+        self._on_flood = on_flood
+        self._written = 0
+        self._kept = 0  # bytes, once no more is kept
         self._is_line_open = False
 
     def write(self, data: bytes) -> None:
         self._output.write(data)
         self._is_line_open = not data.endswith(b"\n")
+        self._written += len(data)
+        if self._output.is_full:
+            self._kept = self._kept or self._written
+            if self._written > FLOOD * self._kept:
+                self._on_flood()
 
     def when_free(self, resume: Callable[[], None]) -> bool:
         return self._output.when_free(resume)
@@ -323,8 +424,9 @@ class _Log:
 class _Pipe:
     """Carries what a step writes to the log, in large chunks."""
 
-    def __init__(self, log: _Log) -> None:
+    def __init__(self, log: _Log, watch: Callable[[bytes], None] | None = None) -> None:
         self._log = log
+        self._watch = watch
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         self._loop = asyncio.get_running_loop()
@@ -348,6 +450,8 @@ class _Pipe:
             return 0
         if data:
             self._log.write(data)
+            if self._watch is not None:
+                self._watch(data)
         return len(data)
 
     def close(self) -> None:
@@ -389,6 +493,20 @@ def _remove_tree(workspace: Path) -> None:
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
     shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _write_secrets(files: dict[str, str], workspace: Path) -> dict[str, str]:
+    """Secret files, in a directory of a name that nobody could put anything at: a checkout may hold links."""
+    if not files:
+        return {}
+    directory = tempfile.mkdtemp(prefix=SECRETS, dir=workspace)
+    for name, value in files.items():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(opened, "wb") as file:
+            file.write(value.encode())
+    return {"HORAE_SECRETS_DIR": directory}
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:

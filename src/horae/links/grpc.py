@@ -21,7 +21,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
 from horae.links.spool import AgentSpool
 from horae.ports import Assignment, Beat, Result, Terms
@@ -229,6 +229,10 @@ class GrpcLink:
         frames = await stream.ask(ASK_SECONDS, finish=pb.Finish(results=batch))
         return {run_id for frame in frames for run_id in frame.accepted.run_ids}
 
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        items = [pb.PhaseOf(run_id=run_id, fence=fence, phase=phase) for run_id, fence, phase in phases]
+        await self._ask(ASK_SECONDS, note_phases=pb.NotePhases(items=items))
+
     async def beat(self, busy: int) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
         stream = self._stream
@@ -393,6 +397,7 @@ def _assignment(it: pb.Assignment) -> Assignment:
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id,
         trigger_id=it.trigger_id if it.HasField("trigger_id") else None, due_at=it.due_at, kind=it.kind, name=it.name,
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
+        secrets=it.secrets if it.HasField("secrets") else None,
     )  # fmt: skip
 
 

@@ -104,6 +104,9 @@ class AgentSpool:
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         return self._files.ref(run_id, attempt, fence)
 
+    def file_ref(self, ref: str, number: int) -> str:
+        return self._files.file_ref(ref, number)
+
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         return await self._files.read(ref, offset, limit)
 

@@ -19,7 +19,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
@@ -360,6 +360,16 @@ class Session:
             if result.run_id not in accepted:
                 log.warning("result.fenced", node=self.node.name, run=result.run_id, fence=result.fence)
 
+    async def _on_note_phases(self, noted: pb.NotePhases) -> list[pb.ServerFrame]:
+        if len(noted.items) > MAX_LIST or any(one.phase not in (Phase.PREPARING, Phase.RUNNING) for one in noted.items):
+            raise invalid(f"phases are 0 (preparing) or 1 (running), at most {MAX_LIST} at once")
+        attempts = [(one.run_id, one.fence) for one in noted.items]
+        await self._look(attempts, fresh=False)
+        await self._link.note_phases([
+            (one.run_id, one.fence, Phase(one.phase)) for one in noted.items if self._held.get(one.run_id) == one.fence
+        ])  # fmt: skip
+        return [_done()]
+
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         _check_ids(asked.job_ids)
         found = await self._link.load_previous(list(asked.job_ids))
@@ -451,6 +461,7 @@ def _assignment(it: Assignment) -> pb.Assignment:
     return pb.Assignment(
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id, trigger_id=it.trigger_id,
         due_at=it.due_at, kind=it.kind, name=it.name, spec=it.spec, policy=it.policy, data=it.data,
+        secrets=it.secrets,
     )  # fmt: skip
 
 

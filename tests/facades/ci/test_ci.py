@@ -53,7 +53,7 @@ async def test_the_file_of_the_document_makes_its_two_jobs(world: World) -> None
         ("NightlyCleanup", "2027-01-16T02:00:00Z"),
     ]
     build, cleanup = [await world.jobs.get(job_id) for job_id in made["job_ids"]]
-    assert [step["run"] for step in build.spec["steps"]] == ["go mod", "go build -v ./...", "go test -v ./..."]
+    assert [step["run"] for step in build.spec["steps"]] == ["go mod download", "go build -v ./...", "go test -v ./..."]
     assert build.triggers[0].schedule == {"cron": "0 0 * * *"}
     assert cleanup.triggers[0].schedule == {"at": "2027-01-16T02:00:00Z"}
 
