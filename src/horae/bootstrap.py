@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import importlib.util
 import logging
 import secrets
 import shutil
@@ -27,6 +29,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 import uvicorn
@@ -175,9 +178,41 @@ def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
         log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
     if config.sandbox != "bubblewrap":
         named["plain"] = PlainSandbox(keeper, groups)
+    if (docker := make_docker(config, keeper)) is not None:
+        named["docker"] = docker
     default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
     return Sandboxes(named, default)
+
+
+def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
+    """Containers, where a daemon answers; loaded only then, because few agents have one."""
+    if not has_daemon(config.docker_url):
+        return None
+    if importlib.util.find_spec("aiodocker") is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="aiodocker is missing: pip install 'horae[docker]'")
+        return None
+    from horae.sandboxes.docker import DockerSandbox
+
+    program = shutil.which("docker", path=PATH)
+    if program is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
+        return None
+    agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
+    return DockerSandbox(program, config.docker_url, keeper, agent)
+
+
+def has_daemon(url: str) -> bool:
+    """Whether somebody listens at the address of a Docker daemon."""
+    parts = urlsplit(url)
+    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(1.0)
+            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:

@@ -65,6 +65,7 @@ class Config:
     maven_settings: Path | None
     declarations: Path | None
     sandbox: str
+    docker_url: str
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
@@ -366,6 +367,13 @@ def _read_database(value: object) -> str:
     raise _Refused(expected)
 
 
+def _read_docker(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+        return text
+    raise _Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
+
+
 def _has_hosts(text: str) -> bool:
     """Whether every host of an address, of which PostgreSQL may have several, is one."""
     try:
@@ -485,6 +493,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("sandbox", _choice(*SANDBOXES), "auto",
             "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
             "works."),
+    Setting("docker_url", Kind("URL", _read_docker), "unix:///var/run/docker.sock",
+            "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,

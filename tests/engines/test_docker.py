@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from horae.errors import Invalid
 from horae.executors.process import KeeperProcess
 from horae.ports import Command, Exit, Limits, Process, Room
 from horae.sandboxes.docker import DockerSandbox
+from tests.acceptance.server import Server
 from tests.engines.dockerd import IMAGE, Daemon
 
 pytestmark = pytest.mark.xdist_group("docker")  # one daemon
@@ -184,3 +186,26 @@ async def test_what_an_earlier_life_left_is_removed_at_open(sandbox: DockerSandb
 async def test_an_image_that_is_not_there_is_named(bench: Bench) -> None:
     with pytest.raises(Invalid, match="localhost:1/nothing"):
         await bench.spawn("true", image="localhost:1/nothing")
+
+
+async def test_a_job_with_an_image_runs_in_it_and_its_steps_share_the_workspace(
+    needed: None, tmp_path: Path, daemon: Daemon
+) -> None:
+    repository = tmp_path / "repository"
+    script = "git init -q . && echo hello > file && git add file && git -c user.name=x -c user.email=x commit -qm x"
+    repository.mkdir()
+    subprocess.run(["/bin/sh", "-ec", script], cwd=repository, check=True)
+    server = Server(tmp_path, "--docker-url", daemon.url).start()
+    try:
+        steps = [{"run": "cat file > copy; ls /bin/busybox"}, {"run": "cat copy; exit 3"}]
+        checkout = {"url": f"file://{repository}"}
+        server.submit({"name": "a", "image": IMAGE, "checkout": checkout, "steps": steps})
+        run = server.ended(server.post("/v1/jobs/1/run", status=201)["id"])
+        log = server.http.get("/v1/runs/1/log").text
+        assert (run["state"], run["reason"], run["exit_code"]) == ("failed", "exit", 3), log
+        assert "/bin/busybox\n" in log
+        assert log.count("hello\n") == 1
+        assert "sandbox:docker" in server.get("/v1/nodes")["items"][0]["labels"]
+        assert daemon.containers() == []
+    finally:
+        assert server.stop() == 0

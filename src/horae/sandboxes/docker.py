@@ -1,8 +1,9 @@
 """Containers of a Docker daemon: the image a job names, and nothing of the machine but the workspace.
 
 The daemon is the parent of containers, so nothing dies with the agent by itself. What ties them together is a `docker
-start -ai` below the keeper: it carries the output, and holds the container's input open. When it is gone, however it went, the daemon closes that input; the container's first process, a few lines of shell, waits for
-just this, and kills everything in the container.
+start -ai` below the keeper: it carries the output, and holds the container's input open. When it is gone, however it
+went, the daemon closes that input; the container's first process, a few lines of shell, waits for just this, and kills
+everything in the container.
 
 What must stay true:
 - A container is removed before its end is told, however it ended; one that an earlier life left, at open.
