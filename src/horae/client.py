@@ -349,6 +349,20 @@ class Client:
     async def health(self) -> Json:
         return await self._json("GET", "/healthz")
 
+    # ── secrets ──
+
+    async def set_secret(self, name: str, value: str) -> bool:
+        """Keep a secret for jobs to use; answers whether it is new. Nobody can read it back."""
+        return (
+            await self._send("PUT", f"/v1/secrets/{quote(name, safe='')}", json={"value": value})
+        ).status_code == 201
+
+    async def secrets(self) -> Json:
+        return await self._json("GET", "/v1/secrets")
+
+    async def delete_secret(self, name: str) -> None:
+        await self._send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
+
     # ── tokens ──
 
     async def create_token(

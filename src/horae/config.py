@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
-SANDBOXES = ("plain",)
+SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
@@ -38,7 +38,7 @@ _SQLITE = "sqlite://"
 # a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
     f"HORAE_{name}"
-    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA", "SECRETS_DIR")
 )
 _OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
 OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
@@ -65,6 +65,7 @@ class Config:
     maven_settings: Path | None
     declarations: Path | None
     sandbox: str
+    docker_url: str
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
@@ -82,6 +83,7 @@ class Config:
     tls_key: Path | None
     lake_workers: str
     lake_lease: float
+    secret_key_file: Path
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -322,6 +324,13 @@ def _read_existing_file(value: object) -> Path:
     return path
 
 
+def _read_key_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if path.is_dir():
+        raise _Refused("a file (this is a directory)")
+    return path
+
+
 def _read_node(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
         raise _Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
@@ -356,6 +365,13 @@ def _read_database(value: object) -> str:
     if text.startswith(("postgresql://", "postgres://")) and _has_hosts(text):
         return text
     raise _Refused(expected)
+
+
+def _read_docker(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+        return text
+    raise _Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
 
 
 def _has_hosts(text: str) -> bool:
@@ -474,8 +490,11 @@ SETTINGS: tuple[Setting, ...] = (
             "Maven's own"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
-    Setting("sandbox", _choice(*SANDBOXES), "plain",
-            "Where processes run."),
+    Setting("sandbox", _choice(*SANDBOXES), "auto",
+            "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
+            "works."),
+    Setting("docker_url", Kind("URL", _read_docker), "unix:///var/run/docker.sock",
+            "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
@@ -510,6 +529,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", _duration(1, 86_400), 600,
             "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
+    Setting("secret_key_file", Kind("FILE", _read_key_file), lambda values: values["data"] / "secrets.key",
+            "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
+            "secrets.key in the data directory"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

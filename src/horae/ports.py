@@ -7,6 +7,7 @@ Executor   does one kind of work                                            (exe
 Keeper     the process that starts and kills work                           (executors/process)
 Sandbox    where a process runs                                             (sandboxes/)
 Files      output of attempts                                               (files)
+Keys       seals secrets with a key outside the store                       (keys)
 Spool      what a remote agent has not delivered yet                        (links/spool)
 Peers      other servers of the cluster                                     (links/peers)
 Clock      time, so that tests can move it
@@ -33,6 +34,7 @@ from horae.core.model import (
     Phase,
     Run,
     RunFilter,
+    Secret,
     Source,
     Standing,
     State,
@@ -177,6 +179,11 @@ class Assignment(NamedTuple):
     spec: str  # JSON text, equal for equal jobs: cache by it
     policy: str  # JSON text
     data: str | None  # JSON text
+    secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
+
+    def __repr__(self) -> str:
+        """Without anything that could be secret: this may end in a log."""
+        return f"Assignment(run_id={self.run_id}, fence={self.fence}, attempt={self.attempt}, kind={self.kind!r})"
 
 
 @dataclass(slots=True)
@@ -529,6 +536,21 @@ class Store(Protocol):
 
     async def delete_source(self, org: int, source_id: int) -> bool: ...
 
+    # ── secrets ──
+    async def put_secret(self, org: int, name: str, sealed: str, at: Moment) -> int:
+        """Keep a sealed value in the place of any earlier one; answers its version, 1 for a new one."""
+
+    async def list_secrets(self, org: int) -> list[Secret]:
+        """By name."""
+
+    async def get_sealed(self, org: int, names: Sequence[str]) -> dict[str, str]:
+        """Name → sealed value, of those that exist."""
+
+    async def list_sealed(self) -> list[tuple[int, str, str]]:
+        """(org, name, sealed value) of every secret there is."""
+
+    async def delete_secret(self, org: int, name: str) -> bool: ...
+
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:
         """Keep a new token, under a fresh id in place of the given one."""
@@ -540,6 +562,16 @@ class Store(Protocol):
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
+
+
+class Keys(Protocol):
+    """Seals texts so that the store can keep them: whoever has the store alone cannot open them."""
+
+    def seal(self, text: str, context: str) -> str:
+        """With the newest key, which is made if there is none. What is sealed opens under the same context only."""
+
+    def open(self, sealed: str, context: str) -> str:
+        """ConfigError(E_SECRET_KEY) names the key that would be needed, or says that the text was tampered with."""
 
 
 class Watch(Protocol):
@@ -691,7 +723,7 @@ class Work:
     """One attempt, ready to be executed."""
 
     assignment: Assignment
-    spec: Any  # decoded once per distinct job
+    spec: Any = field(repr=False)  # decoded once per distinct job; the values of secrets stand in it
     output: Output
     timeout_seconds: float | None
     started_at: Moment
@@ -731,12 +763,16 @@ class Command:
     stdout: int | None = None
     stderr: int | None = None
     keep: Sequence[int] = ()  # further descriptors, inherited under the same number
+    groups: Sequence[str] = ()  # files of control groups that it joins before it becomes its program
+    rlimits: Mapping[int, int] = field(default_factory=dict)  # resource → most of it
+    carries: bool = False  # it only carries the work: what asks the work to end passes it by
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
     code: int  # negative: the signal that ended it
-    message: str = ""  # why it could not be started
+    message: str = ""  # why it could not be started, or was ended
+    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it
 
 
 class Process(Protocol):
@@ -768,11 +804,49 @@ class Keeper(Protocol):
         """Kill everything and end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that the processes of an attempt may use together; None: no limit."""
+
+    memory: int | None = None  # bytes
+    cpus: float | None = None
+    pids: int | None = None  # processes and threads
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a process may see and use besides the system itself."""
+
+    workspace: str  # it owns this
+    name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
+    network: str = "off"  # or "on"
+    limits: Limits = Limits()
+    sees: Sequence[str] = ()  # further paths, to read
+    keeps: Sequence[str] = ()  # further paths, to read and write
+    image: str = ""  # of a container
+
+
 class Sandbox(Protocol):
+    """Where processes run: how much of the machine they see, and how much of it they can use up."""
+
     name: str
 
-    def wrap(self, command: Command, workspace: str) -> Command:
-        """The command that runs `command` inside this sandbox."""
+    async def open(self) -> None:
+        """Remove what an earlier life left. The keeper must be open: then nothing of it runs."""
+
+    async def spawn(self, command: Command, room: Room) -> Process:
+        """As Keeper.spawn, inside. Of the agent's own environment nothing reaches the command. Invalid when the
+        sandbox cannot do it as asked. What a process left (groups, mounts) is gone when its end is told."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxes:
+    """Those that work here, by name, and the one for work that does not say."""
+
+    named: Mapping[str, Sandbox]
+    default: str
 
 
 LogChunks = AsyncIterator[bytes]

@@ -80,7 +80,7 @@ def test_the_example_build_leaves_artifacts_test_counts_and_a_cache(server: Serv
     assert "tests      1 passed, 0 failed, 1 skipped; 4ms\n" in shown
     assert "\nSTEP    SECONDS  EXIT CODE\nset up " in shown
     assert server.cli("artifacts", str(run_id)).stdout.splitlines()[1:] == [
-        " 237  report.xml",
+        " 195  report.xml",
         "  13  dist/greeting.txt",
     ]
     assert server.cli("artifacts", str(run_id), "dist/greeting.txt", "--output", "-").stdout == "hello, world\n"

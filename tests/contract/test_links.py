@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from horae.core import specs
 from horae.core.model import Node, Overlap, Phase, Policy, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
+from horae.keys import FileKeys
 from horae.links.grpc import GrpcLink, Ticket
 from horae.links.peers import GrpcPeers
 from horae.links.spool import AgentSpool
@@ -29,6 +31,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.secrets import Secrets
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 
@@ -52,7 +55,8 @@ class Side:
     def __init__(self, store: Store, clock: FakeClock, directory: Path, name: str = "s1") -> None:
         self.name = name
         self.store, self.clock, self.queue, self.metrics = store, clock, LocalQueue(), Metrics()
-        self.execution = Execution(store, self.queue, clock, self.metrics)
+        self.secrets = Secrets(store, FileKeys(directory / "secrets.key"))
+        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=self.secrets)
         self.jobs = Jobs(store, self.queue)
         self.files: ObjectFiles = open_files(directory / name)
         self.port = 0
@@ -239,6 +243,22 @@ async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link)
     await link.finish([done(run_id, result="[1]")])
 
     assert await link.load_previous([job_id, job_id + 1]) == {job_id: "[1]"}
+
+
+async def test_secrets_come_with_the_claim_of_a_run_that_names_them(side: Side, link: Link):
+    await side.secrets.set(1, "A", 'correct "horse"\n')
+    await side.secrets.set(1, "UNUSED", "battery staple")
+    env = {"X": {"secret": "A"}, "Y": {"secret": "MISSING"}}
+    (with_secrets,) = await side.order(env=env)
+    (without,) = await side.order(data={"looks_like": {"secret": "A"}})
+
+    await link.hello(a_node())
+    claimed = {a.run_id: a for a in await link.claim("python", 10)}
+
+    assert json.loads(claimed[with_secrets].secrets or "") == {"A": 'correct "horse"\n'}
+    assert claimed[without].secrets is None
+    assert "horse" not in repr(claimed)
+    assert "horse" not in claimed[with_secrets].spec
 
 
 async def test_a_node_that_says_goodbye_is_gone(side: Side, link: Link):

@@ -9,7 +9,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Phase, Policy, Retry, RunFilter, State, Token
+from horae.core.model import (
+    SECOND,
+    JobFilter,
+    Misfire,
+    Node,
+    Overlap,
+    Phase,
+    Policy,
+    Retry,
+    RunFilter,
+    Secret,
+    State,
+    Token,
+)
 from horae.errors import Invalid
 from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
 from horae.stores.postgres import PostgresStore
@@ -1101,3 +1114,27 @@ async def test_a_token_is_revoked_once_and_stays_listed(store: Store):
     assert await store.get_token(kept.id) == revoked
     assert await store.list_tokens() == [other, revoked]
     assert await store.revoke_token(other.id + 1, START) is None
+
+
+# ── secrets ──
+
+
+async def test_a_secret_that_is_set_again_has_the_new_value_and_the_next_version(store: Store):
+    assert await store.put_secret(1, "B", "sealed one", START) == 1
+    assert await store.put_secret(1, "A", "sealed other", START + 1) == 1
+    assert await store.put_secret(1, "B", "sealed two", START + 2) == 2
+
+    assert await store.list_secrets(1) == [Secret("A", 1, START + 1, START + 1), Secret("B", 2, START, START + 2)]
+    assert await store.get_sealed(1, ["B", "C"]) == {"B": "sealed two"}
+
+
+async def test_secrets_of_one_organisation_are_not_seen_by_another(store: Store):
+    await store.put_secret(1, "A", "of one", START)
+    await store.put_secret(2, "A", "of two", START)
+
+    assert await store.get_sealed(2, ["A"]) == {"A": "of two"}
+    assert await store.list_sealed() == [(1, "A", "of one"), (2, "A", "of two")]
+    assert await store.delete_secret(2, "A")
+    assert not await store.delete_secret(2, "A")
+    assert await store.list_secrets(2) == []
+    assert await store.get_sealed(1, ["A"]) == {"A": "of one"}

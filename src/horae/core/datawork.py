@@ -1,8 +1,9 @@
 """Work on data: git projects that run on a cluster, Spark SQL, and syncs from a source. What each needs, its
 canonical spec, and how its secrets are hidden.
 
-Secrets stand in these specs, and in the sources of syncs, as they were sent. Whoever shows one to people shows
-`masked` of it; whoever takes a changed one back keeps with `unmasked` what was only seen hidden.
+Secrets stand in these specs, and in the sources of syncs, as they were sent, unless they are named (core.secrets).
+Whoever shows one to people shows `masked` of it; whoever takes a changed one back keeps with `unmasked` what was only
+seen hidden.
 
 What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises.
 """
@@ -16,7 +17,9 @@ from typing import Any
 
 from horae.core import repositories
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
+from horae.core.isolation import read_isolation
 from horae.core.model import Json
+from horae.core.secrets import shown_references, text_or_reference
 from horae.errors import Invalid
 
 KINDS = ("git_java", "git_python", "spark_sql", "sync")
@@ -88,7 +91,7 @@ def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
 
 def shown_spec(kind: str, spec: Json) -> Json:
     """The spec of a job as people may see it."""
-    return dict(masked(spec)) if kind in KINDS else spec
+    return shown_references(dict(masked(spec)), spec, "source") if kind in KINDS else spec
 
 
 def kept_spec(kind: str, new: Json, old: Json) -> Json:
@@ -113,7 +116,8 @@ def read_git_java(fields: Fields) -> Json:
     main_class = fields.text("main_class", 512)
     if main_class is not None and not _DOTTED.fullmatch(main_class):
         fields.fault("main_class", "E_PATTERN", "the name of a class expected, such as org.example.Main")
-    return _with(spec, build_cmd=_script(fields, "build_cmd"), main_class=main_class, args=_args(fields))
+    build_cmd = _script(fields, "build_cmd")
+    return _with(spec, build_cmd=build_cmd, main_class=main_class, args=_args(fields), **read_isolation(fields))
 
 
 def read_git_python(fields: Fields) -> Json:
@@ -131,6 +135,7 @@ def read_git_python(fields: Fields) -> Json:
         requirements=_file(fields, "requirements"),
         build_cmd=_script(fields, "build_cmd"),
         args=_args(fields),
+        **read_isolation(fields),
     )
 
 
@@ -227,8 +232,10 @@ def _source(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_SOURCE_FIELDS)
     url, branch = repositories.read_url(inner, may_be_word=True), repositories.read_ref(inner, "branch")
-    named = {name: inner.text(name, MAX_ADDRESS) for name in ("username", "password")}
-    return _with({"url": url}, branch=branch, **named, private_key=_script(inner, "private_key"))
+    username = inner.text("username", MAX_ADDRESS)
+    password = text_or_reference(inner, "password", lambda: inner.text("password", MAX_ADDRESS))
+    private_key = text_or_reference(inner, "private_key", lambda: _script(inner, "private_key"))
+    return _with({"url": url}, branch=branch, username=username, password=password, private_key=private_key)
 
 
 # Where results go: the fields of each, and which of them must be there.

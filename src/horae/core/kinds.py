@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import builds, datawork, repositories
+from horae.core import builds, datawork, isolation, repositories, secrets
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -66,11 +66,6 @@ class Kind:
     read: Callable[[Fields], Json]  # fields → canonical spec
 
 
-def labels_of(spec: Json) -> tuple[str, ...]:
-    """What an agent must have for this work, whatever the job says: an image needs one that runs containers."""
-    return ("docker",) if "image" in spec else ()
-
-
 def read_work(fields: Fields) -> tuple[str, Json]:
     kind = _read_kind(fields)
     if kind is None:
@@ -120,9 +115,11 @@ def _read_shell(fields: Fields) -> Json:
         spec["image"] = image
     if env := _read_env(fields):
         spec["env"] = env
+    if files := secrets.read_files(fields):
+        spec["files"] = files
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec | builds.read_build(fields)
+    return {**spec, **builds.read_build(fields), **isolation.read_isolation(fields)}
 
 
 def _read_script(fields: Fields) -> Json:
@@ -220,7 +217,8 @@ def _read_run(fields: Fields) -> str:
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _read_env(fields: Fields) -> dict[str, str]:
+def _read_env(fields: Fields) -> Json:
+    """Each value is text, or names a secret."""
     if "env" not in fields.values:
         return {}
     inner = fields_of(fields.values["env"], fields.at("env"), fields.problems, "must be a mapping")
@@ -235,14 +233,16 @@ def _read_env(fields: Fields) -> dict[str, str]:
     return dict(sorted(env.items()))
 
 
-def _size_of(env: dict[str, str]) -> int:
-    """Bytes as the system counts them, NAME=value and an end mark each."""
+def _size_of(env: Json) -> int:
+    """Bytes as the system counts them, NAME=value and an end mark each; of a secret, as much as its reference."""
     return sum(len(f"{name}={value}\0".encode()) for name, value in env.items())
 
 
 def _is_variable(env: Fields, name: Any, value: Any) -> bool:
     if type(name) is not str or not _ENV_NAME.fullmatch(name):
         env.fault(str(name), "E_PATTERN", "a name is letters, digits and _, and does not begin with a digit")
+    elif isinstance(value, dict):
+        return secrets.read_reference(env, name) is not None
     elif type(value) is not str:
         env.wrong_type(name, "must be text")
     elif not value.isprintable() and (odd := CONTROL.search(value)):
@@ -274,7 +274,7 @@ def _read_python(fields: Fields) -> Json:
     return spec
 
 
-_PROJECT = frozenset({"source", "build_cmd", "args"})
+_PROJECT = frozenset({"source", "build_cmd", "args"}) | isolation.FIELDS
 _SYNC = frozenset(
     {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
 )
@@ -282,7 +282,9 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | builds.FIELDS,
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
+        | builds.FIELDS
+        | isolation.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),

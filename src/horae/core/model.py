@@ -71,6 +71,8 @@ class Reason(StrEnum):
     NO_AGENT = "no_agent"  # no live agent can run this kind
     NO_LABEL = "no_label"  # no live agent has the label it asks for
     OUTPUT_LIMIT = "output_limit"  # it wrote more than allowed
+    OOM = "oom"  # it needed more memory than its limit
+    PROCESSES = "processes"  # it made more processes than its limit
 
 
 class Phase(IntEnum):
@@ -247,6 +249,16 @@ class Token:
     created_at: Moment
     expires_at: Moment | None = None
     revoked_at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What may be known of a secret: all but its value."""
+
+    name: str
+    version: int  # how often it was set
+    created_at: Moment
+    updated_at: Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -61,23 +62,29 @@ def checkout_sections(
         if is_empty and not (ref and is_commit(ref)):
             branch = ("--branch", ref) if ref else ()
             argv = ("clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
-            yield git.section(f"{shown} {ref}" if ref else shown, argv, workspace)
-            return
-        directory.mkdir(exist_ok=True)
-        yield from _fetch(git, bare, ref or "HEAD", directory, f"{shown} {ref}" if ref else shown)
+            yield git.section(_at(shown, ref), argv, workspace)
+        else:  # neither can be cloned
+            yield from _fetch(git, bare, ref, directory)
 
 
-def _fetch(git: _Git, url: str, ref: str, directory: Path, title: str) -> Iterator[Section]:
+def _fetch(git: _Git, url: str, ref: str | None, directory: Path) -> Iterator[Section]:
     """By name or full hash, one commit deep; all of it for a hash that is short, or a server that gives out none."""
-    yield git.section(title, ("init", "-q"), directory)
-    may_fail = is_commit(ref)
-    yield git.section(title, ("fetch", *_SHALLOW, "--", url, ref), directory, goes_on=True, may_fail=may_fail)
-    at = "FETCH_HEAD"
-    if may_fail and not _read(directory / ".git" / at):  # git empties it first
-        every = ("fetch", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*")
-        yield git.section(title, every, directory, goes_on=True)
-        at = ref
-    yield git.section(title, ("checkout", "-q", "--detach", at, "--"), directory, goes_on=True)
+    directory.mkdir(exist_ok=True)
+    at = ref or "HEAD"
+    section = partial(git.section, _at(git.shown, ref), cwd=directory)
+    yield section(("init", "-q"))
+    section = partial(section, goes_on=True)
+    is_hash = is_commit(at)
+    yield section(("fetch", *_SHALLOW, "--", url, at), may_fail=is_hash)
+    if is_hash and not _read(directory / ".git" / "FETCH_HEAD"):  # git empties it first
+        yield section(("fetch", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"))
+    else:
+        at = "FETCH_HEAD"
+    yield section(("checkout", "-q", "--detach", at, "--"))
+
+
+def _at(shown: str, ref: str | None) -> str:
+    return f"{shown} {ref}" if ref else shown
 
 
 def head_of(directory: Path) -> str | None:
@@ -104,7 +111,8 @@ class _Git:
     ) -> Section:
         return Section(
             f"{CHECKOUT} {title}", CHECKOUT, f"the checkout of {self.shown}", (*self.begin, *argv), cwd, self.env,
-            Reason.ERROR, goes_on, may_fail, network=True, sees=self.sees, phase=Phase.PREPARING,
+            Reason.ERROR, network=True, sees=self.sees, phase=Phase.PREPARING, goes_on=goes_on, may_fail=may_fail,
+            is_ours=True,
         )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,11 +32,30 @@ from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED
-from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
+from horae.ports import (
+    Assignment,
+    Clock,
+    Command,
+    Done,
+    Exit,
+    Limits,
+    Output,
+    Process,
+    Result,
+    Room,
+    Sandboxes,
+    Work,
+)
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
+SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
-_STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
+FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
+_STATES: dict[str, State] = {  # any other stop: cancelled
+    Reason.TIMEOUT: State.TIMED_OUT,
+    Reason.LOST: State.FAILED,
+    Reason.OUTPUT_LIMIT: State.FAILED,
+}
 
 
 def describe_attempt(assignment: Assignment) -> dict[str, str]:
@@ -63,14 +83,15 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    network: bool = False  # it has the network, whatever the job says
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
+    phase: Phase = Phase.RUNNING
     goes_on: bool = False  # a further part of the section before, in its log and in its time
     may_fail: bool = False  # the next one looks at what it left
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
-    network: bool = False  # it needs the network, whatever the job says: for sections of our own
-    sees: tuple[Path, ...] = ()  # further paths that it reads
-    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
-    phase: Phase = Phase.RUNNING
+    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -83,15 +104,14 @@ Closing = Callable[[Work, Path, bool], Awaitable[Sequence[str]] | None]
 
 
 class SectionExecutor:
-    """Carries out the sections of one kind of work through a keeper, inside a sandbox. `grace` is the time from TERM to
-    KILL."""
+    """Carries out the sections of one kind of work, each in the sandbox that the work asks for. `grace` is the time
+    from TERM to KILL."""
 
     def __init__(
         self,
         kind: str,
         plan: Plan,
-        keeper: Keeper,
-        sandbox: Sandbox,
+        sandboxes: Sandboxes,
         workspaces: Path,
         slots: int,
         clock: Clock,
@@ -103,8 +123,7 @@ class SectionExecutor:
         self.slots = slots
         self._plan = plan
         self._closing = closing
-        self._keeper = keeper
-        self._sandbox = sandbox
+        self._sandboxes = sandboxes
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
         self._clock = clock
         self._grace = grace
@@ -138,8 +157,12 @@ class SectionExecutor:
             del self._attempts[assignment.run_id]
         done(result)
 
-    async def _spawn(self, command: Command, workspace: Path) -> Process:
-        return await self._keeper.spawn(self._sandbox.wrap(command, str(workspace)))
+    async def _spawn(self, spec: Json, command: Command, room: Room) -> Process:
+        wanted = spec.get("sandbox") or ("docker" if "image" in spec else self._sandboxes.default)
+        if wanted not in self._sandboxes.named:
+            offered = ", ".join(self._sandboxes.named)
+            raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
+        return await self._sandboxes.named[wanted].spawn(command, room)
 
     def stop(self, run_id: int, reason: str) -> None:
         if run_id in self._attempts:
@@ -161,7 +184,7 @@ class _Attempt:
         self,
         work: Work,
         clock: Clock,
-        spawn: Callable[[Command, Path], Awaitable[Process]],
+        spawn: Callable[[Json, Command, Room], Awaitable[Process]],
         grace: float,
         plan: Plan,
         closing: Closing | None,
@@ -172,11 +195,12 @@ class _Attempt:
         self._clock = clock
         self._spawn = spawn
         self._grace = grace
-        self._log = _Log(work.output)
+        self._log = _Log(work.output, lambda: self.stop(Reason.OUTPUT_LIMIT))
         self._reason = ""  # why it was stopped
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
+        self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
@@ -220,6 +244,8 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
+            if section.reason is Reason.EXIT and self._secrets is None:  # the first that is the job's own
+                self._secrets = _write_secrets(self.work.spec.get("files") or {}, workspace)
             self._enter(section.phase)
             if not section.goes_on:
                 self._log.say(section.title)
@@ -229,6 +255,11 @@ class _Attempt:
             if (exit_.code and not section.may_fail) or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
+
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self.work.tell_phase(phase)
 
     async def _close(self, result: Result, workspace: Path) -> Result:
         """Do what is left to do, unless somebody stopped it, also meanwhile."""
@@ -253,11 +284,6 @@ class _Attempt:
             self._log.say(line)
         return not self._reason
 
-    def _enter(self, phase: Phase) -> None:
-        if phase is not self._phase:
-            self._phase = phase
-            self.work.tell_phase(phase)
-
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
         pipe = _Pipe(self._log, section.watch)
@@ -266,7 +292,8 @@ class _Attempt:
                 section.argv, self._environment(section), str(section.cwd),
                 stdout=pipe.write_end, stderr=pipe.write_end,
             )  # fmt: skip
-            exit_ = await self._attend(await self._spawn(command, workspace))
+            wanted = {} if section.is_ours else self.work.spec
+            exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
         finally:
             pipe.close()
         seconds = self._clock.elapsed() - begun
@@ -275,10 +302,18 @@ class _Attempt:
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
 
+    def _room(self, section: Section, workspace: Path) -> Room:
+        spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
+        network = "on" if section.network else spec.get("network", "off")
+        sees, keeps = map(str, section.sees), map(str, section.keeps)
+        limits = Limits(**spec.get("limits", {}))
+        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
+
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
+        told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
+        return {**written, **told, "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -304,12 +339,13 @@ class _Attempt:
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
-        return self._result(State.FAILED, reason, f"{step}{colon} {verdict}", exit_.code)
+        return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {
             Reason.TIMEOUT: f"stopped{where} after its timeout of {self.work.timeout_seconds} s",
             Reason.LOST: f"stopped{where} because its agent was closed",
+            Reason.OUTPUT_LIMIT: f"stopped{where}: it wrote more than {FLOOD} times the output that is kept",
         }
         message = words.get(self._reason, f"cancelled{where}")
         if exit_ and exit_.message:
@@ -362,13 +398,21 @@ def _signal_name(number: int) -> str:
 class _Log:
     """The output of an attempt: what its processes write, and our own lines between."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, on_flood: Callable[[], None]) -> None:
         self._output = output
+        self._on_flood = on_flood
+        self._written = 0
+        self._kept = 0  # bytes, once no more is kept
         self._is_line_open = False
 
     def write(self, data: bytes) -> None:
         self._output.write(data)
         self._is_line_open = not data.endswith(b"\n")
+        self._written += len(data)
+        if self._output.is_full:
+            self._kept = self._kept or self._written
+            if self._written > FLOOD * self._kept:
+                self._on_flood()
 
     def when_free(self, resume: Callable[[], None]) -> bool:
         return self._output.when_free(resume)
@@ -449,6 +493,20 @@ def _remove_tree(workspace: Path) -> None:
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
     shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _write_secrets(files: dict[str, str], workspace: Path) -> dict[str, str]:
+    """Secret files, in a directory of a name that nobody could put anything at: a checkout may hold links."""
+    if not files:
+        return {}
+    directory = tempfile.mkdtemp(prefix=SECRETS, dir=workspace)
+    for name, value in files.items():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(opened, "wb") as file:
+            file.write(value.encode())
+    return {"HORAE_SECRETS_DIR": directory}
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:

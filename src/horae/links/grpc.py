@@ -397,6 +397,7 @@ def _assignment(it: pb.Assignment) -> Assignment:
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id,
         trigger_id=it.trigger_id if it.HasField("trigger_id") else None, due_at=it.due_at, kind=it.kind, name=it.name,
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
+        secrets=it.secrets if it.HasField("secrets") else None,
     )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ import msgspec
 from horae.core import lifecycle, specs
 from horae.core.model import Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
-from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Spool, Work
+from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
+from horae.service.secrecy import Secrecy
 
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
@@ -47,8 +48,10 @@ class Agent:
         lease_seconds: float,
         output_limit: int,
         spool: Spool | None = None,
+        sandboxes: Sequence[Sandbox] = (),
     ) -> None:
-        """The lease holds until the service names its own. `spool` keeps results over a crash."""
+        """The lease holds until the service names its own. `spool` keeps results over a crash. `sandboxes` are those
+        that the executors use."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -58,9 +61,11 @@ class Agent:
         self._lease = lease_seconds
         self._output_limit = output_limit
         self._spool = spool
+        self._sandboxes = sandboxes
         self._kept: set[int] = set()  # results (by id()) that are in the spool
         self.heartbeat_seconds: float | None = None  # as the service wants it
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
+        self._secrecies: dict[int, Secrecy] = {}  # of held runs that use secrets
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
@@ -100,6 +105,8 @@ class Agent:
     async def prepare(self) -> None:
         """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
+        for sandbox in self._sandboxes:
+            await sandbox.open()
         for executor in self._executors.values():
             await executor.open()
         if self._spool is not None:
@@ -202,18 +209,30 @@ class Agent:
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
         self._free[executor.kind] -= len(claimed)
-        works = []
+        works, refused = [], []
         for a in claimed:
             timeout = specs.policy_from_text(a.policy).timeout_seconds
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
             tell_phase = partial(self._note_phase, a)
-            works.append(Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id), tell_phase))
+            work = Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id), tell_phase)
+            if '"secret"' in a.spec and (why := self._give_secrets(work)):
+                refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
+            else:
+                works.append(work)
             timer = None
             if timeout is not None:
                 timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
             self._held[a.run_id] = (executor, a.fence, timer)
         self._is_idle.clear()
         executor.start(works, self._done)
+        for result in refused:
+            self._done(result)
+
+    def _give_secrets(self, work: Work) -> str:
+        """Answers why the work cannot be started, if a secret is missing."""
+        a = work.assignment
+        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets)
+        return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
 
     def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
         """Most kinds run from the start, which the service knows: nothing is told of them."""
@@ -229,6 +248,8 @@ class Agent:
         executor, _, timer = held
         if timer is not None:
             timer.cancel()
+        if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
+            secrecy.hide(result)
         self._free[executor.kind] += 1
         self._results.append(_handed_back(result) if result.run_id in self._let_go else result)
         self._let_go.discard(result.run_id)
@@ -362,6 +383,8 @@ class Agent:
 
     async def leave(self) -> None:
         await self._keeper.close()
+        for sandbox in self._sandboxes:
+            await sandbox.close()
         await self._link.goodbye()
 
 

@@ -490,7 +490,7 @@ class PostgresStore(LoanStore):
             rows = await connection.fetch(
                 self.queries["claim"], node, kind, labels, limit, self._clock(), floor, first_phase(kind)
             )
-        return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
+        return [Assignment._make((*row[:7], *row[7], row[8], None)) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting:

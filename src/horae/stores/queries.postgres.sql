@@ -390,3 +390,6 @@ SELECT m.segment, m.owner, 1 FROM unnest($1::smallint[], $2::text[]) AS m(segmen
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $3 AND owner = $4 AND term = $5 FOR SHARE)
 ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
 RETURNING segment;
+
+-- get_sealed --
+SELECT name, sealed FROM secrets WHERE org = $1 AND name = ANY($2::text[]);

@@ -232,3 +232,6 @@ SELECT m.key, m.value, 1 FROM json_each($1) m
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4)
 ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
 RETURNING segment;
+
+-- get_sealed --
+SELECT name, sealed FROM secrets WHERE org = $1 AND name IN (SELECT value FROM json_each($2));

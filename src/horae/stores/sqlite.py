@@ -466,7 +466,7 @@ class SqliteStore(LoanStore):
             return text  # type: ignore[no-any-return]
 
         text = await self._do(write)
-        return [Assignment._make(row) for row in from_json(text)] if text else []
+        return [Assignment(*row) for row in from_json(text)] if text else []
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:

@@ -96,13 +96,14 @@ class Native:
         self._insight = services.insight
         self._access = services.access
         self._nodes = services.nodes
+        self._secrets = services.secrets
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        rest = (*self._others(), *self._token_operations())
+        rest = (*self._others(), *self._token_operations(), *self._secret_operations())
         return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *rest]
 
     def _job_operations(self) -> list[http.Operation]:
@@ -177,6 +178,15 @@ class Native:
                body=http.Body("TokenRequest", TOKEN_EXAMPLE)),
             op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage"),
             op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204),
+        ]  # fmt: skip
+
+    def _secret_operations(self) -> list[http.Operation]:
+        op, secrets, one = http.Operation, "/v1/secrets", "/v1/secrets/{name}"
+        return [
+            op("GET", secrets, self.list_secrets, "secrets", "List secrets, without their values", "SecretPage"),
+            op("PUT", one, self.set_secret, "secrets", "Set a secret", status=204,
+               body=http.Body("SecretRequest", {"value": "correct horse"}), errors=(409,), also={201: ""}),
+            op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204),
         ]  # fmt: skip
 
     # ── jobs ──
@@ -431,6 +441,27 @@ class Native:
     async def revoke_token(self, request: http.Request) -> http.Answer:
         """This node refuses it at once, every other one within 5 seconds."""
         await self._access.revoke(request.path_id("token_id"))
+        return http.Reply(204)
+
+    # ── secrets ──
+
+    async def list_secrets(self, request: http.Request) -> http.Answer:
+        found = await self._secrets.list(http.principal(request).org)
+        return http.reply(200, render.SecretPage([render.secret(it) for it in found]))
+
+    async def set_secret(self, request: http.Request) -> http.Answer:
+        """201 when it is new. Attempts that start from now on use this value; no address gives it back."""
+        fields = _fields(await request.document(), "value")
+        if "value" not in fields.values:
+            fields.fault("value", "E_REQUIRED", "a secret needs a value")
+        fields.problems.settle()
+        name = request.scope["path_params"]["name"]
+        is_new = await self._secrets.set(http.principal(request).org, name, fields.values["value"])
+        return http.Reply(201 if is_new else 204)
+
+    async def delete_secret(self, request: http.Request) -> http.Answer:
+        """Attempts that need it and start from now on fail."""
+        await self._secrets.delete(http.principal(request).org, request.scope["path_params"]["name"])
         return http.Reply(204)
 
 

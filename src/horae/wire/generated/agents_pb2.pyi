@@ -151,7 +151,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -163,6 +163,7 @@ class Assignment(_message.Message):
     SPEC_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -174,7 +175,8 @@ class Assignment(_message.Message):
     spec: str
     policy: str
     data: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
+    secrets: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)
