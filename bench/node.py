@@ -73,7 +73,8 @@ async def node(place: Place, **flags: str) -> AsyncIterator[Node]:
     name = flags.get("node", "bench")
     data = place.directory / name
     data.mkdir(exist_ok=True)
-    settings = {**place.flags, "data": str(data), "node": name, "jobs_directory": str(JOBS), **flags}
+    here = {"data": str(data), "node": name, "jobs_directory": str(JOBS), "sandbox": "plain"}
+    settings = {**place.flags, **here, **flags}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "bench.child", json.dumps(settings), stdin=PIPE, stdout=PIPE, env=_environment()
     )
@@ -135,7 +136,7 @@ class Server:
 async def server(place: Place, **flags: str) -> AsyncIterator[Server]:
     """`horae up` on a place; yields as soon as it is started, before it is ready."""
     port = _free_port()
-    settings = {**place.flags, "port": str(port), "jobs_directory": str(JOBS), **flags}
+    settings = {**place.flags, "port": str(port), "jobs_directory": str(JOBS), "sandbox": "plain", **flags}
     argv = [text for name, value in settings.items() for text in (f"--{name.replace('_', '-')}", value)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "horae", "up", *argv, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, env=_environment()

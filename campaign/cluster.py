@@ -209,14 +209,17 @@ class Cluster:
         flags = {
             "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
-            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json",
+            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json", "sandbox": "plain",
         }  # fmt: skip
         self._add(name, ["up", *_flags(flags)], port)
 
     def _add_agent(self, name: str) -> None:
         """The one place that knows how a remote agent is started."""
         gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
-        flags = {"server": gates, "node": name, "data": self._directory / name, "slots": SLOTS, "log-format": "json"}
+        flags = {
+            "server": gates, "node": name, "data": self._directory / name, "slots": SLOTS, "log-format": "json",
+            "sandbox": "plain",
+        }  # fmt: skip
         self._add(name, ["agent", *_flags(flags)], None)
 
     def _add(self, name: str, argv: list[str], port: int | None) -> None:

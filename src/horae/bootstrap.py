@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import importlib.util
 import logging
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -26,6 +29,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 import uvicorn
@@ -36,17 +40,22 @@ from horae.core.model import SECOND, Moment, Node
 from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.caches import Caches
+from horae.executors.git_java import JavaProjects
+from horae.executors.git_python import PythonProjects
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
+from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
-from horae.ports import Executor, Keeper, Store, Terms
+from horae.ports import Executor, Keeper, Sandbox, Sandboxes, Store, Terms
 from horae.queues.database import LocalQueue
 from horae.queues.postgres import PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
-from horae.sandboxes.plain import PlainSandbox
+from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
+from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.plain import PATH, PlainSandbox
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -156,16 +165,88 @@ def open_queue(config: Config) -> LocalQueue:
 # ── the parts of a process ─────────────────────────────────────────────────────────────────────────
 
 
-def make_executors(config: Config, keeper: Keeper, clock: SystemClock) -> dict[str, Executor]:
+def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
+    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it."""
+    groups, named = Groups(config.data), dict[str, Sandbox]()
+    bwrap = find_bwrap()
+    if isinstance(bwrap, Bwrap):
+        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=config.data, roots=config.script_roots)
+    elif config.sandbox == "bubblewrap":
+        hint = "install bubblewrap and let it make user namespaces, or set sandbox to plain"
+        raise ConfigError(f"the sandbox bubblewrap cannot be used: {bwrap}", path="sandbox", hint=hint)
+    else:
+        log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
+    if config.sandbox != "bubblewrap":
+        named["plain"] = PlainSandbox(keeper, groups)
+    if (docker := make_docker(config, keeper)) is not None:
+        named["docker"] = docker
+    default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
+    log.info("sandbox.default", sandbox=default, offered=",".join(named))
+    return Sandboxes(named, default)
+
+
+def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
+    """Containers, where a daemon answers; loaded only then, because few agents have one."""
+    if not has_daemon(config.docker_url):
+        return None
+    if importlib.util.find_spec("aiodocker") is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="aiodocker is missing: pip install 'horae[docker]'")
+        return None
+    from horae.sandboxes.docker import DockerSandbox
+
+    program = shutil.which("docker", path=PATH)
+    if program is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
+        return None
+    agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
+    return DockerSandbox(program, config.docker_url, keeper, agent)
+
+
+def has_daemon(url: str) -> bool:
+    """Whether somebody listens at the address of a Docker daemon."""
+    parts = urlsplit(url)
+    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(1.0)
+            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
     shell = shell_executor(
-        keeper, PlainSandbox(), config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
         caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python}
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+
+
+def make_project_executors(config: Config, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
+    """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
+    agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    plans: dict[str, Plan] = {}
+    if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
+        plans["git_java"] = java.sections
+    if shutil.which("git", path=PATH) and python:
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects.tidy()
+        plans["git_python"] = projects.sections
+    return {
+        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
+        for kind, plan in plans.items()
+    }
+
+
+def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:
+    """What the operator says this agent has, and the sandboxes that work here."""
+    return tuple(dict.fromkeys((*config.labels, *(f"sandbox:{name}" for name in sandboxes.named))))
 
 
 class App:
@@ -195,10 +276,12 @@ class App:
             foreign_kinds=foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(store, self.files, history_days=config.history_days)
-        self.executors = make_executors(config, self.keeper, clock) if "agent" in config.roles else {}
+        is_agent = "agent" in config.roles
+        self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
+        self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
-            output_limit=config.output_limit,
+            output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
@@ -225,8 +308,9 @@ class App:
     def _node(self) -> Node:
         config, now = self.config, self.clock.now()
         return Node(
-            name=config.node, roles=config.roles, kinds=tuple(self.executors), labels=config.labels, slots=config.slots,
-            version=version("horae"), address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
+            name=config.node, roles=config.roles, kinds=tuple(self.executors),
+            labels=all_labels(config, self.sandboxes), slots=config.slots, version=version("horae"),
+            address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
             grpc=_reachable(config) if config.serves_rpc else "",
         )  # fmt: skip
 
@@ -471,15 +555,16 @@ async def serve_agent(
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
     link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory)
-    executors = make_executors(config, keeper, clock)
+    sandboxes = make_sandboxes(config, keeper)
+    executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
     node = Node(
-        name=config.node, roles=("agent",), kinds=tuple(executors), labels=config.labels, slots=config.slots,
-        version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
+        name=config.node, roles=("agent",), kinds=tuple(executors), labels=all_labels(config, sandboxes),
+        slots=config.slots, version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
     )  # fmt: skip
     agent = Agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
-        spool=spool,
+        spool=spool, sandboxes=tuple(sandboxes.named.values()),
     )  # fmt: skip
     async with AsyncExitStack() as stack:
         stack.push_async_callback(keeper.close)

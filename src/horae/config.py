@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from horae.errors import ConfigError, Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
-SANDBOXES = ("plain",)
+SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
 COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
@@ -62,8 +62,10 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    maven_settings: Path | None
     declarations: Path | None
     sandbox: str
+    docker_url: str
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
@@ -306,6 +308,13 @@ def _read_script_roots(value: object) -> tuple[Path, ...]:
     return tuple(_read_existing_directory(name) for name in named)
 
 
+def _read_settings_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if not path.is_file():
+        raise _Refused("a file that exists")
+    return path
+
+
 def _read_existing_file(value: object) -> Path:
     path = _read_path(value, "file")
     if not path.exists():
@@ -356,6 +365,13 @@ def _read_database(value: object) -> str:
     if text.startswith(("postgresql://", "postgres://")) and _has_hosts(text):
         return text
     raise _Refused(expected)
+
+
+def _read_docker(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+        return text
+    raise _Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
 
 
 def _has_hosts(text: str) -> bool:
@@ -469,10 +485,16 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("maven_settings", Kind("FILE", _read_settings_file), _nothing,
+            "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
+            "Maven's own"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
-    Setting("sandbox", _choice(*SANDBOXES), "plain",
-            "Where processes run."),
+    Setting("sandbox", _choice(*SANDBOXES), "auto",
+            "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
+            "works."),
+    Setting("docker_url", Kind("URL", _read_docker), "unix:///var/run/docker.sock",
+            "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,

@@ -763,12 +763,16 @@ class Command:
     stdout: int | None = None
     stderr: int | None = None
     keep: Sequence[int] = ()  # further descriptors, inherited under the same number
+    groups: Sequence[str] = ()  # files of control groups that it joins before it becomes its program
+    rlimits: Mapping[int, int] = field(default_factory=dict)  # resource → most of it
+    carries: bool = False  # it only carries the work: what asks the work to end passes it by
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
     code: int  # negative: the signal that ended it
-    message: str = ""  # why it could not be started
+    message: str = ""  # why it could not be started, or was ended
+    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it
 
 
 class Process(Protocol):
@@ -800,11 +804,49 @@ class Keeper(Protocol):
         """Kill everything and end."""
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that the processes of an attempt may use together; None: no limit."""
+
+    memory: int | None = None  # bytes
+    cpus: float | None = None
+    pids: int | None = None  # processes and threads
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a process may see and use besides the system itself."""
+
+    workspace: str  # it owns this
+    name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
+    network: str = "off"  # or "on"
+    limits: Limits = Limits()
+    sees: Sequence[str] = ()  # further paths, to read
+    keeps: Sequence[str] = ()  # further paths, to read and write
+    image: str = ""  # of a container
+
+
 class Sandbox(Protocol):
+    """Where processes run: how much of the machine they see, and how much of it they can use up."""
+
     name: str
 
-    def wrap(self, command: Command, workspace: str) -> Command:
-        """The command that runs `command` inside this sandbox."""
+    async def open(self) -> None:
+        """Remove what an earlier life left. The keeper must be open: then nothing of it runs."""
+
+    async def spawn(self, command: Command, room: Room) -> Process:
+        """As Keeper.spawn, inside. Of the agent's own environment nothing reaches the command. Invalid when the
+        sandbox cannot do it as asked. What a process left (groups, mounts) is gone when its end is told."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sandboxes:
+    """Those that work here, by name, and the one for work that does not say."""
+
+    named: Mapping[str, Sandbox]
+    default: str
 
 
 LogChunks = AsyncIterator[bytes]

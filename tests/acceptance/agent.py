@@ -21,7 +21,7 @@ class AgentProcess:
         self.directory = directory / name
         self.directory.mkdir(exist_ok=True)
         self._argv = [horae(), "agent", "--server", server, "--node", name, "--data", str(self.directory / "data")]
-        self._argv += ["--slots", "4", *flags]
+        self._argv += ["--slots", "4", "--sandbox", "plain", *flags]
         self._log = self.directory / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
 

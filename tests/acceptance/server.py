@@ -53,6 +53,8 @@ class Server:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
         argv = [horae(), "up", "--port", str(self.port), "--grpc-port", str(self.grpc_port)]
         argv += ["--data", str(self.directory / "data"), *self._flags]
+        if "--sandbox" not in self._flags:
+            argv += ["--sandbox", "plain"]  # jobs of tests write down what they saw where the test can read it
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.directory, env=environment)
         self.wait_until(self._answers, "the server to answer")

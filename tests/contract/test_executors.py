@@ -17,10 +17,11 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from horae.core.model import Json, Reason, State
+from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.ports import Assignment, Clock, Executor, Keeper, Result, Work
+from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
+from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
 
@@ -90,9 +91,13 @@ def steps(*runs: str, **more: Any) -> Json:
     return {"steps": [{"name": f"s{n}", "run": run} for n, run in enumerate(runs, 1)], **more}
 
 
+def plain(keeper: Keeper, path: Path) -> Sandboxes:
+    return Sandboxes({"plain": PlainSandbox(keeper, Groups(path))}, "plain")
+
+
 KINDS = {
     "shell": Kind(
-        make=lambda keeper, path, clock: shell_executor(keeper, PlainSandbox(), path, 4, clock, grace=GRACE),
+        make=lambda keeper, path, clock: shell_executor(plain(keeper, path), path, 4, clock, grace=GRACE),
         succeeds=steps("echo fine"),
         fails=steps("exit 7"),
         hangs=steps(HANG),
@@ -130,11 +135,13 @@ class Rig:
         timeout: float | None = None,
         data: str | None = None,
         output: MemoryOutput | None = None,
+        tell_phase: Callable[[Phase], None] = lambda _: None,
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
-        self.executor.start([Work(assignment, spec, output, timeout, START)], lambda r: self._done(r, output))
+        work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
+        self.executor.start([work], lambda r: self._done(r, output))
         return output
 
     def _done(self, result: Result, output: MemoryOutput) -> None:
@@ -409,16 +416,23 @@ async def test_a_working_directory_elsewhere_fails_the_attempt(
     assert list((tmp_path / "work").iterdir()) == []
 
 
-async def test_fifty_megabytes_of_output_are_bounded_in_memory(shell: Rig) -> None:
+async def test_output_beyond_what_is_kept_is_bounded_in_memory(shell: Rig) -> None:
     tracemalloc.start()
     try:
-        result, text = await shell.run(steps("head -c 50000000 /dev/zero | tr '\\0' x; echo end >&2"))
+        result, text = await shell.run(steps("head -c 10000000 /dev/zero | tr '\\0' x; echo end >&2"))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert result.state is State.SUCCEEDED
     assert len(text.encode()) == 1 << 20
     assert peak < 8_000_000
+
+
+async def test_a_flood_of_output_ends_the_attempt(shell: Rig) -> None:
+    result, text = await shell.run(steps("yes"))
+    assert (result.state, result.reason) == (State.FAILED, Reason.OUTPUT_LIMIT)
+    assert result.message == "stopped in step 1 's1': it wrote more than 10 times the output that is kept"
+    assert len(text.encode()) == 1 << 20
 
 
 async def test_data_too_large_for_an_environment_is_an_error_of_the_attempt(shell: Rig) -> None:
@@ -532,7 +546,7 @@ async def rooted(keeper: KeeperProcess, tmp_path: Path, clock: FakeClock) -> Asy
         (tmp_path / name).chmod(0o644 if name == "roots/plain" else 0o755)
     (tmp_path / "roots" / "link").symlink_to(tmp_path / "outside")
     executor = shell_executor(
-        keeper, PlainSandbox(), tmp_path / "work", 4, clock, grace=GRACE, script_roots=[tmp_path / "roots"]
+        plain(keeper, tmp_path), tmp_path / "work", 4, clock, grace=GRACE, script_roots=[tmp_path / "roots"]
     )
     await executor.open()
     yield Rig(executor, clock)

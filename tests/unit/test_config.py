@@ -54,7 +54,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     assert found.sqlite_path == tmp_path / ".horae" / "horae.db"
     assert found.roles == ("api", "coordinator", "scheduler", "agent")
     assert found.slots == max(4, 4 * (os.cpu_count() or 1))
-    assert (found.handler_slots, found.workers, found.sandbox) == (2000, 2, "plain")
+    assert (found.handler_slots, found.workers, found.sandbox) == (2000, 2, "auto")
     assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
     assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, 0)
     assert found.node.endswith("-8080")
@@ -293,7 +293,7 @@ def test_what_is_no_address_cannot_be_listened_on(host: str) -> None:  # E49
 def test_an_unknown_sandbox_is_refused_with_those_there_are(sandbox: str) -> None:
     error = refused({"sandbox": sandbox})
     assert error.code == "E_CONFIG"
-    assert "one of: plain" in error.message
+    assert "one of: auto, plain, bubblewrap" in error.message
 
 
 @pytest.mark.parametrize(

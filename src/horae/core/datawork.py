@@ -11,11 +11,13 @@ What must stay true: unmasked(masked(x), x) is x; a reader collects problems and
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from horae.core import repositories
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
+from horae.core.isolation import read_isolation
 from horae.core.model import Json
 from horae.core.secrets import shown_references, text_or_reference
 from horae.errors import Invalid
@@ -106,20 +108,34 @@ def kept(new: Json, old: Json) -> Json:
 
 # --------------------------------------------------------------------------------------- readers
 
+_DOTTED = re.compile(r"[^\W\d][\w$]*(?:\.[^\W\d][\w$]*)*")  # the name of a class or module
+
 
 def read_git_java(fields: Fields) -> Json:
     spec: Json = {"source": _source(fields), "build_tool": _word(fields, "build_tool", BUILD_TOOLS)}
-    spec["build_cmd"] = _script(fields, "build_cmd", "a Java project is built by a command")
-    return _with(spec, main_class=fields.text("main_class", 512), args=_script(fields, "args"))
+    main_class = fields.text("main_class", 512)
+    if main_class is not None and not _DOTTED.fullmatch(main_class):
+        fields.fault("main_class", "E_PATTERN", "the name of a class expected, such as org.example.Main")
+    build_cmd = _script(fields, "build_cmd")
+    return _with(spec, build_cmd=build_cmd, main_class=main_class, args=_args(fields), **read_isolation(fields))
 
 
 def read_git_python(fields: Fields) -> Json:
-    spec: Json = {"source": _source(fields), "main_file": _file(fields, "main_file", "a Python project needs a file")}
+    module = fields.text("module", 512)
+    if module is not None and not _DOTTED.fullmatch(module):
+        fields.fault("module", "E_PATTERN", "the name of a module expected, such as package.tool")
+    if module is not None and "main_file" in fields.values:
+        fields.fault("module", "E_FIELD_CONFLICT", "a Python project begins with a file or with a module", "keep one")
+    if "module" not in fields.values:
+        _required(fields, "main_file", "a Python project needs a main_file, or a module")
     return _with(
-        spec,
+        {"source": _source(fields)},
+        main_file=_file(fields, "main_file"),
+        module=module,
         requirements=_file(fields, "requirements"),
         build_cmd=_script(fields, "build_cmd"),
-        args=_script(fields, "args"),
+        args=_args(fields),
+        **read_isolation(fields),
     )
 
 
@@ -185,10 +201,18 @@ def _word(fields: Fields, name: str, known: tuple[str, ...], default: str | None
     return default
 
 
-def _file(fields: Fields, name: str, needed: str = "") -> str | None:
+def _args(fields: Fields) -> str | None:
+    """Arguments in one text, taken apart as a shell would: it must be possible."""
+    args = _script(fields, "args")
+    try:
+        shlex.split(args or "")
+    except ValueError as error:
+        fields.fault("args", "E_PATTERN", f"arguments as for a shell expected: {error}", "close the quotation mark")
+    return args
+
+
+def _file(fields: Fields, name: str) -> str | None:
     """The path of a file inside the project."""
-    if needed:
-        _required(fields, name, needed)
     path = fields.text(name, 1024)
     if path is not None and (path[0] in "/-~" or ".." in path.split("/")):
         fields.fault(name, "E_PATTERN", "a path inside the project expected, without .. and not beginning with / or -")

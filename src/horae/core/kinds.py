@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import builds, datawork, repositories, secrets
+from horae.core import builds, datawork, isolation, repositories, secrets
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -64,11 +64,6 @@ class Kind:
     marks: tuple[str, ...]  # the fields that tell this kind where `kind` is not written; none: it must be
     fields: frozenset[str]
     read: Callable[[Fields], Json]  # fields → canonical spec
-
-
-def labels_of(spec: Json) -> tuple[str, ...]:
-    """What an agent must have for this work, whatever the job says: an image needs one that runs containers."""
-    return ("docker",) if "image" in spec else ()
 
 
 def read_work(fields: Fields) -> tuple[str, Json]:
@@ -124,7 +119,7 @@ def _read_shell(fields: Fields) -> Json:
         spec["files"] = files
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return spec | builds.read_build(fields)
+    return {**spec, **builds.read_build(fields), **isolation.read_isolation(fields)}
 
 
 def _read_script(fields: Fields) -> Json:
@@ -279,7 +274,7 @@ def _read_python(fields: Fields) -> Json:
     return spec
 
 
-_PROJECT = frozenset({"source", "build_cmd", "args"})
+_PROJECT = frozenset({"source", "build_cmd", "args"}) | isolation.FIELDS
 _SYNC = frozenset(
     {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
 )
@@ -288,11 +283,12 @@ KINDS: dict[str, Kind] = {
     "shell": Kind(
         ("steps", "script"),
         frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
-        | builds.FIELDS,
+        | builds.FIELDS
+        | isolation.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
-    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
 }

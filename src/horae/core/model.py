@@ -71,6 +71,8 @@ class Reason(StrEnum):
     NO_AGENT = "no_agent"  # no live agent can run this kind
     NO_LABEL = "no_label"  # no live agent has the label it asks for
     OUTPUT_LIMIT = "output_limit"  # it wrote more than allowed
+    OOM = "oom"  # it needed more memory than its limit
+    PROCESSES = "processes"  # it made more processes than its limit
 
 
 class Phase(IntEnum):

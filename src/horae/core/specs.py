@@ -41,7 +41,8 @@ from horae.core.fields import (
     shown,
     type_words,
 )
-from horae.core.kinds import MAX_DATA, READ_ONLY, labels_of, read_work, refuse_twins
+from horae.core.isolation import labels_of
+from horae.core.kinds import MAX_DATA, READ_ONLY, read_work, refuse_twins
 from horae.core.model import SEGMENTS, Json, Misfire, Moment, Overlap, Policy, Retry, record
 from horae.errors import MAX_PROBLEMS, Invalid
 

@@ -17,6 +17,7 @@ import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -38,6 +39,11 @@ _OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c"
 _SHALLOW = ("--no-tags", "--depth", "1")
 
 
+def source_of(spec: Json) -> Json:
+    """The source of a project, as a checkout."""
+    return {**spec["source"], "ref": spec["source"].get("branch")}
+
+
 def checkout_sections(
     wanted: Json, workspace: Path, directory: Path, known_hosts: Path | None = None
 ) -> Iterator[Section]:
@@ -48,34 +54,37 @@ def checkout_sections(
         raise Invalid(f"{url!r} is not the address of a git repository: https://, ssh://, file:/// or git@host:path")
     bare, username, password = _split(url, wanted)
     shown = re.sub(r"//[^/@]*@", "//", bare)
+    local = (_readable(Path(unquote(bare.removeprefix("file://"))), workspace),) if bare.startswith("file://") else ()
     with _access(bare, username, password, wanted.get("private_key"), workspace / PRIVATE, known_hosts) as access:
         options, env = access
-        git = ("git", *_OPTIONS, *options)
+        git = _Git(("git", *_OPTIONS, *options), env, shown, local)
         is_empty = directory != workspace or not (workspace / PRIVATE).exists()
-        if (ref and is_commit(ref)) or not is_empty:  # neither can be cloned
-            yield from _fetch(git, bare, ref, shown, directory, env)
-            return
-        branch = ("--branch", ref) if ref else ()
-        argv = (*git, "clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
-        yield _section(_at(shown, ref), shown, argv, workspace, env)
+        if is_empty and not (ref and is_commit(ref)):
+            branch = ("--branch", ref) if ref else ()
+            argv = ("clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
+            yield git.section(_at(shown, ref), argv, workspace)
+        else:  # neither can be cloned
+            yield from _fetch(git, bare, ref, directory)
 
 
-def _fetch(
-    git: tuple[str, ...], url: str, ref: str | None, shown: str, directory: Path, env: dict[str, str]
-) -> Iterator[Section]:
+def _fetch(git: _Git, url: str, ref: str | None, directory: Path) -> Iterator[Section]:
     """By name or full hash, one commit deep; all of it for a hash that is short, or a server that gives out none."""
     directory.mkdir(exist_ok=True)
     at = ref or "HEAD"
-    section = partial(_section, _at(shown, ref), shown, cwd=directory, env=env)
-    yield section((*git, "init", "-q"))
+    section = partial(git.section, _at(git.shown, ref), cwd=directory)
+    yield section(("init", "-q"))
     section = partial(section, goes_on=True)
     is_hash = is_commit(at)
-    yield section((*git, "fetch", *_SHALLOW, "--", url, at), may_fail=is_hash)
+    yield section(("fetch", *_SHALLOW, "--", url, at), may_fail=is_hash)
     if is_hash and not _read(directory / ".git" / "FETCH_HEAD"):  # git empties it first
-        yield section((*git, "fetch", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"))
+        yield section(("fetch", "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"))
     else:
         at = "FETCH_HEAD"
-    yield section((*git, "checkout", "-q", "--detach", at, "--"))
+    yield section(("checkout", "-q", "--detach", at, "--"))
+
+
+def _at(shown: str, ref: str | None) -> str:
+    return f"{shown} {ref}" if ref else shown
 
 
 def head_of(directory: Path) -> str | None:
@@ -88,18 +97,31 @@ def head_of(directory: Path) -> str | None:
     return head if is_commit(head) else None
 
 
-def _at(shown: str, ref: str | None) -> str:
-    return f"{shown} {ref}" if ref else shown
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """How git is called for one checkout."""
+
+    begin: tuple[str, ...]
+    env: dict[str, str]
+    shown: str  # the address, without a password
+    sees: tuple[Path, ...]
+
+    def section(
+        self, title: str, argv: tuple[str, ...], cwd: Path, *, goes_on: bool = False, may_fail: bool = False
+    ) -> Section:
+        return Section(
+            f"{CHECKOUT} {title}", CHECKOUT, f"the checkout of {self.shown}", (*self.begin, *argv), cwd, self.env,
+            Reason.ERROR, network=True, sees=self.sees, phase=Phase.PREPARING, goes_on=goes_on, may_fail=may_fail,
+            is_ours=True,
+        )  # fmt: skip
 
 
-def _section(
-    title: str, shown: str, argv: tuple[str, ...], cwd: Path, env: dict[str, str], goes_on: bool = False,
-    may_fail: bool = False,
-) -> Section:  # fmt: skip
-    what = f"the checkout of {shown}"
-    return Section(
-        f"{CHECKOUT} {title}", CHECKOUT, what, argv, cwd, env, Reason.ERROR, Phase.PREPARING, goes_on, may_fail
-    )
+def _readable(repository: Path, workspace: Path) -> Path:
+    """A repository of this machine, links followed; those of other attempts are not for us."""
+    found = repository.resolve()
+    if found.is_relative_to(workspace.parent):
+        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
+    return found
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────

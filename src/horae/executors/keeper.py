@@ -4,7 +4,8 @@ It is run as a script (`python -I -S <this file> <fd> <directory>`), so it impor
 only. The agent's side is `process.py`; they talk over a Unix socket pair of packets. Descriptors of
 children travel with the packets, so no output flows through here.
 
-    agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …]} + descriptors
+    agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …], "groups",
+                      "rlimits", "carries"} + descriptors
                      {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
     keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
 
@@ -180,13 +181,14 @@ def slay(find_tops: Callable[[], Sequence[int]]) -> None:
         send(pid, (signal.SIGKILL,), family)
 
 
-def terminate(top: int) -> list[int]:
-    """Ask a whole tree to end, all of it at once; answers who was asked."""
+def terminate(top: int, but: int = 0) -> list[int]:
+    """Ask a whole tree, but for one, to end, all of it at once; answers who has time for it."""
     members = freeze(lambda: [top])
     family = {os.getpid(), *members}
     for signum in (signal.SIGTERM, signal.SIGCONT):
         for pid in members:
-            send(pid, (signum,), family)
+            if pid != but or signum == signal.SIGCONT:
+                send(pid, (signum,), family)
     return members
 
 
@@ -225,6 +227,7 @@ class Forge:
             self._prepare()
             self._place(order["fds"], fds)
             self._enter(order["cwd"])
+            self._limit(order)
             os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
@@ -246,6 +249,14 @@ class Forge:
         for number in self.ignored:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+    def _limit(self, order: dict[str, Any]) -> None:
+        """Join its groups and lower its limits: nobody else's code has run yet, so nothing escapes them."""
+        for path in order.get("groups", ()):
+            group = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(group, b"0")  # itself
+        for number, most in order.get("rlimits", ()):
+            resource.setrlimit(number, (most, most))
 
     def _enter(self, directory: str) -> None:
         try:
@@ -278,11 +289,12 @@ class Forge:
 class Child:
     """One job: the root process that was spawned, and what is known of its end."""
 
-    __slots__ = ("code", "ended_at", "id", "kill_at", "message", "pid", "spared")
+    __slots__ = ("carries", "code", "ended_at", "id", "kill_at", "message", "pid", "spared")
 
-    def __init__(self, number: int, pid: int) -> None:
+    def __init__(self, number: int, pid: int, *, carries: bool = False) -> None:
         self.id = number
         self.pid = pid
+        self.carries = carries  # the root is a sandbox, which would take its work with it: TERM passes it by
         self.code: int | None = None  # of the root, once reaped
         self.ended_at = 0.0
         self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
@@ -424,7 +436,7 @@ class Keeper:
             self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
             return
         pid = self.forge.fork(order, fds)
-        self.children[number] = self.roots[pid] = Child(number, pid)
+        self.children[number] = self.roots[pid] = Child(number, pid, carries=bool(order.get("carries")))
         self.reports.append(["start", number, pid])
 
     def kill(self, number: int, grace: float) -> None:
@@ -433,7 +445,7 @@ class Keeper:
             return
         now = boottime()
         if grace > 0 and child.kill_at is None and child.code is None:
-            child.spared = set(terminate(child.pid))
+            child.spared = set(terminate(child.pid, but=child.pid if child.carries else 0))
         child.kill_by(now + max(0.0, grace))
         self.sweep_at = now
 

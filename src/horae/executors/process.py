@@ -274,6 +274,9 @@ def _spawn_parcel(number: int, command: Command) -> _Parcel:
         "env": command.env,
         "cwd": command.cwd,
         "fds": [[target, sources.index(fd)] for target, fd in wanted.items() if fd is not None],
+        "groups": list(command.groups),
+        "rlimits": list(command.rlimits.items()),
+        "carries": command.carries,
     }
     return _Parcel(_encode(order), sources, number)
 

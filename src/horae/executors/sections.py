@@ -32,12 +32,30 @@ from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED
-from horae.ports import Assignment, Clock, Command, Done, Exit, Keeper, Output, Process, Result, Sandbox, Work
+from horae.ports import (
+    Assignment,
+    Clock,
+    Command,
+    Done,
+    Exit,
+    Limits,
+    Output,
+    Process,
+    Result,
+    Room,
+    Sandboxes,
+    Work,
+)
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
 SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
-_STATES: dict[str, State] = {Reason.TIMEOUT: State.TIMED_OUT, Reason.LOST: State.FAILED}  # any other stop: cancelled
+FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
+_STATES: dict[str, State] = {  # any other stop: cancelled
+    Reason.TIMEOUT: State.TIMED_OUT,
+    Reason.LOST: State.FAILED,
+    Reason.OUTPUT_LIMIT: State.FAILED,
+}
 
 
 def describe_attempt(assignment: Assignment) -> dict[str, str]:
@@ -65,11 +83,15 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
+    network: bool = False  # it has the network, whatever the job says
+    sees: tuple[Path, ...] = ()  # further paths that it reads
+    keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
     phase: Phase = Phase.RUNNING
     goes_on: bool = False  # a further part of the section before, in its log and in its time
     may_fail: bool = False  # the next one looks at what it left
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
+    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -82,15 +104,14 @@ Closing = Callable[[Work, Path, bool], Awaitable[Sequence[str]] | None]
 
 
 class SectionExecutor:
-    """Carries out the sections of one kind of work through a keeper, inside a sandbox. `grace` is the time from TERM to
-    KILL."""
+    """Carries out the sections of one kind of work, each in the sandbox that the work asks for. `grace` is the time
+    from TERM to KILL."""
 
     def __init__(
         self,
         kind: str,
         plan: Plan,
-        keeper: Keeper,
-        sandbox: Sandbox,
+        sandboxes: Sandboxes,
         workspaces: Path,
         slots: int,
         clock: Clock,
@@ -102,8 +123,7 @@ class SectionExecutor:
         self.slots = slots
         self._plan = plan
         self._closing = closing
-        self._keeper = keeper
-        self._sandbox = sandbox
+        self._sandboxes = sandboxes
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
         self._clock = clock
         self._grace = grace
@@ -137,8 +157,12 @@ class SectionExecutor:
             del self._attempts[assignment.run_id]
         done(result)
 
-    async def _spawn(self, command: Command, workspace: Path) -> Process:
-        return await self._keeper.spawn(self._sandbox.wrap(command, str(workspace)))
+    async def _spawn(self, spec: Json, command: Command, room: Room) -> Process:
+        wanted = spec.get("sandbox") or ("docker" if "image" in spec else self._sandboxes.default)
+        if wanted not in self._sandboxes.named:
+            offered = ", ".join(self._sandboxes.named)
+            raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
+        return await self._sandboxes.named[wanted].spawn(command, room)
 
     def stop(self, run_id: int, reason: str) -> None:
         if run_id in self._attempts:
@@ -160,7 +184,7 @@ class _Attempt:
         self,
         work: Work,
         clock: Clock,
-        spawn: Callable[[Command, Path], Awaitable[Process]],
+        spawn: Callable[[Json, Command, Room], Awaitable[Process]],
         grace: float,
         plan: Plan,
         closing: Closing | None,
@@ -171,7 +195,7 @@ class _Attempt:
         self._clock = clock
         self._spawn = spawn
         self._grace = grace
-        self._log = _Log(work.output)
+        self._log = _Log(work.output, lambda: self.stop(Reason.OUTPUT_LIMIT))
         self._reason = ""  # why it was stopped
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
@@ -268,7 +292,8 @@ class _Attempt:
                 section.argv, self._environment(section), str(section.cwd),
                 stdout=pipe.write_end, stderr=pipe.write_end,
             )  # fmt: skip
-            exit_ = await self._attend(await self._spawn(command, workspace))
+            wanted = {} if section.is_ours else self.work.spec
+            exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
         finally:
             pipe.close()
         seconds = self._clock.elapsed() - begun
@@ -276,6 +301,13 @@ class _Attempt:
             seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
+
+    def _room(self, section: Section, workspace: Path) -> Room:
+        spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
+        network = "on" if section.network else spec.get("network", "off")
+        sees, keeps = map(str, section.sees), map(str, section.keeps)
+        limits = Limits(**spec.get("limits", {}))
+        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
 
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
@@ -307,12 +339,13 @@ class _Attempt:
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
-        return self._result(State.FAILED, reason, f"{step}{colon} {verdict}", exit_.code)
+        return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {
             Reason.TIMEOUT: f"stopped{where} after its timeout of {self.work.timeout_seconds} s",
             Reason.LOST: f"stopped{where} because its agent was closed",
+            Reason.OUTPUT_LIMIT: f"stopped{where}: it wrote more than {FLOOD} times the output that is kept",
         }
         message = words.get(self._reason, f"cancelled{where}")
         if exit_ and exit_.message:
@@ -365,13 +398,21 @@ def _signal_name(number: int) -> str:
 class _Log:
     """The output of an attempt: what its processes write, and our own lines between."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, on_flood: Callable[[], None]) -> None:
         self._output = output
+        self._on_flood = on_flood
+        self._written = 0
+        self._kept = 0  # bytes, once no more is kept
         self._is_line_open = False
 
     def write(self, data: bytes) -> None:
         self._output.write(data)
         self._is_line_open = not data.endswith(b"\n")
+        self._written += len(data)
+        if self._output.is_full:
+            self._kept = self._kept or self._written
+            if self._written > FLOOD * self._kept:
+                self._on_flood()
 
     def when_free(self, resume: Callable[[], None]) -> bool:
         return self._output.when_free(resume)

@@ -30,7 +30,7 @@ from horae.executors import artifacts
 from horae.executors.caches import Caches
 from horae.executors.git import checkout_sections, head_of
 from horae.executors.sections import Section, SectionExecutor, enter
-from horae.ports import Clock, Keeper, Sandbox, Work
+from horae.ports import Clock, Sandboxes, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,7 @@ def _steps(work: Work, workspace: Path) -> Iterator[Section]:
 
 
 def shell_executor(
-    keeper: Keeper,
-    sandbox: Sandbox,
+    sandboxes: Sandboxes,
     workspaces: Path,
     slots: int,
     clock: Clock,
@@ -126,9 +125,9 @@ def shell_executor(
     caches: Caches | None = None,
     artifact_limit: int = 1 << 30,
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), sandbox.name == "docker", known_hosts, caches, artifact_limit)
+    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit)
     return SectionExecutor(
-        "shell", rules.sections, keeper, sandbox, workspaces, slots, clock, grace=grace, closing=rules.close
+        "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close
     )
 
 

@@ -1,4 +1,4 @@
-"""The sandbox that isolates nothing but the environment: a process of this machine and this user.
+"""The sandbox that hides nothing: a process of this machine and this user, in a clean environment, within its limits.
 
 What must stay true: of the agent's own environment (which may hold passwords) nothing reaches the command.
 """
@@ -9,20 +9,36 @@ import os
 import pwd
 from dataclasses import replace
 
-from horae.ports import Command
+from horae.ports import Command, Keeper, Process, Room
+from horae.sandboxes.cgroups import Groups
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class PlainSandbox:
+    """What a room says of network and paths is not its to give or take."""
+
     name = "plain"
 
-    def __init__(self) -> None:
-        self._fixed = {"PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC", "USER": _user()}
+    def __init__(self, keeper: Keeper, groups: Groups) -> None:
+        self._keeper = keeper
+        self._groups = groups
+        self._fixed = environment(_user())
 
-    def wrap(self, command: Command, workspace: str) -> Command:
-        """The same command in a clean environment, to which its own is added."""
-        return replace(command, env={**self._fixed, "HOME": workspace, **command.env})
+    async def open(self) -> None:
+        self._groups.open()
+
+    async def spawn(self, command: Command, room: Room) -> Process:
+        clean = replace(command, env={**self._fixed, "HOME": room.workspace, **command.env})
+        return await self._groups.spawn(self._keeper, clean, room.name, room.limits)
+
+    async def close(self) -> None:
+        self._groups.close()
+
+
+def environment(user: str) -> dict[str, str]:
+    """What every process has, whatever its job says."""
+    return {"PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC", "USER": user}
 
 
 def _user() -> str:

@@ -20,7 +20,7 @@ import msgspec
 from horae.core import lifecycle, specs
 from horae.core.model import Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
-from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Spool, Work
+from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
 from horae.service.secrecy import Secrecy
 
 MAX_CLAIM = 1000  # runs claimed in one statement
@@ -48,8 +48,10 @@ class Agent:
         lease_seconds: float,
         output_limit: int,
         spool: Spool | None = None,
+        sandboxes: Sequence[Sandbox] = (),
     ) -> None:
-        """The lease holds until the service names its own. `spool` keeps results over a crash."""
+        """The lease holds until the service names its own. `spool` keeps results over a crash. `sandboxes` are those
+        that the executors use."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -59,6 +61,7 @@ class Agent:
         self._lease = lease_seconds
         self._output_limit = output_limit
         self._spool = spool
+        self._sandboxes = sandboxes
         self._kept: set[int] = set()  # results (by id()) that are in the spool
         self.heartbeat_seconds: float | None = None  # as the service wants it
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
@@ -102,6 +105,8 @@ class Agent:
     async def prepare(self) -> None:
         """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
+        for sandbox in self._sandboxes:
+            await sandbox.open()
         for executor in self._executors.values():
             await executor.open()
         if self._spool is not None:
@@ -378,6 +383,8 @@ class Agent:
 
     async def leave(self) -> None:
         await self._keeper.close()
+        for sandbox in self._sandboxes:
+            await sandbox.close()
         await self._link.goodbye()
 
 

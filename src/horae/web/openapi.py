@@ -307,6 +307,7 @@ _WORK: Json = {
     "build_cmd": _SCRIPT,
     "main_class": {"type": "string", "minLength": 1},
     "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},
+    "module": {"type": "string", "minLength": 1, "description": "A module of the project, in place of main_file."},
     "requirements": {"type": "string", "minLength": 1, "description": "A path inside the project."},
     "args": {  # of a script one by one; of a project as one text
         "anyOf": [{"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}}, _SCRIPT]

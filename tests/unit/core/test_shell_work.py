@@ -100,6 +100,6 @@ def test_work_that_makes_no_sense_says_where(fields: dict[str, Any], path: str, 
 
 def test_an_image_asks_for_an_agent_that_runs_containers() -> None:
     draft = parsed(steps=[{"run": "x"}], image="registry.example.org:5000/golang:1.22@sha256-x", labels=["gpu"])
-    assert draft.policy.labels == ("docker", "gpu")
-    assert parsed(steps=[{"run": "x"}], image="golang").policy.labels == ("docker",)
+    assert draft.policy.labels == ("gpu", "sandbox:docker")
+    assert parsed(steps=[{"run": "x"}], image="golang").policy.labels == ("sandbox:docker",)
     assert parsed(steps=[{"run": "x"}]).policy.labels == ()

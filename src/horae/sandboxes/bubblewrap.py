@@ -1,0 +1,185 @@
+"""Walls made by bubblewrap: own pid, network, mount, ipc and user namespaces around a read-only system.
+
+Inside are the programs and libraries of the machine, the little of /etc that they need, empty /tmp and /run in memory,
+and the workspace. Everything else, the data directory of the agent before all, is not there.
+
+What must stay true:
+- What is not named here is not visible: paths are added one by one, never taken away from a whole.
+- The workspace is the only thing of the machine that can be written to, but for what our own sections keep. This
+  includes /proc: its settings belong to root, and the kernel takes the work of a root agent for root there.
+- bwrap is the root that the keeper kills; it dies with the keeper, and with it everything in its pid namespace.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from horae.errors import Invalid
+from horae.ports import Command, Keeper, Process, Room
+from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.plain import environment
+
+log = structlog.get_logger()
+
+PROBE_SECONDS = 10.0
+NOBODY = 65534  # the name of the work, inside, where the agent is root
+PIDS = 4096  # processes of work that has no limit of its own: a fork bomb ends itself, not the machine
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Of /etc, what programs need and nobody needs to hide: names, certificates, alternatives, settings of toolchains.
+ETC = (
+    *("alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts"),
+    *("gai.conf", "group", "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias"),
+    *("localtime", "magic", "maven", "mime.types", "nsswitch.conf", "os-release", "passwd", "pki/tls/certs"),
+    *("pki/ca-trust", "pki/java", "protocols", "resolv.conf", "services", "ssl/certs", "ssl/openssl.cnf"),
+    *("terminfo", "timezone"),
+)
+ETC_PATTERNS = ("java-*", "python3*")
+# The nodes of /dev: major and minor number.
+DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
+WALLS = ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+NO_NESTING = "--disable-userns"  # refused by some kernels, and by a bwrap that is setuid
+
+
+@dataclass(frozen=True, slots=True)
+class Bwrap:
+    """A bwrap that works here."""
+
+    program: str
+    walls: tuple[str, ...]
+
+
+def find_bwrap() -> Bwrap | str:
+    """The bwrap of this machine, tried out; or why there is none."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return "bwrap is not on PATH: install bubblewrap"
+    why = ""
+    for nesting in ((NO_NESTING,), ()):
+        walls = (*WALLS, *nesting, *_identity())
+        try:
+            argv = [program, *walls, *_system(), "--", "/bin/sh", "-c", ":"]
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, cwd="/")
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bwrap does not work here: {error}"
+        if done.returncode == 0:
+            return Bwrap(program, walls)
+        why = why or done.stderr.strip()
+    return f"bwrap does not work here: {why}"
+
+
+class BubblewrapSandbox:
+    """`hidden` is the agent's data directory; `roots` are directories that every job may read."""
+
+    name = "bubblewrap"
+
+    def __init__(
+        self, bwrap: Bwrap, keeper: Keeper, groups: Groups, *, hidden: Path, roots: Sequence[Path] = ()
+    ) -> None:
+        self._keeper = keeper
+        self._groups = groups
+        self._roots = tuple(str(root.resolve()) for root in roots)
+        hiding = _hide(str(hidden.resolve()), (*SYSTEM, *self._roots))
+        self._begin = (bwrap.program, *bwrap.walls, *_system(), *_bind("--ro-bind", self._roots), *hiding)
+        user = "nobody" if os.getuid() == 0 else str(os.getuid())
+        self._fixed = environment(user)
+        self._nodes = hidden.resolve() / "agent" / "dev"
+        self._devices: tuple[str, ...] = ()
+        self._null: int | None = None
+
+    async def open(self) -> None:
+        self._groups.open()
+        if os.getuid() == 0 and self._null is None:
+            self._make_devices()
+
+    def _make_devices(self) -> None:
+        """Nodes that the work does not own. Beyond its namespace the work of a root agent counts as root, so it could
+        change the mode of the machine's own /dev/null, for everybody."""
+        try:
+            self._nodes.mkdir(parents=True, exist_ok=True)
+            for name, (major, minor) in DEVICES.items():
+                (self._nodes / name).unlink(missing_ok=True)
+                os.mknod(self._nodes / name, stat.S_IFCHR, os.makedev(major, minor))
+                os.chown(self._nodes / name, NOBODY, NOBODY)
+                os.chmod(self._nodes / name, 0o666)  # noqa: S103  # as every /dev has them
+            self._null = os.open(self._nodes / "null", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:  # a container that may not, or a file system without devices
+            log.warning("sandbox.devices", sandbox=self.name, shared="/dev/null and others", error=error.strerror)
+        else:
+            nodes = ((str(self._nodes / name), f"/dev/{name}") for name in DEVICES)
+            self._devices = tuple(word for node, path in nodes for word in ("--dev-bind", node, path))
+
+    async def spawn(self, command: Command, room: Room) -> Process:
+        self._refuse_unseen(command.cwd, room)
+        argv = (
+            *self._begin,
+            *self._devices,
+            *(("--share-net",) if room.network == "on" else ()),
+            *_bind("--ro-bind", room.sees),
+            *_bind("--bind", (*room.keeps, room.workspace)),
+            *("--remount-ro", "/", "--chdir", command.cwd, "--"),
+            *command.argv,
+        )
+        env = {**self._fixed, "HOME": room.workspace, **command.env}
+        limits = replace(room.limits, pids=PIDS) if room.limits.pids is None else room.limits
+        inside = replace(command, argv=argv, env=env, cwd="/", carries=True, stdin=self._stdin(command))
+        return await self._groups.spawn(self._keeper, inside, room.name, limits)
+
+    def _stdin(self, command: Command) -> int | None:
+        return self._null if command.stdin is None else command.stdin
+
+    def _refuse_unseen(self, cwd: str, room: Room) -> None:
+        seen = (room.workspace, *room.keeps, *room.sees, *self._roots, *SYSTEM)
+        if not any(Path(cwd).is_relative_to(path) for path in seen):
+            hint = "write a path inside the workspace, or ask for `sandbox: plain`"
+            raise Invalid(f"working_directory {cwd!r} cannot be seen in the sandbox bubblewrap: {hint}")
+
+    async def close(self) -> None:
+        self._groups.close()
+        if self._null is not None:
+            os.close(self._null)
+            self._null = None
+
+
+def _identity() -> tuple[str, ...]:
+    return ("--uid", str(NOBODY), "--gid", str(NOBODY)) if os.getuid() == 0 else ()
+
+
+def _system() -> tuple[str, ...]:
+    """The machine as every process inside sees it."""
+    return (
+        *_programs(),
+        *_bind("--ro-bind", map(str, _settings())),
+        *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"),  # noqa: S108
+        *("--remount-ro", "/proc"),
+    )
+
+
+def _programs() -> Iterator[str]:
+    for path in SYSTEM:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        elif os.path.isdir(path):
+            yield from ("--ro-bind", path, path)
+
+
+def _settings() -> list[Path]:
+    etc = Path("/etc")
+    named = [etc / name for name in ETC]
+    return [path for path in (*named, *(one for pattern in ETC_PATTERNS for one in etc.glob(pattern))) if path.exists()]
+
+
+def _bind(how: str, paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(word for path in paths for word in (how, path, path))
+
+
+def _hide(path: str, shown: Sequence[str]) -> tuple[str, ...]:
+    """An empty directory in the place of one that lies in something shown."""
+    return ("--tmpfs", path) if any(Path(path).is_relative_to(one) for one in shown) else ()

@@ -1,0 +1,277 @@
+"""Limits of memory, processors and processes: a control group for every process that has some.
+
+    <where our own group is>/horae-<data directory>/<run>-<fence>      one directory per controller (v1), or one (v2)
+
+A limit that was exceeded ends the process with that reason: the kernel tells of it, and we look a few times a second,
+because neither a fork bomb at its limit nor a shell that ignores its killed child would end by itself.
+
+What must stay true:
+- A process is in its groups before it becomes anybody's program (Command.groups).
+- Groups are removed when the end of their process is known, and those of an earlier life at open.
+- Where a controller cannot be used, the nearest limit of a single process takes its place, and the log says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import resource
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import structlog
+
+from horae.core.model import Reason
+from horae.ports import Command, Exit, Keeper, Limits, Process
+
+log = structlog.get_logger()
+
+CONTROLLERS = {"memory": "memory", "cpus": "cpu", "pids": "pids"}  # limit → controller
+PERIOD = 100_000  # microseconds over which processor time is shared out
+LOOK_SECONDS = 0.2
+REMOVE_SECONDS = 2.0  # the kernel may hold on to a group for a moment after its last process
+OWN_LEAF = "horae-agent"  # where the agent itself moves on v2: a group with processes cannot have limited children
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where groups of a controller are made."""
+
+    parent: Path
+    is_unified: bool  # v2
+
+
+class Groups:
+    """Makes the groups of one agent, which is told from others by its data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self._name = f"horae-{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]}"
+        self._places: dict[str, Place] = {}  # by controller
+        self._said: set[str] = set()
+
+    def open(self) -> None:
+        """Find where groups can be made, and remove those of an earlier life: their processes are gone."""
+        for controller, (top, is_unified) in find_controllers().items():
+            place = Place(top / self._name, is_unified)
+            try:
+                if is_unified:
+                    _delegate(top, controller)
+                place.parent.mkdir(exist_ok=True)
+                if is_unified:
+                    (place.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+            except OSError as error:
+                log.info("limits.unavailable", controller=controller, error=error.strerror)
+                continue
+            for left in [entry for entry in place.parent.iterdir() if entry.is_dir()]:
+                _remove(left)
+            self._places[controller] = place
+
+    def close(self) -> None:
+        for parent in {place.parent for place in self._places.values()}:
+            _remove(parent)
+        self._places.clear()
+
+    async def spawn(self, keeper: Keeper, command: Command, name: str, limits: Limits) -> Process:
+        """Start a process within its limits."""
+        if limits == Limits():
+            return await keeper.spawn(command)
+        group = self._make(name, limits)
+        try:
+            limited = replace(command, groups=group.files, rlimits=self._substitutes(limits))
+            return _Limited(await keeper.spawn(limited), group, limits)
+        except BaseException:
+            group.remove()
+            raise
+
+    def _make(self, name: str, limits: Limits) -> _Group:
+        group = _Group()
+        try:
+            for limit, controller in CONTROLLERS.items():
+                value, place = getattr(limits, limit), self._places.get(controller)
+                if value is not None and place is not None:
+                    directory = place.parent / name
+                    directory.mkdir(exist_ok=True)
+                    group.directories[limit] = directory
+                    for file, text in _settings(limit, value, is_unified=place.is_unified):
+                        (directory / file).write_text(text)
+        except BaseException:
+            group.remove()
+            raise
+        return group
+
+    def _substitutes(self, limits: Limits) -> dict[int, int]:
+        """What can be had without groups: address space in place of memory, and nothing for the rest (the kernel
+        counts processes per user, so that one job would pay for another)."""
+        missing = [
+            limit
+            for limit, controller in CONTROLLERS.items()
+            if getattr(limits, limit) is not None and controller not in self._places
+        ]
+        for limit in set(missing) - self._said:
+            self._said.add(limit)
+            instead = "the address space of each process is limited instead" if limit == "memory" else "not enforced"
+            log.warning("limits.missing", limit=limit, instead=instead)
+        return {resource.RLIMIT_AS: limits.memory} if "memory" in missing and limits.memory else {}
+
+
+@dataclass(slots=True)
+class _Group:
+    """The groups of one process: one directory per limit, which on v2 are the same."""
+
+    directories: dict[str, Path] = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(f"{directory}/cgroup.procs" for directory in self.directories.values()))
+
+    def exceeded(self) -> str:
+        """The limit that was exceeded, as a reason; empty when none was."""
+        if "memory" in self.directories and _count(self.directories["memory"], _OOM_FILES, "oom_kill"):
+            return Reason.OOM
+        if "pids" in self.directories and _count(self.directories["pids"], ("pids.events",), "max"):
+            return Reason.PROCESSES
+        return ""
+
+    def remove(self) -> None:
+        for directory in set(self.directories.values()):
+            _remove(directory)
+
+
+_OOM_FILES = ("memory.events", "memory.oom_control")  # of v2, of v1
+
+
+class _Limited:
+    """A process in its groups."""
+
+    def __init__(self, process: Process, group: _Group, limits: Limits) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._group = group
+        self._limits = limits
+        self._exit = asyncio.create_task(self._attend())
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._exit)
+
+    async def kill(self, grace: float = 5.0) -> Exit:
+        await self._process.kill(grace)
+        return await self.wait()
+
+    async def _attend(self) -> Exit:
+        """Watch it to its end, or end it when it has exceeded a limit."""
+        ending = asyncio.create_task(self._process.wait())
+        try:
+            while not (await asyncio.wait((ending,), timeout=LOOK_SECONDS))[0]:
+                if self._group.exceeded():
+                    await self._process.kill(0)
+            exit_, reason = ending.result(), self._group.exceeded()
+        finally:
+            await asyncio.to_thread(self._group.remove)
+        if not reason or exit_.message:
+            return exit_
+        return Exit(exit_.code or -9, _words(reason, self._limits), reason)
+
+
+def _words(reason: str, limits: Limits) -> str:
+    if reason == Reason.OOM:
+        return f"it needed more memory than its limit of {(limits.memory or 0) / 2**20:g} MiB"
+    return f"it made more processes than its limit of {limits.pids}"
+
+
+# ── the file system of groups ──────────────────────────────────────────────────────────────────────
+
+
+def find_controllers(mounts: str | None = None, own: str | None = None) -> dict[str, tuple[Path, bool]]:
+    """Controller → (our own group, whether it is of v2); the arguments are what the kernel tells of this process."""
+    mounts = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    own = Path("/proc/self/cgroup").read_text() if own is None else own
+    paths = {names: path for _, names, path in (line.split(":", 2) for line in own.splitlines())}
+    found: dict[str, tuple[Path, bool]] = {}
+    for kind, mount, options in _mounted(mounts):
+        if kind == "cgroup2":
+            top = _inside(mount, paths.get("", "/"))
+            found |= {name: (top, True) for name in _read(top / "cgroup.controllers").split() if name not in found}
+            continue
+        for names, path in paths.items():
+            wanted = set(names.split(","))
+            if names and wanted <= options:
+                found |= {name: (_inside(mount, path), False) for name in wanted}
+    return {name: found[name] for name in CONTROLLERS.values() if name in found}
+
+
+def _mounted(mounts: str) -> Iterable[tuple[str, Path, set[str]]]:
+    for line in mounts.splitlines():
+        _, mount, kind, options = line.split()[:4]
+        if kind in ("cgroup", "cgroup2"):
+            yield kind, Path(mount), set(options.split(","))
+
+
+def _inside(mount: Path, path: str) -> Path:
+    """Our own group; in a container its path may be that of the machine outside, and the mount is the group itself."""
+    inside = mount / path.lstrip("/")
+    return inside if inside.is_dir() else mount
+
+
+def _delegate(top: Path, controller: str) -> None:
+    """Let children of our own group have this controller. The group must have no processes of its own then: we, and
+    the keeper, move to a leaf."""
+    control = top / "cgroup.subtree_control"
+    if controller in control.read_text().split():
+        return
+    try:
+        control.write_text(f"+{controller}")
+    except OSError:
+        leaf = top / OWN_LEAF
+        leaf.mkdir(exist_ok=True)
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        for pid in (str(os.getpid()), *children):
+            (leaf / "cgroup.procs").write_text(pid)
+        control.write_text(f"+{controller}")
+
+
+def _settings(limit: str, value: float, *, is_unified: bool) -> Iterable[tuple[str, str]]:
+    """Files and what to write into them."""
+    if limit == "pids":
+        return [("pids.max", str(value))]
+    if limit == "cpus":
+        quota = str(int(value * PERIOD))
+        if is_unified:
+            return [("cpu.max", f"{quota} {PERIOD}")]
+        return [("cpu.cfs_period_us", str(PERIOD)), ("cpu.cfs_quota_us", quota)]
+    if is_unified:
+        return [("memory.max", str(value)), ("memory.swap.max", "0"), ("memory.oom.group", "1")]
+    return [("memory.limit_in_bytes", str(value)), ("memory.memsw.limit_in_bytes", str(value))]
+
+
+def _count(directory: Path, files: Iterable[str], name: str) -> int:
+    for file in files:
+        for line in _read(directory / file).splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def _remove(directory: Path) -> None:
+    """Remove a group. What resists is left for the next open."""
+    until = time.monotonic() + REMOVE_SECONDS
+    while True:
+        try:
+            return directory.rmdir()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if time.monotonic() > until:
+                log.warning("limits.left_behind", group=str(directory), error=error.strerror)
+                return None
+        time.sleep(0.01)
