@@ -123,6 +123,14 @@ async def test_beyond_the_limit_artifacts_are_left_out_and_that_is_said(builder:
     assert "b and what comes after is left out: artifact_limit is reached" in await builder.log(result)
 
 
+def test_directories_of_our_own_are_not_looked_into(tmp_path: Path) -> None:
+    for name in (".git", ".horae-secrets-abc", "sub/.git"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "a").touch()
+    found = artifacts.find(tmp_path, ["**", ".horae-secrets-abc/a"], 10, Event())
+    assert [path for path, _ in found.files] == ["sub/.git/a"]
+
+
 def test_the_number_of_artifacts_is_bounded(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"{number:02}").touch()

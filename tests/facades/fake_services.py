@@ -13,7 +13,7 @@ from horae.core.model import Job, Page, Run, State, Trigger
 from horae.errors import Conflict, Invalid, NotFound, Stale
 from horae.ports import Idempotency
 from horae.service.access import Access
-from horae.service.insight import LogSlice, Overview, Readiness
+from horae.service.insight import Artifact, LogSlice, Overview, Readiness, artifacts_of
 from horae.service.jobs import Submitted
 from horae.service.secrets import Secrets
 from horae.testing import FakeClock
@@ -234,6 +234,18 @@ class Insight:
         run = await self.jobs.get_run(run_id)
         data = bytes(self.logs.get(run_id, b"")[offset : offset + limit])
         return LogSlice(data, offset, offset + len(data), run, attempt or run.attempt)
+
+    async def list_artifacts(self, run_id: int) -> list[Artifact]:
+        return artifacts_of(await self.jobs.get_run(run_id))
+
+    async def find_artifact(self, run_id: int, path: str) -> tuple[str, Artifact]:
+        for one in await self.list_artifacts(run_id):
+            if one.path == path:
+                return path, one
+        raise NotFound(f"run {run_id} has no artifact of that name")
+
+    async def read_artifact(self, ref: str, offset: int) -> bytes:
+        return b""
 
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         self.followers += 1

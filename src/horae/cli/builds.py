@@ -64,10 +64,14 @@ def _listed(values: Json, name: str) -> list[Json]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def _seconds(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
 def show_build(screen: Screen, run: Json) -> None:
     """The steps of a run as a table, and the tests that failed."""
     result = _result(run)
-    rows = [[str(one["name"]), f"{one['seconds']}", str(one.get("exit_code"))] for one in _listed(result, "steps")]
+    rows = [[str(one["name"]), _seconds(one["seconds"]), str(one.get("exit_code"))] for one in _listed(result, "steps")]
     if rows:
         screen.line()
         screen.table(["step", ">seconds", ">exit code"], rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ MAX_FILES = 1000
 MAX_WALKED = 500_000  # entries of a workspace that are looked at
 MAX_NAMES = 64 << 10  # bytes of the names of all artifacts, which stand in the run's result
 MAX_REPORTS = 500
+_OWN = re.compile(r"\.git|\.horae-[^/]*")
 T = TypeVar("T")
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -85,7 +87,8 @@ def find(workspace: Path, globs: Sequence[str], most: int, stop: Event) -> Found
 
 
 def _walk(workspace: Path, remarks: list[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything that is no directory, with its path from the workspace; git's own directory is not looked into."""
+    """Everything that is no directory, with its path from the workspace; git's and our own directories, which may
+    hold secrets, are not looked into."""
     directories, left = [""], MAX_WALKED
     while directories:
         directory = directories.pop()
@@ -103,7 +106,7 @@ def _walk(workspace: Path, remarks: list[str]) -> Iterator[tuple[str, os.DirEntr
             path = f"{directory}/{entry.name}" if directory else entry.name
             if not entry.is_dir(follow_symlinks=False):
                 yield path, entry
-            elif path != ".git":
+            elif not _OWN.fullmatch(path):
                 directories.append(path)
 
 

@@ -252,7 +252,7 @@ class _Attempt:
             if section.before is not None and not await self._run_errand(section.before()):
                 break
             exit_ = await self._run_section(section, workspace)
-            if ((exit_.code or exit_.message) and not section.may_fail) or self._reason:
+            if (exit_.code and not section.may_fail) or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 

@@ -137,7 +137,7 @@ class GrpcLink:
         welcome = frame.welcome
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
-        self._spool.begin(welcome.node)
+        self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
         self._stream = stream
         self._news.set()
@@ -164,7 +164,7 @@ class GrpcLink:
         elif body == "stored":
             stream.settle(frame.stored)
             for name in frame.stored.items:
-                self._spool.note_stored(name.run_id, name.fence, name.number)
+                self._spool.note_stored(name.run_id, name.fence, name.number, name.file)
             for name in frame.stored.refused:
                 self._spool.note_refused(name.run_id, name.fence)
         elif body == "leaving":
@@ -278,7 +278,7 @@ class _Stream:
         self._outbox = Outbox()
         self._ids = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[None], list[pb.ServerFrame]]] = {}
-        self._under_way: dict[tuple[int, int, int], int] = {}  # chunk → bytes
+        self._under_way: dict[tuple[int, int, int, int], int] = {}  # chunk → bytes
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leaving: asyncio.TimerHandle | None = None
         self.is_welcome = False
@@ -372,7 +372,7 @@ class _Stream:
     # ── output ──
     def send_chunks(self, chunks: list[pb.Chunk]) -> None:
         for chunk in chunks:
-            self._under_way[chunk.run_id, chunk.fence, chunk.number] = len(chunk.data)
+            self._under_way[chunk.run_id, chunk.fence, chunk.file, chunk.number] = len(chunk.data)
             self.room -= len(chunk.data)
         self._outbox.put(pb.AgentFrame(chunks=pb.Chunks(items=chunks)).SerializeToString(), Urgency.OUTPUT)
         if self.room <= 0:
@@ -380,7 +380,7 @@ class _Stream:
 
     def settle(self, stored: pb.Stored) -> None:
         for name in (*stored.items, *stored.refused):
-            self.room += self._under_way.pop((name.run_id, name.fence, name.number), 0)
+            self.room += self._under_way.pop((name.run_id, name.fence, name.file, name.number), 0)
         if self.room > 0:
             self.has_room.set()
 

@@ -133,7 +133,7 @@ class Agents:
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
-            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW,
+            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
@@ -394,6 +394,8 @@ class Session:
         for chunk in chunks.items:
             if not 0 < len(chunk.data) <= wire.MAX_CHUNK or min(chunk.run_id, chunk.attempt, chunk.fence) < 1:
                 raise invalid(f"a chunk holds 1 to {wire.MAX_CHUNK} bytes of an attempt under a fence")
+            if chunk.file > wire.MAX_FILES:
+                raise invalid(f"an attempt has at most {wire.MAX_FILES} files")
             self._under_way += len(chunk.data)
         if self._under_way > wire.WINDOW + wire.MAX_CHUNK:
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {wire.WINDOW} bytes of output under way")
@@ -416,11 +418,13 @@ class Session:
         await self._look(((chunk.run_id, chunk.fence) for chunk in chunks.items), fresh=True)
         stored, files = pb.Stored(), self._agents.files
         for chunk in chunks.items:
-            name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number)
+            name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number, file=chunk.file)
             if self._held.get(chunk.run_id) != chunk.fence:
                 stored.refused.append(name)
                 continue
-            await files.store_chunk(files.ref(chunk.run_id, chunk.attempt, chunk.fence), chunk.number, chunk.data)
+            ref = files.ref(chunk.run_id, chunk.attempt, chunk.fence)
+            place = files.file_ref(ref, chunk.file - 1) if chunk.file else ref
+            await files.store_chunk(place, chunk.number, chunk.data)
             stored.items.append(name)
         return stored
 

@@ -87,20 +87,22 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
     lease_seconds: float
     heartbeat_seconds: float
     window: int
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ...) -> None: ...
+    files: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held",)
@@ -288,18 +290,20 @@ class Chunks(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("run_id", "attempt", "fence", "number", "data")
+    __slots__ = ("run_id", "attempt", "fence", "number", "data", "file")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     attempt: int
     fence: int
     number: int
     data: bytes
-    def __init__(self, run_id: _Optional[int] = ..., attempt: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    file: int
+    def __init__(self, run_id: _Optional[int] = ..., attempt: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., data: _Optional[bytes] = ..., file: _Optional[int] = ...) -> None: ...
 
 class Stored(_message.Message):
     __slots__ = ("items", "refused")
@@ -310,14 +314,16 @@ class Stored(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ChunkName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[ChunkName, _Mapping]]] = ...) -> None: ...
 
 class ChunkName(_message.Message):
-    __slots__ = ("run_id", "fence", "number")
+    __slots__ = ("run_id", "fence", "number", "file")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     number: int
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    file: int
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., file: _Optional[int] = ...) -> None: ...
 
 class Hint(_message.Message):
     __slots__ = ("topic",)
