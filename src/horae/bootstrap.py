@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
+import importlib.util
 import logging
 import secrets
+import shutil
 import signal
 import socket
 import ssl
@@ -26,6 +29,7 @@ from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 import uvicorn
@@ -35,10 +39,15 @@ from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
 from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
+from horae.executors.caches import Caches
+from horae.executors.git_java import JavaProjects
+from horae.executors.git_python import PythonProjects
 from horae.executors.process import KeeperProcess
 from horae.executors.python import PythonExecutor
+from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.files import open_files
+from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
 from horae.ports import Executor, Keeper, Sandbox, Sandboxes, Store, Terms
 from horae.queues.database import LocalQueue
@@ -46,7 +55,7 @@ from horae.queues.postgres import PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.plain import PlainSandbox
+from horae.sandboxes.plain import PATH, PlainSandbox
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -61,6 +70,7 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
+from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
 from horae.stores import migrate as migrations
@@ -168,20 +178,70 @@ def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
         log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
     if config.sandbox != "bubblewrap":
         named["plain"] = PlainSandbox(keeper, groups)
+    if (docker := make_docker(config, keeper)) is not None:
+        named["docker"] = docker
     default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
     return Sandboxes(named, default)
 
 
+def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
+    """Containers, where a daemon answers; loaded only then, because few agents have one."""
+    if not has_daemon(config.docker_url):
+        return None
+    if importlib.util.find_spec("aiodocker") is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="aiodocker is missing: pip install 'horae[docker]'")
+        return None
+    from horae.sandboxes.docker import DockerSandbox
+
+    program = shutil.which("docker", path=PATH)
+    if program is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
+        return None
+    agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
+    return DockerSandbox(program, config.docker_url, keeper, agent)
+
+
+def has_daemon(url: str) -> bool:
+    """Whether somebody listens at the address of a Docker daemon."""
+    parts = urlsplit(url)
+    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(1.0)
+            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
     shell = shell_executor(
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
-        script_roots=config.script_roots,
+        script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
+        caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python}
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+
+
+def make_project_executors(config: Config, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
+    """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
+    agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    plans: dict[str, Plan] = {}
+    if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
+        plans["git_java"] = java.sections
+    if shutil.which("git", path=PATH) and python:
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects.tidy()
+        plans["git_python"] = projects.sections
+    return {
+        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
+        for kind, plan in plans.items()
+    }
 
 
 def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:
@@ -204,7 +264,8 @@ class App:
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
-        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds)
+        kept = Secrets(store, FileKeys(config.secret_key_file))
+        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept)
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
@@ -233,6 +294,7 @@ class App:
             lending=Lending(store, jobs, self.execution),
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs),
+            secrets=kept,
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip
@@ -391,6 +453,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, app.services.secrets.check)
         await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(

@@ -294,6 +294,23 @@ class Client:
                 return b"".join(pieces)
             offset = following
 
+    async def artifacts(self, run_id: int) -> Json:
+        """Files that a run kept → {"items": [{path, size}]}."""
+        return await self._json("GET", f"/v1/runs/{run_id}/artifacts")
+
+    async def artifact(self, run_id: int, path: str) -> AsyncGenerator[bytes, None]:
+        """The bytes of an artifact. Unavailable when the connection breaks before its end."""
+        address = f"/v1/runs/{run_id}/artifacts/{quote(path)}"
+        try:
+            async with self._http.stream("GET", address) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                await self._check(answer, "GET", address)
+                async for piece in answer.aiter_bytes():
+                    yield piece
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
     async def follow(self, run_id: int, *, offset: int = 0) -> AsyncGenerator[Event, None]:
         """What a run writes, as it is written, until it ends; a broken stream goes on where it broke."""
         last = str(offset) if offset else None
@@ -331,6 +348,20 @@ class Client:
 
     async def health(self) -> Json:
         return await self._json("GET", "/healthz")
+
+    # ── secrets ──
+
+    async def set_secret(self, name: str, value: str) -> bool:
+        """Keep a secret for jobs to use; answers whether it is new. Nobody can read it back."""
+        return (
+            await self._send("PUT", f"/v1/secrets/{quote(name, safe='')}", json={"value": value})
+        ).status_code == 201
+
+    async def secrets(self) -> Json:
+        return await self._json("GET", "/v1/secrets")
+
+    async def delete_secret(self, name: str) -> None:
+        await self._send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
 
     # ── tokens ──
 

@@ -38,7 +38,7 @@ _SQLITE = "sqlite://"
 # a job is given, because a job may well call `horae`.
 JOB_VARIABLES = frozenset(
     f"HORAE_{name}"
-    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA")
+    for name in ("RUN_ID", "JOB_ID", "JOB_NAME", "ATTEMPT", "FENCE", "SCHEDULED_FOR", "STEP", "RUN_DATA", "SECRETS_DIR")
 )
 _OWN_VARIABLES = frozenset(f"HORAE_{name}" for name in ("SERVER", "TOKEN", "TOKEN_FILE", "CA_FILE", "REQUIRE_SERVERS"))
 OTHER_VARIABLES = _OWN_VARIABLES | JOB_VARIABLES
@@ -62,14 +62,18 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    maven_settings: Path | None
     declarations: Path | None
     sandbox: str
+    docker_url: str
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
     lease: float
     worker_timeout: float
     output_limit: int
+    artifact_limit: int
+    cache_limit: int
     log_format: str
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
@@ -79,6 +83,7 @@ class Config:
     tls_key: Path | None
     lake_workers: str
     lake_lease: float
+    secret_key_file: Path
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -303,12 +308,26 @@ def _read_script_roots(value: object) -> tuple[Path, ...]:
     return tuple(_read_existing_directory(name) for name in named)
 
 
+def _read_settings_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if not path.is_file():
+        raise _Refused("a file that exists")
+    return path
+
+
 def _read_existing_file(value: object) -> Path:
     path = _read_path(value, "file")
     if not path.exists():
         raise _Refused("a file that exists", code="E_TLS")
     if not path.is_file():
         raise _Refused("a file (this is something else)", code="E_TLS")
+    return path
+
+
+def _read_key_file(value: object) -> Path:
+    path = _read_path(value, "file")
+    if path.is_dir():
+        raise _Refused("a file (this is a directory)")
     return path
 
 
@@ -346,6 +365,13 @@ def _read_database(value: object) -> str:
     if text.startswith(("postgresql://", "postgres://")) and _has_hosts(text):
         return text
     raise _Refused(expected)
+
+
+def _read_docker(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+        return text
+    raise _Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
 
 
 def _has_hosts(text: str) -> bool:
@@ -459,11 +485,16 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("maven_settings", Kind("FILE", _read_settings_file), _nothing,
+            "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
+            "Maven's own"),
     Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
     Setting("sandbox", _choice(*SANDBOXES), "auto",
             "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
             "works."),
+    Setting("docker_url", Kind("URL", _read_docker), "unix:///var/run/docker.sock",
+            "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
     Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", _duration(1, 3600), 60,
@@ -476,6 +507,10 @@ SETTINGS: tuple[Setting, ...] = (
             "How long a silent worker that registered by HTTP keeps its segments and runs."),
     Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
+    Setting("artifact_limit", _size(0, 2**50), 2**30,
+            "Most bytes of artifacts kept of one attempt."),
+    Setting("cache_limit", _size(0, 2**50), 5 * 2**30,
+            "Most bytes of build caches that an agent keeps."),
     Setting("log_format", _choice(*LOG_FORMATS), "text",
             "How Horae writes its own log."),
     Setting("startup_timeout", _duration(0, 3600), 30,
@@ -494,6 +529,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", _duration(1, 86_400), 600,
             "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
+    Setting("secret_key_file", Kind("FILE", _read_key_file), lambda values: values["data"] / "secrets.key",
+            "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
+            "secrets.key in the data directory"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -242,6 +242,7 @@ CODES: dict[str, str] = {
     "E_TLS_REQUIRED": "Listening beyond loopback needs a certificate.",
     "E_TLS": "The certificate or its key cannot be used.",
     "E_URL": "An address cannot be used.",
+    "E_SECRET_KEY": "The key file cannot be used, or does not have the key that a secret was sealed with.",
     "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",
     "E_DB_UNREACHABLE": "The database did not answer in time.",
     "E_DB_READ_ONLY": "The database is a standby and takes no writes.",

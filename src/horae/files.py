@@ -1,6 +1,7 @@
 """The output store: logs of attempts as chunk objects, over obstore.
 
     runs/<run id // 1000>/<run id>/<attempt>-<fence>/<chunk number, eight digits>
+    runs/<run id // 1000>/<run id>/<attempt>-<fence>-files/<number>/<chunk number>      files beside the log
 
 A chunk is written when 64 KiB wait or a quarter of a second after the first byte that waits, whichever
 comes first. What must stay true: chunks of a log are written one after the other and never changed, so a
@@ -16,7 +17,10 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -37,7 +41,7 @@ RETRY = 0.2  # seconds between tries
 FOLLOW = 0.5  # seconds after which a follower looks again, whoever writes
 KNOWN_LOGS = 1_000  # whose chunk sizes are remembered
 
-_REF = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/[0-9]{1,10}-[0-9]{1,19}")
+_REF = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/[0-9]{1,10}-[0-9]{1,19}(?:-files/[0-9]{1,4})?")
 _CHUNK_NAME = re.compile(r"[0-9]{8,}")
 
 log = logging.getLogger("horae.files")
@@ -70,6 +74,9 @@ class ObjectFiles:
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         return f"runs/{run_id // THOUSAND:d}/{run_id:d}/{attempt:d}-{fence:d}"
 
+    def file_ref(self, ref: str, number: int) -> str:
+        return f"{ref}-files/{number:d}"
+
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
         return ChunkedOutput(self, (run_id, attempt, fence), limit)
 
@@ -89,12 +96,13 @@ class ObjectFiles:
     async def remove(self, ref: str) -> None:
         """Chunks from the last to the first: a reader never sees a log that begins in the middle."""
         _check(ref)
-        with _translated(ref):
-            names = [each["path"] async for page in obstore.list(self._store, prefix=f"{ref}/") for each in page]
-            for name in sorted(names, reverse=True):
-                with suppress(FileNotFoundError):
-                    await obstore.delete_async(self._store, name)
-        self._sizes.pop(ref, None)
+        for place in (f"{ref}-files/", f"{ref}/"):
+            with _translated(ref):
+                names = [each["path"] async for page in obstore.list(self._store, prefix=place) for each in page]
+                for name in sorted(names, reverse=True):
+                    with suppress(FileNotFoundError):
+                        await obstore.delete_async(self._store, name)
+        self._sizes = {known: sizes for known, sizes in self._sizes.items() if not _is_part(known, ref)}
 
     async def remove_before(self, run_id: int) -> None:
         """By whole thousands, which is how they lie."""
@@ -250,6 +258,19 @@ class ChunkedOutput:
             await self._task
         self._files.announce(self._ref)
 
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """Store up to `size` bytes of a file beside the log; Unavailable when the store stays out of reach."""
+        ref, taken = self._files.file_ref(self._ref, number), 0
+        for chunk in count():
+            data = await asyncio.to_thread(file.read, min(LARGEST_CHUNK, size - taken))
+            if not data:
+                break
+            until = asyncio.get_running_loop().time() + PATIENCE
+            await self._keep_trying(ref, chunk, data, partial(float, until))
+            taken += len(data)
+        self._is_used = True
+        return taken
+
     def _take(self, data: bytes) -> None:
         if self._lost:
             self._mark_gap()
@@ -298,23 +319,29 @@ class ChunkedOutput:
 
     async def _store_one(self, data: bytes) -> None:
         """Try until it is stored; a closing output gives up when its time is over."""
+        await self._keep_trying(self._ref, self._count, data, lambda: self._deadline)
+        self._count += 1
+
+    async def _keep_trying(self, ref: str, number: int, data: bytes, deadline: Callable[[], float | None]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await self._files.store_chunk(self._ref, self._count, data)
+                return await self._files.store_chunk(ref, number, data)
             except Unavailable as error:
-                if self._deadline is not None and loop.time() >= self._deadline:
+                until = deadline()
+                if until is not None and loop.time() >= until:
                     raise
-                log.warning("%s: %s", self._ref, error.message)
+                log.warning("%s: %s", ref, error.message)
                 await asyncio.sleep(RETRY)
-            else:
-                self._count += 1
-                return
 
 
 def _check(ref: str) -> None:
     if not _REF.fullmatch(ref):
         raise Invalid(f"not the name of an output: {ref[:100]!r}", code="E_PATTERN")
+
+
+def _is_part(ref: str, of: str) -> bool:
+    return ref == of or ref.startswith(f"{of}-files/")
 
 
 def _key(ref: str, number: int) -> str:

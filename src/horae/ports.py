@@ -7,6 +7,7 @@ Executor   does one kind of work                                            (exe
 Keeper     the process that starts and kills work                           (executors/process)
 Sandbox    where a process runs                                             (sandboxes/)
 Files      output of attempts                                               (files)
+Keys       seals secrets with a key outside the store                       (keys)
 Spool      what a remote agent has not delivered yet                        (links/spool)
 Peers      other servers of the cluster                                     (links/peers)
 Clock      time, so that tests can move it
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from horae.core.model import (
     Attempt,
@@ -33,6 +34,7 @@ from horae.core.model import (
     Phase,
     Run,
     RunFilter,
+    Secret,
     Source,
     Standing,
     State,
@@ -177,6 +179,11 @@ class Assignment(NamedTuple):
     spec: str  # JSON text, equal for equal jobs: cache by it
     policy: str  # JSON text
     data: str | None  # JSON text
+    secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
+
+    def __repr__(self) -> str:
+        """Without anything that could be secret: this may end in a log."""
+        return f"Assignment(run_id={self.run_id}, fence={self.fence}, attempt={self.attempt}, kind={self.kind!r})"
 
 
 @dataclass(slots=True)
@@ -374,8 +381,11 @@ class Store(Protocol):
         Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
         need labels go to nodes that have them all; runs past their start deadline go to nobody.
         A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
-        of the database lost may still be held.
+        of the database lost may still be held. The phase is the first one of the kind (lifecycle.first_phase).
         """
+
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        """(run id, fence, phase) each: noted where the run is running under the same fence."""
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
@@ -399,8 +409,8 @@ class Store(Protocol):
         """Blocked runs whose time has come, or whose gate is free, become queued; queued and blocked
         ones past their start deadline become history as skipped(start_deadline)."""
 
-    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
-        """Queued runs of a kind not in `kinds` end as failed(no_agent)."""
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind."""
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         """Queued runs that need labels which none of these agents has get the reason no_label; they wait on."""
@@ -526,6 +536,21 @@ class Store(Protocol):
 
     async def delete_source(self, org: int, source_id: int) -> bool: ...
 
+    # ── secrets ──
+    async def put_secret(self, org: int, name: str, sealed: str, at: Moment) -> int:
+        """Keep a sealed value in the place of any earlier one; answers its version, 1 for a new one."""
+
+    async def list_secrets(self, org: int) -> list[Secret]:
+        """By name."""
+
+    async def get_sealed(self, org: int, names: Sequence[str]) -> dict[str, str]:
+        """Name → sealed value, of those that exist."""
+
+    async def list_sealed(self) -> list[tuple[int, str, str]]:
+        """(org, name, sealed value) of every secret there is."""
+
+    async def delete_secret(self, org: int, name: str) -> bool: ...
+
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:
         """Keep a new token, under a fresh id in place of the given one."""
@@ -537,6 +562,16 @@ class Store(Protocol):
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
+
+
+class Keys(Protocol):
+    """Seals texts so that the store can keep them: whoever has the store alone cannot open them."""
+
+    def seal(self, text: str, context: str) -> str:
+        """With the newest key, which is made if there is none. What is sealed opens under the same context only."""
+
+    def open(self, sealed: str, context: str) -> str:
+        """ConfigError(E_SECRET_KEY) names the key that would be needed, or says that the text was tampered with."""
 
 
 class Watch(Protocol):
@@ -580,6 +615,9 @@ class Link(Protocol):
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""
 
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        """As Store.set_phases, of runs that this node holds."""
+
     async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
@@ -616,6 +654,10 @@ class Output(Protocol):
     def ref(self) -> str | None:
         """Where it lies; None while nothing was written."""
 
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """Store up to `size` bytes of a file beside the log, as the file of this number; answers how many there
+        were. Raises Unavailable when the store stays out of reach."""
+
     async def close(self) -> None:
         """Return when everything written is stored."""
 
@@ -632,13 +674,17 @@ class Files(Protocol):
     async def size(self, ref: str) -> int: ...
 
     async def remove(self, ref: str) -> None:
-        """Remove a log. One that is not there, or only in part, is no error: a repeat ends what was begun."""
+        """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
+        was begun."""
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""
+
+    def file_ref(self, ref: str, number: int) -> str:
+        """The name of a file beside a log, for `read` and `size`."""
 
     def changed(self, ref: str) -> Awaitable[None]:
         """Resolves when a log written by this process may have grown, or after a short while."""
@@ -677,11 +723,13 @@ class Work:
     """One attempt, ready to be executed."""
 
     assignment: Assignment
-    spec: Any  # decoded once per distinct job
+    spec: Any = field(repr=False)  # decoded once per distinct job; the values of secrets stand in it
     output: Output
     timeout_seconds: float | None
     started_at: Moment
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
+    tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
+    facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
 
 
 Done = Callable[[Result], None]
@@ -775,6 +823,7 @@ class Room:
     limits: Limits = Limits()
     sees: Sequence[str] = ()  # further paths, to read
     keeps: Sequence[str] = ()  # further paths, to read and write
+    image: str = ""  # of a container
 
 
 class Sandbox(Protocol):

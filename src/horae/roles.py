@@ -175,12 +175,17 @@ class AgentRole:
             group.create_task(persist("agent", self._claim, self._clock))
             group.create_task(persist("agent", self._report, self._clock))
             group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
+            group.create_task(persist("agent", self._tell_phases, self._clock))
             group.create_task(self._keep())
 
     async def _keep(self) -> None:
         while True:
             await self._agent.results_made.wait()
             await self._agent.keep()
+
+    async def _tell_phases(self) -> None:
+        await self._agent.phases_changed.wait()
+        await self._agent.tell_phases()
 
     async def _claim(self) -> None:
         agent = self._agent

@@ -13,6 +13,7 @@ import pytest
 
 from tests.acceptance.server import Server
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ci-build.yaml"
 pytestmark = pytest.mark.slow
 
 
@@ -65,6 +66,39 @@ def test_a_repository_is_built_and_its_log_is_followed_to_its_end(server: Server
     assert [(case.get("name"), case.find("failure") is not None) for case in cases] == [
         ("checkout", False), ("Look", False), ("Wait", False), ("Fail", True),
     ]  # fmt: skip
+
+
+def test_the_example_build_leaves_artifacts_test_counts_and_a_cache(server: Server) -> None:
+    server.cli("submit", str(EXAMPLE))
+    for expected in (False, True):
+        run_id = server.cli_json("run", "ci build", "--wait")["id"]
+        run = server.get(f"/v1/runs/{run_id}")
+        assert run["result"]["caches"] == [{"key": "tools-1", "hit": expected}]
+    counts = {name: run["result"]["tests"][name] for name in ("passed", "failed", "skipped")}
+    assert counts == {"passed": 1, "failed": 0, "skipped": 1}
+    shown = server.cli("runs", "show", str(run_id)).stdout
+    assert "tests      1 passed, 0 failed, 1 skipped; 4ms\n" in shown
+    assert "\nSTEP    SECONDS  EXIT CODE\nset up " in shown
+    assert server.cli("artifacts", str(run_id)).stdout.splitlines()[1:] == [
+        " 195  report.xml",
+        "  13  dist/greeting.txt",
+    ]
+    assert server.cli("artifacts", str(run_id), "dist/greeting.txt", "--output", "-").stdout == "hello, world\n"
+    said = server.cli("artifacts", str(run_id), "dist/greeting.txt").stdout
+    assert said == "greeting.txt: 13 bytes\n"
+    assert (server.directory / "greeting.txt").read_text() == "hello, world\n"
+
+    place = f"/v1/runs/{run_id}/artifacts"
+    got = server.http.get(f"{place}/dist/greeting.txt")
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert got.headers["x-content-type-options"] == "nosniff"
+    assert got.headers["content-disposition"] == "attachment; filename*=UTF-8''greeting.txt"
+    assert server.http.head(f"{place}/dist/greeting.txt").headers["content-length"] == "13"
+    for wrong in ("dist", "nothing", "..%2f..%2f..%2fdata%2fhorae.db", "dist/greeting.txt/"):
+        assert server.http.get(f"{place}/{wrong}").status_code == 404
+    failed = server.cli("artifacts", str(run_id), "nothing", check=False)
+    assert failed.returncode == 4
+    assert not list(server.directory.glob("*.part"))
 
 
 def test_code_of_every_place_is_called(server: Server, repository: Path) -> None:

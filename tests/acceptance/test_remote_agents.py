@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import subprocess
 import time
@@ -150,6 +151,23 @@ def test_the_log_of_a_remote_run_grows_while_it_runs_and_a_cancel_reaches_it(
     patient.post(f"/v1/runs/{run_id}/cancel", status=202)
 
     assert patient.ended(run_id)["state"] == "cancelled"
+
+
+def test_the_artifacts_of_a_remote_run_come_with_its_output(patient: Server, worker: AgentProcess):
+    make = "mkdir out; head -c 700000 /dev/urandom > out/big; sha256sum out/big; echo small > out/small; touch out/none"
+    (job,) = patient.submit(
+        {"name": "remote build", "labels": ["worker"], "steps": [{"run": make}], "artifacts": ["out"]}
+    )
+    run = patient.ended(patient.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
+    assert (run["state"], run["node"]) == ("succeeded", worker.name)
+    listed = patient.get(f"/v1/runs/{run['id']}/artifacts")["items"]
+    assert [(one["path"], one["size"]) for one in listed] == [("out/big", 700_000), ("out/none", 0), ("out/small", 6)]
+    got = [patient.http.get(f"/v1/runs/{run['id']}/artifacts/{one['path']}") for one in listed]
+    assert [answer.status_code for answer in got] == [200, 200, 200]
+    log = patient.http.get(f"/v1/runs/{run['id']}/log").text
+    assert hashlib.sha256(got[0].content).hexdigest() in log
+    assert [answer.content for answer in got[1:]] == [b"", b"small\n"]
+    patient.wait_until(lambda: not list(worker.directory.glob("data/agent/spool/outputs/runs/*/*/*")), "a tidy spool")
 
 
 def test_a_cordoned_agent_takes_nothing_until_it_is_uncordoned(patient: Server, worker: AgentProcess, tmp_path: Path):

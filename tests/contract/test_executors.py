@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-from horae.core.model import Json, Reason, State
+from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
 from horae.executors.shell import shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
@@ -34,6 +34,7 @@ class MemoryOutput:
 
     def __init__(self, limit: int = 1 << 20) -> None:
         self.data = bytearray()
+        self.files: list[bytes] = []
         self.is_closed = False
         self._limit = limit
         self._grown = asyncio.Event()
@@ -52,6 +53,11 @@ class MemoryOutput:
     @property
     def ref(self) -> str | None:
         return "memory" if self.data else None
+
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        assert number == len(self.files)
+        self.files.append(file.read(size))
+        return len(self.files[-1])
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -129,11 +135,13 @@ class Rig:
         timeout: float | None = None,
         data: str | None = None,
         output: MemoryOutput | None = None,
+        tell_phase: Callable[[Phase], None] = lambda _: None,
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
-        self.executor.start([Work(assignment, spec, output, timeout, START)], lambda r: self._done(r, output))
+        work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
+        self.executor.start([work], lambda r: self._done(r, output))
         return output
 
     def _done(self, result: Result, output: MemoryOutput) -> None:

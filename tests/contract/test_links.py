@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,9 +14,11 @@ import grpc
 import pytest
 
 from horae import wire
-from horae.core.model import Node, Overlap, Policy, State
+from horae.core import specs
+from horae.core.model import Node, Overlap, Phase, Policy, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
+from horae.keys import FileKeys
 from horae.links.grpc import GrpcLink, Ticket
 from horae.links.peers import GrpcPeers
 from horae.links.spool import AgentSpool
@@ -28,6 +31,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.secrets import Secrets
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 
@@ -51,7 +55,8 @@ class Side:
     def __init__(self, store: Store, clock: FakeClock, directory: Path, name: str = "s1") -> None:
         self.name = name
         self.store, self.clock, self.queue, self.metrics = store, clock, LocalQueue(), Metrics()
-        self.execution = Execution(store, self.queue, clock, self.metrics)
+        self.secrets = Secrets(store, FileKeys(directory / "secrets.key"))
+        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=self.secrets)
         self.jobs = Jobs(store, self.queue)
         self.files: ObjectFiles = open_files(directory / name)
         self.port = 0
@@ -151,6 +156,27 @@ async def test_a_run_is_claimed_once_and_finished_once(side: Side, link: Link):
     assert side.metrics.fenced == 1
 
 
+PROJECT = {
+    "kind": "git_java",
+    "source": {"url": "https://git.example/a.git"},
+    "build_tool": "maven",
+    "build_cmd": "mvn",
+}
+
+
+async def test_a_phase_is_noted_where_the_run_is_held(side: Side, link: Link):
+    (job,) = (await side.jobs.submit([specs.parse_job({"name": "project", **PROJECT})])).jobs
+    run_id = (await side.jobs.run_now(job.id)).id
+    await link.hello(a_node(kinds=("git_java",)))
+    (assignment,) = await link.claim("git_java", 1)
+    assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
+
+    await link.note_phases([(run_id, assignment.fence + 1, Phase.RUNNING), (run_id + 7, 1, Phase.RUNNING)])
+    assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
+    await link.note_phases([(run_id, assignment.fence, Phase.RUNNING)])
+    assert (await side.jobs.get_run(run_id)).phase is Phase.RUNNING
+
+
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
     kept, lost = await side.order(2)
     await link.hello(a_node())
@@ -217,6 +243,22 @@ async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link)
     await link.finish([done(run_id, result="[1]")])
 
     assert await link.load_previous([job_id, job_id + 1]) == {job_id: "[1]"}
+
+
+async def test_secrets_come_with_the_claim_of_a_run_that_names_them(side: Side, link: Link):
+    await side.secrets.set(1, "A", 'correct "horse"\n')
+    await side.secrets.set(1, "UNUSED", "battery staple")
+    env = {"X": {"secret": "A"}, "Y": {"secret": "MISSING"}}
+    (with_secrets,) = await side.order(env=env)
+    (without,) = await side.order(data={"looks_like": {"secret": "A"}})
+
+    await link.hello(a_node())
+    claimed = {a.run_id: a for a in await link.claim("python", 10)}
+
+    assert json.loads(claimed[with_secrets].secrets or "") == {"A": 'correct "horse"\n'}
+    assert claimed[without].secrets is None
+    assert "horse" not in repr(claimed)
+    assert "horse" not in claimed[with_secrets].spec
 
 
 async def test_a_node_that_says_goodbye_is_gone(side: Side, link: Link):
@@ -448,6 +490,7 @@ BAD_LATER = {
     "a result that is not JSON": result(result="{"),
     "output of another run": result(output="runs/0/2/1-1"),
     "output out of the way": result(output="../../etc/passwd"),
+    "an unknown phase": pb.AgentFrame(id=2, note_phases=pb.NotePhases(items=[pb.PhaseOf(run_id=1, fence=1, phase=7)])),
     "a negative id": pb.AgentFrame(id=2, disown=pb.Disown(held=[-1])),
     "an empty chunk": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1)])),
     "a chunk of nobody": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(data=b"x")])),

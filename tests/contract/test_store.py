@@ -9,7 +9,20 @@ from typing import Any
 import asyncpg
 import pytest
 
-from horae.core.model import SECOND, JobFilter, Misfire, Node, Overlap, Policy, Retry, RunFilter, State, Token
+from horae.core.model import (
+    SECOND,
+    JobFilter,
+    Misfire,
+    Node,
+    Overlap,
+    Phase,
+    Policy,
+    Retry,
+    RunFilter,
+    Secret,
+    State,
+    Token,
+)
 from horae.errors import Invalid
 from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
 from horae.stores.postgres import PostgresStore
@@ -749,12 +762,55 @@ async def test_a_running_run_does_not_expire(store: Store, clock: FakeClock):
 async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
     await due_job(store, 1)
     await due_job(store, 2)
-    _, odd = await order(store, birth(1), replace_birth(birth(2), kind="cobol"))
+    await due_job(store, 3)
+    kinds = [birth(1), replace_birth(birth(2), kind="cobol"), replace_birth(birth(3), kind="ada")]
+    _, cobol, ada = await order(store, *kinds)
 
-    assert await store.fail_unrunnable(["python", "shell"], "install it") == 1
-    run = await store.get_run(odd)
-    assert run is not None
-    assert (run.state, run.reason, run.message) == (State.FAILED, "no_agent", "install it")
+    assert await store.fail_unrunnable(["python", "shell"], "nobody can", {"ada": "install gnat"}) == 2
+
+    runs = {run.id: (run.state, run.reason, run.message) for run in await runs_of(store) if run.id in (cobol, ada)}
+    assert runs[cobol] == (State.FAILED, "no_agent", "nobody can")
+    assert runs[ada] == (State.FAILED, "no_agent", "nobody can: install gnat")
+
+
+async def claimed_project(store: Store) -> tuple[int, int]:
+    await due_job(store)
+    await order(store, replace_birth(birth(), kind="git_java"))
+    (claimed,) = await store.claim("n1", "git_java", [], 1)
+    return claimed.run_id, claimed.fence
+
+
+async def test_a_project_is_claimed_preparing_and_any_other_work_running(store: Store):
+    run_id, _ = await claimed_project(store)
+    await due_job(store, 2)
+    await order(store, birth(2))
+    other = await claim_one(store)
+
+    assert (await store.get_run(run_id)).phase is Phase.PREPARING
+    assert (await store.get_run(other.run_id)).phase is Phase.RUNNING
+
+
+async def test_a_phase_is_noted_under_the_current_fence_only(store: Store):
+    run_id, fence = await claimed_project(store)
+
+    await store.set_phases([(run_id, fence + 1, Phase.RUNNING), (run_id + 999, fence, Phase.RUNNING)])
+    assert (await store.get_run(run_id)).phase is Phase.PREPARING
+
+    await store.set_phases([(run_id, fence, Phase.RUNNING)])
+    assert (await store.get_run(run_id)).phase is Phase.RUNNING
+
+
+async def test_the_next_attempt_prepares_again(store: Store):
+    run_id, fence = await claimed_project(store)
+    await store.set_phases([(run_id, fence, Phase.RUNNING)])
+    lost = Result(run_id, fence, State.FAILED, "lost", finished_at=START)
+    await store.finish([], [Waiting(lost, None, lost=True)])
+
+    (again,) = await store.claim("n2", "git_java", [], 1)
+    await store.set_phases([(run_id, fence, Phase.RUNNING)])
+
+    assert again.fence > fence
+    assert (await store.get_run(run_id)).phase is Phase.PREPARING
 
 
 async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
@@ -1058,3 +1114,27 @@ async def test_a_token_is_revoked_once_and_stays_listed(store: Store):
     assert await store.get_token(kept.id) == revoked
     assert await store.list_tokens() == [other, revoked]
     assert await store.revoke_token(other.id + 1, START) is None
+
+
+# ── secrets ──
+
+
+async def test_a_secret_that_is_set_again_has_the_new_value_and_the_next_version(store: Store):
+    assert await store.put_secret(1, "B", "sealed one", START) == 1
+    assert await store.put_secret(1, "A", "sealed other", START + 1) == 1
+    assert await store.put_secret(1, "B", "sealed two", START + 2) == 2
+
+    assert await store.list_secrets(1) == [Secret("A", 1, START + 1, START + 1), Secret("B", 2, START, START + 2)]
+    assert await store.get_sealed(1, ["B", "C"]) == {"B": "sealed two"}
+
+
+async def test_secrets_of_one_organisation_are_not_seen_by_another(store: Store):
+    await store.put_secret(1, "A", "of one", START)
+    await store.put_secret(2, "A", "of two", START)
+
+    assert await store.get_sealed(2, ["A"]) == {"A": "of two"}
+    assert await store.list_sealed() == [(1, "A", "of one"), (2, "A", "of two")]
+    assert await store.delete_secret(2, "A")
+    assert not await store.delete_secret(2, "A")
+    assert await store.list_secrets(2) == []
+    assert await store.get_sealed(1, ["A"]) == {"A": "of one"}

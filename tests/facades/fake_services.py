@@ -13,8 +13,9 @@ from horae.core.model import Job, Page, Run, State, Trigger
 from horae.errors import Conflict, Invalid, NotFound, Stale
 from horae.ports import Idempotency
 from horae.service.access import Access
-from horae.service.insight import LogSlice, Overview, Readiness
+from horae.service.insight import Artifact, LogSlice, Overview, Readiness, artifacts_of
 from horae.service.jobs import Submitted
+from horae.service.secrets import Secrets
 from horae.testing import FakeClock
 
 NOW = 1_800_000_000_000_000
@@ -234,6 +235,18 @@ class Insight:
         data = bytes(self.logs.get(run_id, b"")[offset : offset + limit])
         return LogSlice(data, offset, offset + len(data), run, attempt or run.attempt)
 
+    async def list_artifacts(self, run_id: int) -> list[Artifact]:
+        return artifacts_of(await self.jobs.get_run(run_id))
+
+    async def find_artifact(self, run_id: int, path: str) -> tuple[str, Artifact]:
+        for one in await self.list_artifacts(run_id):
+            if one.path == path:
+                return path, one
+        raise NotFound(f"run {run_id} has no artifact of that name")
+
+    async def read_artifact(self, ref: str, offset: int) -> bytes:
+        return b""
+
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         self.followers += 1
         self.followed_from = (attempt, offset)
@@ -331,6 +344,40 @@ class Nodes:
         return self.node
 
 
+class Seal:
+    """Keys that hide nothing."""
+
+    def seal(self, text: str, context: str) -> str:
+        return text
+
+    def open(self, sealed: str, context: str) -> str:
+        return sealed
+
+
+class Vault:
+    """What Secrets needs of a store."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, tuple[str, int]] = {}
+
+    async def now(self) -> int:
+        return NOW
+
+    async def put_secret(self, org: int, name: str, sealed: str, at: int) -> int:
+        version = self.kept.get(name, ("", 0))[1] + 1
+        self.kept[name] = sealed, version
+        return version
+
+    async def list_secrets(self, org: int) -> list[model.Secret]:
+        return [model.Secret(name, version, NOW, NOW) for name, (_, version) in sorted(self.kept.items())]
+
+    async def list_sealed(self) -> list[tuple[int, str, str]]:
+        return [(1, name, sealed) for name, (sealed, _) in self.kept.items()]
+
+    async def delete_secret(self, org: int, name: str) -> bool:
+        return self.kept.pop(name, None) is not None
+
+
 class Services:
     def __init__(self) -> None:
         self.jobs = Jobs()
@@ -339,5 +386,6 @@ class Services:
         self.clock = FakeClock(NOW)
         self.access = Access(self.tokens, self.clock)
         self.nodes = Nodes()
+        self.secrets = Secrets(Vault(), Seal())  # type: ignore[arg-type]
         self.lending = self.outside = self.sources = self.station = None  # facades are tested with the real ones
         self.lake_lease = 600.0

@@ -980,3 +980,45 @@ async def test_a_follower_that_hangs_up_is_noticed(port: int, gate: web.Gate, se
 def test_rendered_structs_are_all_documented() -> None:
     structs = {each for each in vars(render).values() if isinstance(each, type) and each.__module__ == render.__name__}
     assert structs == set(render.SHOWN)
+
+
+# ── secrets ──
+
+
+async def test_a_secret_is_set_listed_and_deleted_and_never_shown(api: httpx.AsyncClient) -> None:
+    made = await api.put("/v1/secrets/DB_PASSWORD", json={"value": "correct horse"})
+    again = await api.put("/v1/secrets/DB_PASSWORD", json={"value": "battery staple"})
+    assert (made.status_code, made.content) == (201, b"")
+    assert (again.status_code, again.content) == (204, b"")
+
+    listed = await api.get("/v1/secrets")
+    (shown,) = listed.json()["items"]
+    assert (shown["name"], shown["version"]) == ("DB_PASSWORD", 2)
+    assert "horse" not in listed.text
+    assert "battery" not in listed.text
+    assert (await api.get("/v1/secrets/DB_PASSWORD")).status_code == 405
+
+    assert (await api.delete("/v1/secrets/DB_PASSWORD")).status_code == 204
+    problem_of(await api.delete("/v1/secrets/DB_PASSWORD"), 404, "E_NOT_FOUND")
+    assert (await api.get("/v1/secrets")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "code"),
+    [
+        ("1st", {"value": "hunter2"}, "E_PATTERN"),
+        ("a" * 64, {"value": "hunter2"}, "E_PATTERN"),
+        ("A", {}, "E_REQUIRED"),
+        ("A", {"value": ""}, "E_EMPTY"),
+        ("A", {"value": ["hunter2"]}, "E_TYPE"),
+        ("A", {"value": "hunter2\0"}, "E_CHAR"),
+        ("A", {"value": "hunter2" * 10_000}, "E_LEN"),
+        ("A", {"value": "hunter2", "org": 2}, "E_UNKNOWN_FIELD"),
+    ],
+)
+async def test_a_secret_that_cannot_be_kept_is_refused_without_repeating_it(
+    api: httpx.AsyncClient, name: str, body: dict[str, Any], code: str
+) -> None:
+    answer = await api.put(f"/v1/secrets/{name}", json=body)
+    problem_of(answer, 422, code)
+    assert "hunter2" not in answer.text

@@ -10,6 +10,7 @@ import pytest
 
 from horae.core.model import SECOND, Node, Run, State
 from horae.files import open_files
+from horae.keys import FileKeys
 from horae.ports import Result, Store
 from horae.queues.database import LocalQueue
 from horae.service import Services
@@ -22,6 +23,7 @@ from horae.service.lending import Lending
 from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
+from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
 from horae.testing import FakeClock
@@ -38,7 +40,8 @@ class World:
         self.store, self.clock = store, clock
         self.queue, self.metrics = LocalQueue(), Metrics()
         self.files = open_files(directory / "outputs")
-        self.execution = Execution(store, self.queue, clock, self.metrics)
+        secrets = Secrets(store, FileKeys(directory / "secrets.key"))
+        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets)
         self.firing = Firing(store, self.queue, clock, self.metrics)
         self.jobs = Jobs(store, self.queue)
         insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
@@ -50,6 +53,7 @@ class World:
             lending=Lending(store, self.jobs, self.execution),
             outside=Outside(store, self.queue, node=NODE),
             sources=Sources(store, self.jobs),
+            secrets=secrets,
             station=self._station(),
         )
         self.gate = web.create_app(self.services, version="1")

@@ -3,6 +3,7 @@
     screen     what reaches the user                session   the frame around every command, exit codes
     jobfiles   job files as bytes                   remote    commands that ask a server
     local      commands that need none: up, check, migrate
+    secrets    commands that ask a server to keep secrets
     tokens     commands that ask whoever holds the database: token
 
 Starting fast is a feature: whatever only some commands need (httpx, Rich, the server, the readers of
@@ -17,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from horae.cli import local, remote, tokens
+from horae.cli import local, remote, secrets, tokens
 from horae.cli.session import EXIT_CODES, CaFile, Insecure, Json, Root, Server, Session, TokenFile, own_version
 
 __all__ = ["EXIT_CODES", "app", "main"]
@@ -54,6 +55,7 @@ def horae(
 local.register(app)
 remote.register(app)
 tokens.register(app)
+secrets.register(app)
 
 
 def main() -> None:

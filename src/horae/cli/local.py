@@ -26,7 +26,7 @@ ConfigFile = Annotated[
 ]
 AGENT_SETTINGS = [
     *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "script_roots", "sandbox"),
-    *("output_limit", "log_format"),
+    *("docker_url", "maven_settings", "output_limit", "artifact_limit", "cache_limit", "log_format"),
 ]
 EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from horae.cli.builds import artifacts, build_fields, result_text, show_build
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.screen import Cell, Screen, between, clean, duration, local_time, state_cell
 from horae.cli.session import Session, command, listing
@@ -42,6 +43,7 @@ def register(app: typer.Typer) -> None:
     _register_triggers(app)
     _register_runs(app)
     command(app, "logs", "horae logs -f --job backup")(logs)
+    command(app, "artifacts", "horae artifacts 42 dist/package.whl --output package.whl")(artifacts)
     command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
     command(app, "cancel", "horae cancel 42")(cancel)
     command(app, "pause", "horae pause backup")(pause)
@@ -389,6 +391,7 @@ async def show_run(session: Session, run: RunArgument) -> None:
             return session.screen.json(found)
         names = await _job_names(client, [found["job_id"]])
     session.screen.record(_run_fields(found, names[found["job_id"]]))
+    show_build(session.screen, found)
     if found.get("attempts"):
         session.screen.line()
         _show_attempts(session.screen, found["attempts"])
@@ -412,7 +415,8 @@ def _run_fields(run: Json, job_name: str) -> list[tuple[str, str | Cell]]:
         ("node", run["node"] or ""),
         ("stands in for it", str(run["into_run_id"] or "")),
         ("data", json.dumps(run["data"], ensure_ascii=False) if run["data"] is not None else ""),
-        ("result", json.dumps(run["result"], ensure_ascii=False) if run["result"] is not None else ""),
+        *build_fields(run),
+        ("result", result_text(run)),
     ]
 
 

@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 ORDER = (
-    *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "run", "cancel", "pause", "resume"),
-    *("preview", "nodes", "token", "check", "migrate"),
+    *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "artifacts", "run", "cancel", "pause", "resume"),
+    *("preview", "nodes", "secret", "token", "check", "migrate"),
 )
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",
     1: "Any other failure, such as a file that cannot be read.",
     2: "The command line, a job or a setting makes no sense.",
     3: "Not allowed.",
-    4: "No such job, trigger, run or node.",
+    4: "No such job, trigger, run, node or secret.",
     5: "The present state forbids it: ended, paused, changed, or held by another process.",
     6: "The server or the database is out of reach, or does not offer what was asked.",
 }

@@ -1,8 +1,9 @@
 """Work on data: git projects that run on a cluster, Spark SQL, and syncs from a source. What each needs, its
 canonical spec, and how its secrets are hidden.
 
-Secrets stand in these specs, and in the sources of syncs, as they were sent. Whoever shows one to people shows
-`masked` of it; whoever takes a changed one back keeps with `unmasked` what was only seen hidden.
+Secrets stand in these specs, and in the sources of syncs, as they were sent, unless they are named (core.secrets).
+Whoever shows one to people shows `masked` of it; whoever takes a changed one back keeps with `unmasked` what was only
+seen hidden.
 
 What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises.
 """
@@ -10,12 +11,15 @@ What must stay true: unmasked(masked(x), x) is x; a reader collects problems and
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from horae.core import repositories
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
 from horae.core.isolation import read_isolation
 from horae.core.model import Json
+from horae.core.secrets import shown_references, text_or_reference
 from horae.errors import Invalid
 
 KINDS = ("git_java", "git_python", "spark_sql", "sync")
@@ -87,7 +91,7 @@ def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
 
 def shown_spec(kind: str, spec: Json) -> Json:
     """The spec of a job as people may see it."""
-    return dict(masked(spec)) if kind in KINDS else spec
+    return shown_references(dict(masked(spec)), spec, "source") if kind in KINDS else spec
 
 
 def kept_spec(kind: str, new: Json, old: Json) -> Json:
@@ -104,22 +108,33 @@ def kept(new: Json, old: Json) -> Json:
 
 # --------------------------------------------------------------------------------------- readers
 
+_DOTTED = re.compile(r"[^\W\d][\w$]*(?:\.[^\W\d][\w$]*)*")  # the name of a class or module
+
 
 def read_git_java(fields: Fields) -> Json:
     spec: Json = {"source": _source(fields), "build_tool": _word(fields, "build_tool", BUILD_TOOLS)}
-    spec["build_cmd"] = _script(fields, "build_cmd", "a Java project is built by a command")
-    return _with(
-        spec, main_class=fields.text("main_class", 512), args=_script(fields, "args"), **read_isolation(fields)
-    )
+    main_class = fields.text("main_class", 512)
+    if main_class is not None and not _DOTTED.fullmatch(main_class):
+        fields.fault("main_class", "E_PATTERN", "the name of a class expected, such as org.example.Main")
+    build_cmd = _script(fields, "build_cmd")
+    return _with(spec, build_cmd=build_cmd, main_class=main_class, args=_args(fields), **read_isolation(fields))
 
 
 def read_git_python(fields: Fields) -> Json:
-    spec: Json = {"source": _source(fields), "main_file": _file(fields, "main_file", "a Python project needs a file")}
+    module = fields.text("module", 512)
+    if module is not None and not _DOTTED.fullmatch(module):
+        fields.fault("module", "E_PATTERN", "the name of a module expected, such as package.tool")
+    if module is not None and "main_file" in fields.values:
+        fields.fault("module", "E_FIELD_CONFLICT", "a Python project begins with a file or with a module", "keep one")
+    if "module" not in fields.values:
+        _required(fields, "main_file", "a Python project needs a main_file, or a module")
     return _with(
-        spec,
+        {"source": _source(fields)},
+        main_file=_file(fields, "main_file"),
+        module=module,
         requirements=_file(fields, "requirements"),
         build_cmd=_script(fields, "build_cmd"),
-        args=_script(fields, "args"),
+        args=_args(fields),
         **read_isolation(fields),
     )
 
@@ -186,10 +201,18 @@ def _word(fields: Fields, name: str, known: tuple[str, ...], default: str | None
     return default
 
 
-def _file(fields: Fields, name: str, needed: str = "") -> str | None:
+def _args(fields: Fields) -> str | None:
+    """Arguments in one text, taken apart as a shell would: it must be possible."""
+    args = _script(fields, "args")
+    try:
+        shlex.split(args or "")
+    except ValueError as error:
+        fields.fault("args", "E_PATTERN", f"arguments as for a shell expected: {error}", "close the quotation mark")
+    return args
+
+
+def _file(fields: Fields, name: str) -> str | None:
     """The path of a file inside the project."""
-    if needed:
-        _required(fields, name, needed)
     path = fields.text(name, 1024)
     if path is not None and (path[0] in "/-~" or ".." in path.split("/")):
         fields.fault(name, "E_PATTERN", "a path inside the project expected, without .. and not beginning with / or -")
@@ -198,7 +221,6 @@ def _file(fields: Fields, name: str, needed: str = "") -> str | None:
 
 
 _SOURCE_FIELDS = frozenset({"url", "branch", "username", "password", "private_key"})
-_HELPER = re.compile(r"-|\w+::")  # taken by git for an option, or for a program to run
 
 
 def _source(fields: Fields) -> Json:
@@ -209,14 +231,11 @@ def _source(fields: Fields) -> Json:
     if inner is None:
         return {}
     inner.refuse_others(_SOURCE_FIELDS)
-    _required(inner, "url", "the address of a git repository is needed")
-    url = inner.text("url", MAX_ADDRESS)
-    if url is not None and _HELPER.match(url):
-        inner.fault("url", "E_PATTERN", "the address of a git repository expected, not an option or a helper program")
-    named = {name: inner.text(name, MAX_ADDRESS) for name in ("branch", "username", "password")}
-    if (branch := named["branch"]) is not None and branch[0] == "-":
-        inner.fault("branch", "E_PATTERN", "must not begin with a dash")
-    return _with({"url": url}, **named, private_key=_script(inner, "private_key"))
+    url, branch = repositories.read_url(inner, may_be_word=True), repositories.read_ref(inner, "branch")
+    username = inner.text("username", MAX_ADDRESS)
+    password = text_or_reference(inner, "password", lambda: inner.text("password", MAX_ADDRESS))
+    private_key = text_or_reference(inner, "private_key", lambda: _script(inner, "private_key"))
+    return _with({"url": url}, branch=branch, username=username, password=password, private_key=private_key)
 
 
 # Where results go: the fields of each, and which of them must be there.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import datawork, isolation
+from horae.core import builds, datawork, isolation, repositories, secrets
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -35,8 +35,7 @@ MAX_RUN = MAX_ENV = 64 * 1024  # bytes
 MAX_DATA = 256 * 1024  # bytes of JSON
 MAX_PATH = 4096  # characters of a working directory, or of a script
 MAX_ARGS = 200
-MAX_URL = 2048
-MAX_REF = 255
+MAX_IMAGE = 255
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -116,9 +115,11 @@ def _read_shell(fields: Fields) -> Json:
         spec["image"] = image
     if env := _read_env(fields):
         spec["env"] = env
+    if files := secrets.read_files(fields):
+        spec["files"] = files
     if directory := fields.text("working_directory", MAX_PATH):
         spec["working_directory"] = directory
-    return {**spec, **isolation.read_isolation(fields)}
+    return {**spec, **builds.read_build(fields), **isolation.read_isolation(fields)}
 
 
 def _read_script(fields: Fields) -> Json:
@@ -150,13 +151,6 @@ def _read_args(fields: Fields) -> list[str]:
     return args
 
 
-# What may be cloned: no transport that runs a command of its own, nothing that git takes for an option or a path.
-_GIT_URL = re.compile(
-    r"(?:https?|ssh)://(?:[\w.~%!$&'()*+,;=:-]+@)?(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/\S+"
-    r"|file:///\S+"
-    r"|[A-Za-z0-9_][\w.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-]\S*"
-)
-_GIT_REF = re.compile(r"(?!.*(?:\.\.|@\{))[A-Za-z0-9_][^\s~^:?*\[\\]*")
 _CHECKOUT_FIELDS = frozenset({"url", "ref"})
 
 
@@ -167,14 +161,7 @@ def _read_checkout(fields: Fields) -> Json:
     if inner is None:
         return {}
     inner.refuse_others(_CHECKOUT_FIELDS)
-    if "url" not in inner.values:
-        inner.fault("url", "E_REQUIRED", "a checkout needs the url of a git repository")
-    url, ref = inner.text("url", MAX_URL), inner.text("ref", MAX_REF)
-    if url is not None and not _GIT_URL.fullmatch(url):
-        message = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
-        inner.fault("url", "E_PATTERN", message)
-    if ref is not None and not _GIT_REF.fullmatch(ref):
-        inner.fault("ref", "E_PATTERN", "the name of a branch or tag expected")
+    url, ref = repositories.read_url(inner), repositories.read_ref(inner, "ref")
     return {"url": url} if ref is None else {"url": url, "ref": ref}
 
 
@@ -182,7 +169,7 @@ _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
 
 
 def _read_image(fields: Fields) -> str | None:
-    image = fields.text("image", MAX_REF)
+    image = fields.text("image", MAX_IMAGE)
     if image is not None and not _IMAGE.fullmatch(image):
         fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
     return image
@@ -230,7 +217,8 @@ def _read_run(fields: Fields) -> str:
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def _read_env(fields: Fields) -> dict[str, str]:
+def _read_env(fields: Fields) -> Json:
+    """Each value is text, or names a secret."""
     if "env" not in fields.values:
         return {}
     inner = fields_of(fields.values["env"], fields.at("env"), fields.problems, "must be a mapping")
@@ -245,14 +233,16 @@ def _read_env(fields: Fields) -> dict[str, str]:
     return dict(sorted(env.items()))
 
 
-def _size_of(env: dict[str, str]) -> int:
-    """Bytes as the system counts them, NAME=value and an end mark each."""
+def _size_of(env: Json) -> int:
+    """Bytes as the system counts them, NAME=value and an end mark each; of a secret, as much as its reference."""
     return sum(len(f"{name}={value}\0".encode()) for name, value in env.items())
 
 
 def _is_variable(env: Fields, name: Any, value: Any) -> bool:
     if type(name) is not str or not _ENV_NAME.fullmatch(name):
         env.fault(str(name), "E_PATTERN", "a name is letters, digits and _, and does not begin with a digit")
+    elif isinstance(value, dict):
+        return secrets.read_reference(env, name) is not None
     elif type(value) is not str:
         env.wrong_type(name, "must be text")
     elif not value.isprintable() and (odd := CONTROL.search(value)):
@@ -292,13 +282,20 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory"}) | isolation.FIELDS,
+        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
+        | builds.FIELDS
+        | isolation.FIELDS,
         _read_shell,
     ),
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
-    "git_python": Kind((), _PROJECT | {"main_file", "requirements"}, datawork.read_git_python),
+    "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
+}
+# What to do where no agent has a kind that needs programs of the machine.
+REMEDIES = {
+    "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
+    "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

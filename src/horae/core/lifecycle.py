@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from horae.core.model import LOST_LIMIT, SECOND, Misfire, Moment, Policy, Reason, Retry, State
+from horae.core.model import LOST_LIMIT, SECOND, Misfire, Moment, Phase, Policy, Reason, Retry, State
 
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment this late is missed
 
@@ -36,6 +36,14 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     ),
     **{state: frozenset() for state in State if state.is_terminal},
 }
+
+
+PREPARED_KINDS = frozenset({"git_java", "git_python"})  # their attempts fetch and build before they run
+
+
+def first_phase(kind: str) -> Phase:
+    """The phase in which an attempt of this kind begins."""
+    return Phase.PREPARING if kind in PREPARED_KINDS else Phase.RUNNING
 
 
 def may_become(before: State, after: State) -> bool:

@@ -252,6 +252,16 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class Secret:
+    """What may be known of a secret: all but its value."""
+
+    name: str
+    version: int  # how often it was set
+    created_at: Moment
+    updated_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a job stands: its newest run that was neither skipped nor coalesced, and the newest that has ended."""
 

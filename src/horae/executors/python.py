@@ -65,11 +65,10 @@ log = logging.getLogger("horae.python")
 class _Route:
     """What is known about one spec."""
 
-    __slots__ = ("data", "env", "function", "name", "sort")
+    __slots__ = ("data", "function", "name", "sort")
 
     def __init__(self, spec: Json) -> None:
         self.name = str(spec.get("handler", ""))
-        self.env: dict[str, str] = spec.get("env") or {}
         self.data: str | None = msgspec.json.encode(spec["data"]).decode() if spec.get("data") else None
         found = loaded(self.name)
         self.function = found.function if found is not None and found.inline else None
@@ -96,6 +95,10 @@ class _Live:
 
     def is_stopped(self) -> bool:
         return self.stopped is not None
+
+    def env(self) -> dict[str, str]:
+        """Of this attempt: equal specs may have other secrets the next time."""
+        return self.work.spec.get("env") or {}
 
     def data(self) -> str | None:
         """The trigger's or the request's, else the job's own."""
@@ -243,7 +246,7 @@ class PythonExecutor:
             given.name,
             given.due_at,
             read_data(live.data()),
-            {**live.route.env},
+            {**live.env()},
             read_previous(live.work.previous),
         )
         return returned(live.run_id, await function(context))
@@ -427,7 +430,7 @@ class _Worker(asyncio.Protocol):
                 given.due_at,
                 live.route.name,
                 live.data(),
-                live.route.env,
+                live.env(),
                 live.work.previous,
             )
         )

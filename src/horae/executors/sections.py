@@ -1,6 +1,6 @@
 """An attempt as sections: processes one after the other in one fresh workspace, each with its part of the log.
 
-    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the sections that were started
+    result {"steps": [{"name", "seconds", "exit_code"}, …], …}   of the sections that were started, and the work's facts
 
 A kind of work says which sections it has (`Plan`); everything else is the same for all and is here.
 
@@ -21,11 +21,12 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from horae.core.model import Json, Moment, Reason, State
+from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
@@ -47,6 +48,7 @@ from horae.ports import (
 )
 
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
+SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
 _STATES: dict[str, State] = {  # any other stop: cancelled
@@ -81,14 +83,24 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
-    network: bool = False  # it needs the network, whatever the job says: for sections of our own
+    network: bool = False  # it has the network, whatever the job says
     sees: tuple[Path, ...] = ()  # further paths that it reads
     keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
+    phase: Phase = Phase.RUNNING
+    goes_on: bool = False  # a further part of the section before, in its log and in its time
+    may_fail: bool = False  # the next one looks at what it left
+    before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
+    watch: Callable[[bytes], None] | None = None  # sees what it writes
+    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
 # one left. It raises Invalid when the work cannot be done here.
 Plan = Callable[[Work, Path], Iterator[Section]]
+
+# What is left to do in a workspace when its sections are over and nobody has stopped them; told whether all went well.
+# It notes the work's facts, and answers what the log shall say. None: there is nothing to do.
+Closing = Callable[[Work, Path, bool], Awaitable[Sequence[str]] | None]
 
 
 class SectionExecutor:
@@ -105,10 +117,12 @@ class SectionExecutor:
         clock: Clock,
         *,
         grace: float = 5.0,
+        closing: Closing | None = None,
     ) -> None:
         self.kind = kind
         self.slots = slots
         self._plan = plan
+        self._closing = closing
         self._sandboxes = sandboxes
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
         self._clock = clock
@@ -130,7 +144,7 @@ class SectionExecutor:
             if not self._is_open:
                 done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
                 continue
-            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._plan)
+            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._plan, self._closing)
             self._attempts[work.assignment.run_id] = attempt
             task = asyncio.create_task(self._carry_out(attempt, done))
             self._tasks.add(task)
@@ -173,9 +187,11 @@ class _Attempt:
         spawn: Callable[[Json, Command, Room], Awaitable[Process]],
         grace: float,
         plan: Plan,
+        closing: Closing | None,
     ) -> None:
         self.work = work
         self._plan = plan
+        self._closing = closing
         self._clock = clock
         self._spawn = spawn
         self._grace = grace
@@ -183,7 +199,10 @@ class _Attempt:
         self._reason = ""  # why it was stopped
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
+        self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
+        self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
+        self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
     def stop(self, reason: str) -> None:
@@ -191,6 +210,8 @@ class _Attempt:
         if not self._reason:
             self._reason = reason
             self._kill()
+            if self._errand is not None:
+                self._errand.cancel()
 
     def _kill(self) -> None:
         if self._process is not None and self._killing is None:
@@ -201,7 +222,7 @@ class _Attempt:
         limit = self.work.timeout_seconds
         timer = None if limit is None else asyncio.create_task(self._expire(limit))
         try:
-            result = await self._run_sections(workspace)
+            result = await self._close(await self._run_sections(workspace), workspace)
         except Unavailable as error:
             result = self._result(State.FAILED, Reason.LOST, error.message)
         except Error as error:
@@ -223,24 +244,61 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
-            self._log.say(section.title)
+            if section.reason is Reason.EXIT and self._secrets is None:  # the first that is the job's own
+                self._secrets = _write_secrets(self.work.spec.get("files") or {}, workspace)
+            self._enter(section.phase)
+            if not section.goes_on:
+                self._log.say(section.title)
+            if section.before is not None and not await self._run_errand(section.before()):
+                break
             exit_ = await self._run_section(section, workspace)
-            if exit_.code or exit_.message or self._reason:
+            if (exit_.code and not section.may_fail) or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
 
+    def _enter(self, phase: Phase) -> None:
+        if phase is not self._phase:
+            self._phase = phase
+            self.work.tell_phase(phase)
+
+    async def _close(self, result: Result, workspace: Path) -> Result:
+        """Do what is left to do, unless somebody stopped it, also meanwhile."""
+        if self._closing is None or self._reason:
+            return result
+        left = self._closing(self.work, workspace, result.state is State.SUCCEEDED)
+        if left is None:
+            return result
+        if not await self._run_errand(left):
+            return self._stopped(" while its files were stored")
+        result.result, result.finished_at = self._facts(), self._clock.now()
+        return result
+
+    async def _run_errand(self, errand: Awaitable[Sequence[str]]) -> bool:
+        """Something that we do ourselves: a stop ends it too. False when it was stopped."""
+        task = self._errand = asyncio.ensure_future(errand)
+        await asyncio.wait({task})
+        self._errand = None
+        if task.cancelled():
+            return False
+        for line in task.result():
+            self._log.say(line)
+        return not self._reason
+
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
-        pipe = _Pipe(self._log)
+        pipe = _Pipe(self._log, section.watch)
         try:
             command = Command(
                 section.argv, self._environment(section), str(section.cwd),
                 stdout=pipe.write_end, stderr=pipe.write_end,
             )  # fmt: skip
-            exit_ = await self._attend(await self._spawn(self.work.spec, command, self._room(section, workspace)))
+            wanted = {} if section.is_ours else self.work.spec
+            exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
         finally:
             pipe.close()
         seconds = self._clock.elapsed() - begun
+        if section.goes_on:
+            seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
 
@@ -248,12 +306,14 @@ class _Attempt:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
         network = "on" if section.network else spec.get("network", "off")
         sees, keeps = map(str, section.sees), map(str, section.keeps)
-        return Room(str(workspace), name, network, Limits(**spec.get("limits", {})), tuple(sees), tuple(keeps))
+        limits = Limits(**spec.get("limits", {}))
+        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
 
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        return {**written, **describe_attempt(self.work.assignment), "HORAE_STEP": section.name}
+        told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
+        return {**written, **told, "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -303,8 +363,11 @@ class _Attempt:
             finished_at=self._clock.now(),
             exit_code=exit_code,
             message=message,
-            result=json.dumps({"steps": self._steps}, ensure_ascii=False),
+            result=self._facts(),
         )
+
+    def _facts(self) -> str:
+        return json.dumps({"steps": self._steps, **self.work.facts}, ensure_ascii=False)
 
     async def _store_output(self, result: Result) -> Result:
         try:
@@ -361,8 +424,9 @@ class _Log:
 class _Pipe:
     """Carries what a step writes to the log, in large chunks."""
 
-    def __init__(self, log: _Log) -> None:
+    def __init__(self, log: _Log, watch: Callable[[bytes], None] | None = None) -> None:
         self._log = log
+        self._watch = watch
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         self._loop = asyncio.get_running_loop()
@@ -386,6 +450,8 @@ class _Pipe:
             return 0
         if data:
             self._log.write(data)
+            if self._watch is not None:
+                self._watch(data)
         return len(data)
 
     def close(self) -> None:
@@ -427,6 +493,20 @@ def _remove_tree(workspace: Path) -> None:
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
     shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _write_secrets(files: dict[str, str], workspace: Path) -> dict[str, str]:
+    """Secret files, in a directory of a name that nobody could put anything at: a checkout may hold links."""
+    if not files:
+        return {}
+    directory = tempfile.mkdtemp(prefix=SECRETS, dir=workspace)
+    for name, value in files.items():
+        path = os.path.join(directory, name)
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+        with os.fdopen(opened, "wb") as file:
+            file.write(value.encode())
+    return {"HORAE_SECRETS_DIR": directory}
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:

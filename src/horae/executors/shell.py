@@ -2,7 +2,10 @@
 
     spec   {"steps": [{"name", "run", "env"?, "working_directory"?}, …], "env"?, "working_directory"?}
            or {"script", "args"?, …}; with {"checkout": {"url", "ref"?}} the workspace begins as that repository
-    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of the sections that were started: checkout, steps
+           "artifacts", "reports": globs; "cache": [{"key", "paths"}]
+    result {"steps": [{"name", "seconds", "exit_code"}, …]       of the sections that were started: checkout, steps
+            "commit"?, "tests"?: {"passed", "failed", "skipped", "seconds", "failures"},
+            "artifacts"?: [{"path", "size"}, …], "caches"?: [{"key", "hit"}, …]}
 
 What must stay true:
 - User text reaches a shell only as the script itself; git and files are started without one.
@@ -15,21 +18,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from horae.core.model import Json, Reason
-from horae.errors import Invalid
+from horae.core.builds import FIELDS, GoTests, no_tests
+from horae.errors import Error, Invalid
+from horae.executors import artifacts
+from horae.executors.caches import Caches
+from horae.executors.git import checkout_sections, head_of
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Sandboxes, Work
-
-CHECKOUT = "checkout"  # the name of the first section, where there is one
-GIT_ENVIRONMENT = {
-    "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
-    "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
-    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +39,78 @@ class Rules:
 
     script_roots: tuple[Path, ...] = ()
     has_images: bool = False
+    known_hosts: Path | None = None  # of executors.git
+    caches: Caches | None = None
+    artifact_limit: int = 1 << 30  # bytes of all artifacts of an attempt
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec = work.spec
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield checkout_section(checkout, workspace)
-        if "script" in spec:
-            script = _find_script(spec["script"], workspace, self.script_roots)
-            cwd = enter(workspace, spec.get("working_directory"))
-            argv = (str(script), *spec.get("args", ()))
-            yield Section(f"script {spec['script']}", spec["script"], f"script '{spec['script']}'", argv, cwd)
-            return
-        steps = spec["steps"]
-        for number, step in enumerate(steps, 1):
-            cwd = enter(workspace, step.get("working_directory") or spec.get("working_directory"))
-            argv = ("/bin/sh", "-e", "-c", "--", step["run"])
-            title, what = f"step {number}/{len(steps)} {step['name']}", f"step {number} '{step['name']}'"
-            yield Section(title, step["name"], what, argv, cwd, step.get("env") or {})
+            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts)
+            if commit := head_of(workspace):
+                work.facts["commit"] = commit
+        own = self._script(spec, workspace) if "script" in spec else _steps(work, workspace)
+        for number, section in enumerate(own):
+            is_first = number == 0 and self.caches is not None and spec.get("cache")
+            yield replace(section, before=partial(self._restore, work, workspace)) if is_first else section
+
+    def _script(self, spec: dict[str, Any], workspace: Path) -> Iterator[Section]:
+        script = _find_script(spec["script"], workspace, self.script_roots)
+        cwd = enter(workspace, spec.get("working_directory"))
+        argv = (str(script), *spec.get("args", ()))
+        yield Section(f"script {spec['script']}", spec["script"], f"script '{spec['script']}'", argv, cwd)
+
+    async def _restore(self, work: Work, workspace: Path) -> Sequence[str]:
+        assert self.caches is not None
+        used = await self.caches.restore(work.assignment.job_id, work.spec["cache"], workspace)
+        work.facts["caches"] = used
+        return [f"cache {use['key']} {'restored' if use['hit'] else 'is new'}" for use in used]
+
+    def close(self, work: Work, workspace: Path, is_good: bool) -> Awaitable[Sequence[str]] | None:
+        return self._close(work, workspace, is_good) if FIELDS & work.spec.keys() else None
+
+    async def _close(self, work: Work, workspace: Path, is_good: bool) -> Sequence[str]:
+        """Read the reports, store the artifacts, keep the caches. What goes wrong here does not fail the work."""
+        spec, facts = work.spec, work.facts
+        remarks: list[str] = []
+        if globs := spec.get("reports"):
+            tests = facts.setdefault("tests", no_tests())
+            remarks += await artifacts.in_thread(partial(artifacts.read_reports, workspace, globs, tests))
+        if globs := spec.get("artifacts"):
+            remarks += await self._store(work, workspace, globs)
+        if is_good and self.caches is not None and "caches" in facts:
+            saved = self.caches.save(work.assignment.job_id, spec["cache"], facts["caches"], workspace)
+            remarks += await saved
+        return remarks
+
+    async def _store(self, work: Work, workspace: Path, globs: Sequence[str]) -> Sequence[str]:
+        found = await artifacts.in_thread(partial(artifacts.find, workspace, globs, artifacts.MAX_FILES))
+        try:
+            stored = await artifacts.store(work.output, workspace, found, self.artifact_limit)
+        except (Error, OSError) as error:
+            return [f"the artifacts could not be stored: {error}"]
+        if stored:
+            work.facts["artifacts"] = stored
+        size = sum(one["size"] for one in stored)
+        return [*found.remarks, f"{len(stored)} artifact{'s' * (len(stored) != 1)} stored, {size} bytes"]
+
+
+_GO_TEST = re.compile(r"^[ \t]*go test\b", re.MULTILINE)
+
+
+def _steps(work: Work, workspace: Path) -> Iterator[Section]:
+    spec = work.spec
+    steps = spec["steps"]
+    for number, step in enumerate(steps, 1):
+        cwd = enter(workspace, step.get("working_directory") or spec.get("working_directory"))
+        argv = ("/bin/sh", "-e", "-c", "--", step["run"])
+        title, what = f"step {number}/{len(steps)} {step['name']}", f"step {number} '{step['name']}'"
+        watch = None
+        if _GO_TEST.search(step["run"]):
+            watch = GoTests(work.facts.setdefault("tests", no_tests())).watch
+        yield Section(title, step["name"], what, argv, cwd, step.get("env") or {}, watch=watch)
 
 
 def shell_executor(
@@ -67,34 +121,17 @@ def shell_executor(
     *,
     grace: float = 5.0,
     script_roots: Sequence[Path] = (),
+    known_hosts: Path | None = None,
+    caches: Caches | None = None,
+    artifact_limit: int = 1 << 30,
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), has_images="docker" in sandboxes.named)
-    return SectionExecutor("shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace)
+    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit)
+    return SectionExecutor(
+        "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close
+    )
 
 
 # ── what is started ────────────────────────────────────────────────────────────────────────────────
-
-
-def checkout_section(wanted: Json, workspace: Path) -> Section:
-    """Clone a repository into the workspace, which is empty; no hook of anybody runs."""
-    url, ref = wanted["url"], wanted.get("ref")
-    branch = ("--branch", ref) if ref else ()
-    argv = ("git", "-c", "core.hooksPath=/dev/null", "clone", "--depth", "1", *branch, "--", url, ".")
-    shown = re.sub(r"//[^/@]*@", "//", url)  # a password may stand there
-    title = f"{CHECKOUT} {shown} {ref}" if ref else f"{CHECKOUT} {shown}"
-    local = (_readable(Path(url.removeprefix("file://")), workspace),) if url.startswith("file://") else ()
-    return Section(
-        title, CHECKOUT, f"the checkout of {shown}", argv, workspace, GIT_ENVIRONMENT, Reason.ERROR,
-        network=True, sees=local,
-    )  # fmt: skip
-
-
-def _readable(repository: Path, workspace: Path) -> Path:
-    """A repository of this machine, links followed; those of other attempts are not for us."""
-    found = repository.resolve()
-    if found.is_relative_to(workspace.parent):
-        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
-    return found
 
 
 def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:

@@ -21,7 +21,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
 from horae.links.spool import AgentSpool
 from horae.ports import Assignment, Beat, Result, Terms
@@ -137,7 +137,7 @@ class GrpcLink:
         welcome = frame.welcome
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
-        self._spool.begin(welcome.node)
+        self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
         self._stream = stream
         self._news.set()
@@ -164,7 +164,7 @@ class GrpcLink:
         elif body == "stored":
             stream.settle(frame.stored)
             for name in frame.stored.items:
-                self._spool.note_stored(name.run_id, name.fence, name.number)
+                self._spool.note_stored(name.run_id, name.fence, name.number, name.file)
             for name in frame.stored.refused:
                 self._spool.note_refused(name.run_id, name.fence)
         elif body == "leaving":
@@ -229,6 +229,10 @@ class GrpcLink:
         frames = await stream.ask(ASK_SECONDS, finish=pb.Finish(results=batch))
         return {run_id for frame in frames for run_id in frame.accepted.run_ids}
 
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        items = [pb.PhaseOf(run_id=run_id, fence=fence, phase=phase) for run_id, fence, phase in phases]
+        await self._ask(ASK_SECONDS, note_phases=pb.NotePhases(items=items))
+
     async def beat(self, busy: int) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
         stream = self._stream
@@ -274,7 +278,7 @@ class _Stream:
         self._outbox = Outbox()
         self._ids = count(1)
         self._waiting: dict[int, tuple[asyncio.Future[None], list[pb.ServerFrame]]] = {}
-        self._under_way: dict[tuple[int, int, int], int] = {}  # chunk → bytes
+        self._under_way: dict[tuple[int, int, int, int], int] = {}  # chunk → bytes
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leaving: asyncio.TimerHandle | None = None
         self.is_welcome = False
@@ -368,7 +372,7 @@ class _Stream:
     # ── output ──
     def send_chunks(self, chunks: list[pb.Chunk]) -> None:
         for chunk in chunks:
-            self._under_way[chunk.run_id, chunk.fence, chunk.number] = len(chunk.data)
+            self._under_way[chunk.run_id, chunk.fence, chunk.file, chunk.number] = len(chunk.data)
             self.room -= len(chunk.data)
         self._outbox.put(pb.AgentFrame(chunks=pb.Chunks(items=chunks)).SerializeToString(), Urgency.OUTPUT)
         if self.room <= 0:
@@ -376,7 +380,7 @@ class _Stream:
 
     def settle(self, stored: pb.Stored) -> None:
         for name in (*stored.items, *stored.refused):
-            self.room += self._under_way.pop((name.run_id, name.fence, name.number), 0)
+            self.room += self._under_way.pop((name.run_id, name.fence, name.file, name.number), 0)
         if self.room > 0:
             self.has_room.set()
 
@@ -393,6 +397,7 @@ def _assignment(it: pb.Assignment) -> Assignment:
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id,
         trigger_id=it.trigger_id if it.HasField("trigger_id") else None, due_at=it.due_at, kind=it.kind, name=it.name,
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
+        secrets=it.secrets if it.HasField("secrets") else None,
     )  # fmt: skip
 
 

@@ -46,16 +46,18 @@ class Piece(NamedTuple):
     fence: int
     number: int
     data: bytes
+    file: int  # 0: of the log; else of a file beside it, counted from 1
 
 
 @dataclass(slots=True)
 class _Shipment:
-    """The output of one attempt on its way."""
+    """The log of one attempt, or a file beside it, on its way."""
 
     run_id: int
     attempt: int
     fence: int
     ref: str
+    file: int = 0  # as of Piece
     written: int = 0  # chunks on our disk
     sent: int = 0
     stored: int = 0  # chunks on the server's
@@ -76,6 +78,7 @@ class _Kept(msgspec.Struct):
     result: Result
     attempt: int
     chunks: int
+    files: list[int] = []  # chunks of each file beside the log
 
 
 class AgentSpool:
@@ -86,7 +89,8 @@ class AgentSpool:
         self._outputs = directory / "outputs"
         self._results = directory / "results"
         self._shipments: dict[str, _Shipment] = {}  # by ref
-        self._by_fence: dict[tuple[int, int], _Shipment] = {}
+        self._by_fence: dict[tuple[int, int], list[_Shipment]] = {}  # the log first
+        self._takes_files = True  # the server knows of files beside logs
         self._batches: dict[Path, set[tuple[int, int]]] = {}  # file → what in it is not delivered
         self._numbers = count(1)
         self._garbage: asyncio.Queue[str] = asyncio.Queue()
@@ -103,6 +107,9 @@ class AgentSpool:
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         return self._files.ref(run_id, attempt, fence)
+
+    def file_ref(self, ref: str, number: int) -> str:
+        return self._files.file_ref(ref, number)
 
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         return await self._files.read(ref, offset, limit)
@@ -122,21 +129,37 @@ class AgentSpool:
     async def remove_before(self, run_id: int) -> None:
         await self._files.remove_before(run_id)
 
+    def _log_ref(self, shipment: _Shipment) -> str:
+        return self._files.ref(shipment.run_id, shipment.attempt, shipment.fence)
+
     def _add(self, shipment: _Shipment) -> None:
-        self._shipments[shipment.ref] = self._by_fence[shipment.key] = shipment
+        self._shipments[shipment.ref] = shipment
+        self._by_fence.setdefault(shipment.key, []).append(shipment)
 
     def _note_written(self, ref: str, number: int) -> None:
-        shipment = self._shipments.get(ref)
+        shipment = self._shipments.get(ref) or self._begin_file(ref)
         if shipment is None or shipment.is_refused:
             return
         shipment.written = number + 1
         self.unsettled.add(shipment.key)
         self.work.set()
 
+    def _begin_file(self, ref: str) -> _Shipment | None:
+        """The first chunk of a file beside a log that is on its way."""
+        log_ref, found, number = ref.rpartition("-files/")
+        log = self._shipments.get(log_ref)
+        if not found or log is None:
+            return None
+        refused = log.is_refused or not self._takes_files
+        self._add(_Shipment(log.run_id, log.attempt, log.fence, ref, int(number) + 1, is_refused=refused))
+        return self._shipments[ref]
+
     # ── shipping ──
-    def begin(self, server: str) -> None:
+    def begin(self, server: str, *, takes_files: bool = True) -> None:
         """A new stream: what was sent and not answered goes again; to another server, everything."""
+        self._takes_files = takes_files
         for shipment in self._shipments.values():
+            shipment.is_refused = shipment.is_refused or (shipment.file > 0 and not takes_files)
             shipment.stored = shipment.stored if server == self._server else 0
             shipment.sent = shipment.stored
             self._judge(shipment)
@@ -154,7 +177,8 @@ class AgentSpool:
                 data = await self._load(shipment)
                 if pieces and size + len(data) > room:
                     return pieces
-                pieces.append(Piece(shipment.run_id, shipment.attempt, shipment.fence, shipment.sent, data))
+                about = shipment.run_id, shipment.attempt, shipment.fence, shipment.sent
+                pieces.append(Piece(*about, data, shipment.file))
                 shipment.sent += 1
                 size += len(data)
         return pieces
@@ -166,21 +190,22 @@ class AgentSpool:
             log.error("spool.damaged", run=shipment.run_id, chunk=shipment.sent, error=error.message)
             return b"\n[a piece of the output was lost: it could not be read from the agent's spool]\n"
 
-    def note_stored(self, run_id: int, fence: int, number: int) -> None:
-        if (shipment := self._by_fence.get((run_id, fence))) is not None:
-            shipment.stored = max(shipment.stored, number + 1)
-            self._judge(shipment)
+    def note_stored(self, run_id: int, fence: int, number: int, file: int = 0) -> None:
+        for shipment in self._by_fence.get((run_id, fence), ()):
+            if shipment.file == file:
+                shipment.stored = max(shipment.stored, number + 1)
+                self._judge(shipment)
 
     def note_refused(self, run_id: int, fence: int) -> None:
         """The attempt is over for the server: its output goes nowhere."""
-        if (shipment := self._by_fence.get((run_id, fence))) is not None:
+        for shipment in self._by_fence.get((run_id, fence), ()):
             shipment.is_refused = True
             self._judge(shipment)
 
     def _judge(self, shipment: _Shipment) -> None:
         if not shipment.is_settled:
             self.unsettled.add(shipment.key)
-        elif shipment.key in self.unsettled:
+        elif shipment.key in self.unsettled and all(one.is_settled for one in self._by_fence[shipment.key]):
             self.unsettled.discard(shipment.key)
             self.on_settled()
 
@@ -199,10 +224,12 @@ class AgentSpool:
         for one in kept:
             result = one.result
             ref = self._files.ref(result.run_id, one.attempt, result.fence)
-            if one.chunks:
-                self._add(_Shipment(result.run_id, one.attempt, result.fence, ref, written=one.chunks))
-                self.unsettled.add((result.run_id, result.fence))
-        await asyncio.to_thread(_remove_others, self._outputs, set(self._shipments))
+            names = [ref, *(self._files.file_ref(ref, number) for number in range(len(one.files)))]
+            for file, (name, chunks) in enumerate(zip(names, (one.chunks, *one.files), strict=True)):
+                if chunks:
+                    self._add(_Shipment(result.run_id, one.attempt, result.fence, name, file, written=chunks))
+                    self.unsettled.add((result.run_id, result.fence))
+        await asyncio.to_thread(_remove_others, self._outputs, set(map(self._log_ref, self._shipments.values())))
         return [one.result for one in kept]
 
     def _read_all(self) -> list[_Kept]:
@@ -226,16 +253,18 @@ class AgentSpool:
         await asyncio.to_thread(_write, file, content)
 
     def _kept(self, result: Result) -> _Kept:
-        shipment = self._by_fence.get(_key(result))
-        return _Kept(result, shipment.attempt if shipment else 0, shipment.written if shipment else 0)
+        log, *files = self._by_fence.get(_key(result)) or [_Shipment(0, 0, 0, "")]
+        written = {shipment.file: shipment.written for shipment in files}
+        return _Kept(result, log.attempt, log.written, [written.get(n + 1, 0) for n in range(max(written, default=0))])
 
     def forget(self, results: Sequence[Result]) -> None:
         gone = set(map(_key, results))
         for key in gone:
-            if (shipment := self._by_fence.pop(key, None)) is not None:
+            shipments = self._by_fence.pop(key, [])
+            for shipment in shipments:
                 del self._shipments[shipment.ref]
-                if shipment.written:
-                    self._garbage.put_nowait(shipment.ref)
+            if any(shipment.written for shipment in shipments):
+                self._garbage.put_nowait(self._log_ref(shipments[0]))
         self.unsettled -= gone
         for file, waiting in list(self._batches.items()):
             waiting -= gone
@@ -277,5 +306,5 @@ def _write(file: Path, content: bytes) -> None:
 def _remove_others(outputs: Path, wanted: set[str]) -> None:
     """Output of attempts that died with an earlier life: nobody will ask for the rest of it."""
     for directory in outputs.glob("runs/*/*/*"):
-        if str(directory.relative_to(outputs)) not in wanted:
+        if str(directory.relative_to(outputs)).removesuffix("-files") not in wanted:
             shutil.rmtree(directory, ignore_errors=True)

@@ -19,7 +19,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node
+from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
@@ -133,7 +133,7 @@ class Agents:
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
-            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW,
+            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
@@ -360,6 +360,16 @@ class Session:
             if result.run_id not in accepted:
                 log.warning("result.fenced", node=self.node.name, run=result.run_id, fence=result.fence)
 
+    async def _on_note_phases(self, noted: pb.NotePhases) -> list[pb.ServerFrame]:
+        if len(noted.items) > MAX_LIST or any(one.phase not in (Phase.PREPARING, Phase.RUNNING) for one in noted.items):
+            raise invalid(f"phases are 0 (preparing) or 1 (running), at most {MAX_LIST} at once")
+        attempts = [(one.run_id, one.fence) for one in noted.items]
+        await self._look(attempts, fresh=False)
+        await self._link.note_phases([
+            (one.run_id, one.fence, Phase(one.phase)) for one in noted.items if self._held.get(one.run_id) == one.fence
+        ])  # fmt: skip
+        return [_done()]
+
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         _check_ids(asked.job_ids)
         found = await self._link.load_previous(list(asked.job_ids))
@@ -384,6 +394,8 @@ class Session:
         for chunk in chunks.items:
             if not 0 < len(chunk.data) <= wire.MAX_CHUNK or min(chunk.run_id, chunk.attempt, chunk.fence) < 1:
                 raise invalid(f"a chunk holds 1 to {wire.MAX_CHUNK} bytes of an attempt under a fence")
+            if chunk.file > wire.MAX_FILES:
+                raise invalid(f"an attempt has at most {wire.MAX_FILES} files")
             self._under_way += len(chunk.data)
         if self._under_way > wire.WINDOW + wire.MAX_CHUNK:
             raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {wire.WINDOW} bytes of output under way")
@@ -406,11 +418,13 @@ class Session:
         await self._look(((chunk.run_id, chunk.fence) for chunk in chunks.items), fresh=True)
         stored, files = pb.Stored(), self._agents.files
         for chunk in chunks.items:
-            name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number)
+            name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number, file=chunk.file)
             if self._held.get(chunk.run_id) != chunk.fence:
                 stored.refused.append(name)
                 continue
-            await files.store_chunk(files.ref(chunk.run_id, chunk.attempt, chunk.fence), chunk.number, chunk.data)
+            ref = files.ref(chunk.run_id, chunk.attempt, chunk.fence)
+            place = files.file_ref(ref, chunk.file - 1) if chunk.file else ref
+            await files.store_chunk(place, chunk.number, chunk.data)
             stored.items.append(name)
         return stored
 
@@ -451,6 +465,7 @@ def _assignment(it: Assignment) -> pb.Assignment:
     return pb.Assignment(
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id, trigger_id=it.trigger_id,
         due_at=it.due_at, kind=it.kind, name=it.name, spec=it.spec, policy=it.policy, data=it.data,
+        secrets=it.secrets,
     )  # fmt: skip
 
 

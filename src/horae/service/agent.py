@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
 
-from horae.core import specs
-from horae.core.model import Node, Reason, State
+from horae.core import lifecycle, specs
+from horae.core.model import Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
+from horae.service.secrecy import Secrecy
 
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
@@ -64,9 +65,11 @@ class Agent:
         self._kept: set[int] = set()  # results (by id()) that are in the spool
         self.heartbeat_seconds: float | None = None  # as the service wants it
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
+        self._secrecies: dict[int, Secrecy] = {}  # of held runs that use secrets
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
+        self._phases: dict[int, tuple[int, Phase]] = {}  # run → fence and phase, of those to be told
         self._reporting = asyncio.Lock()
         self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
         self._doubts_end = float("inf")  # when a claim that broke off has certainly had its last effect
@@ -78,6 +81,7 @@ class Agent:
         self._is_idle.set()
         self.results_ready = asyncio.Event()
         self.results_made = asyncio.Event()  # for the spool
+        self.phases_changed = asyncio.Event()
         self.slot_freed = asyncio.Event()
         if spool is not None:
             spool.on_settled = self.results_ready.set
@@ -205,25 +209,47 @@ class Agent:
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
         self._free[executor.kind] -= len(claimed)
-        works = []
+        works, refused = [], []
         for a in claimed:
             timeout = specs.policy_from_text(a.policy).timeout_seconds
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
-            works.append(Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id)))
+            tell_phase = partial(self._note_phase, a)
+            work = Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id), tell_phase)
+            if '"secret"' in a.spec and (why := self._give_secrets(work)):
+                refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
+            else:
+                works.append(work)
             timer = None
             if timeout is not None:
                 timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
             self._held[a.run_id] = (executor, a.fence, timer)
         self._is_idle.clear()
         executor.start(works, self._done)
+        for result in refused:
+            self._done(result)
+
+    def _give_secrets(self, work: Work) -> str:
+        """Answers why the work cannot be started, if a secret is missing."""
+        a = work.assignment
+        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets)
+        return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
+
+    def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
+        """Most kinds run from the start, which the service knows: nothing is told of them."""
+        if lifecycle.first_phase(assignment.kind) is Phase.PREPARING and assignment.run_id in self._held:
+            self._phases[assignment.run_id] = (assignment.fence, phase)
+            self.phases_changed.set()
 
     def _done(self, result: Result) -> None:
         held = self._held.pop(result.run_id, None)
+        self._phases.pop(result.run_id, None)
         if held is None:
             return
         executor, _, timer = held
         if timer is not None:
             timer.cancel()
+        if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
+            secrecy.hide(result)
         self._free[executor.kind] += 1
         self._results.append(_handed_back(result) if result.run_id in self._let_go else result)
         self._let_go.discard(result.run_id)
@@ -235,6 +261,19 @@ class Agent:
             self.slot_freed.set()
 
     # ── report ──
+    async def tell_phases(self) -> None:
+        """Send the phases that have changed, once; kept and repeated when the service cannot be reached."""
+        self.phases_changed.clear()
+        told = dict(self._phases)
+        if not told:
+            return
+        try:
+            await self._link.note_phases([(run_id, fence, phase) for run_id, (fence, phase) in told.items()])
+        except BaseException:
+            self.phases_changed.set()
+            raise
+        self._phases = {run_id: news for run_id, news in self._phases.items() if told.get(run_id) != news}
+
     async def report(self) -> int:
         """Send what is finished, once; kept and repeated when the service cannot be reached."""
         async with self._reporting:

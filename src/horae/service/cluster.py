@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from horae.core.kinds import REMEDIES
 from horae.core.model import SECOND, Lease, Moment, Node
 from horae.core.segments import gather, rebalance
 from horae.ports import Clock, Queue, Store
@@ -178,7 +179,7 @@ class Cluster:
         if agents and now - self._told_at >= self._ttl / 3:
             self._told_at = now
             kinds = {*self._foreign_kinds, *(kind for agent in agents for kind in agent.kinds)}
-            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work")
+            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work", REMEDIES)
             await self._store.mark_unlabelled([agent.labels for agent in agents])
 
     async def _take_back_loans(self) -> None:

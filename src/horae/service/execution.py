@@ -13,9 +13,10 @@ from dataclasses import replace
 import structlog
 
 from horae.core import lifecycle, specs, traces
-from horae.core.model import SECOND, Moment, Node, Reason, State
+from horae.core.model import SECOND, Moment, Node, Phase, Reason, State
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.metrics import Metrics
+from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
@@ -23,14 +24,23 @@ DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be o
 
 class Execution:
     def __init__(
-        self, store: Store, queue: Queue, clock: Clock, metrics: Metrics, *, foreign_kinds: Collection[str] = ()
+        self,
+        store: Store,
+        queue: Queue,
+        clock: Clock,
+        metrics: Metrics,
+        *,
+        foreign_kinds: Collection[str] = (),
+        secrets: Secrets | None = None,
     ) -> None:
-        """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any."""
+        """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
+        that name some fail."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
         self._foreign_kinds = frozenset(foreign_kinds)
+        self._secrets = secrets
 
     async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
         if kind in self._foreign_kinds:
@@ -41,7 +51,8 @@ class Execution:
             self._metrics.claimed += len(claimed)
             self._metrics.batches["claim"] += 1
             self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
-        return claimed
+        # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
+        return claimed if self._secrets is None else list(await self._secrets.provide(claimed))
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; answers the run ids whose fence was current."""
@@ -172,6 +183,9 @@ class LocalLink:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
+
+    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        await self._store.set_phases(phases)
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")

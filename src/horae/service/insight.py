@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, RunFilter, Trigger
 from horae.core.schedule import Previewed, preview
@@ -20,6 +21,7 @@ from horae.service.outside import plain_name
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
+ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
 
@@ -31,6 +33,18 @@ class LogSlice:
     next_offset: int
     run: Run
     attempt: int
+
+
+class Artifact(NamedTuple):
+    path: str
+    size: int
+
+
+def artifacts_of(run: Run) -> list[Artifact]:
+    """As its result names them. A result is what the work gave: of most kinds it may be anything."""
+    listed = run.result.get("artifacts") if isinstance(run.result, dict) else None
+    named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [Artifact(str(one.get("path")), size) for one in named if type(size := one.get("size")) is int and size >= 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +142,25 @@ class Insight:
             return ref
         known = await self._node(node)
         return ref if known is None else f"{known.via or node}:{ref}"
+
+    # ── artifacts ──
+    async def list_artifacts(self, run_id: int) -> list[Artifact]:
+        """What the last attempt of a run kept, in the order in which it lies."""
+        return artifacts_of(await self._run(run_id))
+
+    async def find_artifact(self, run_id: int, path: str) -> tuple[str, Artifact]:
+        """Where an artifact lies, and what is known of it."""
+        run = await self._run(run_id)
+        _, ref = await self._ref(run, None)
+        for number, one in enumerate(artifacts_of(run)):
+            if one.path == path and ref is not None:
+                place, colon, name = ref.rpartition(":")
+                return f"{place}{colon}{self._files.file_ref(name, number)}", one
+        raise NotFound(f"run {run_id} has no artifact of that name", hint=f"`horae artifacts {run_id}` lists them")
+
+    async def read_artifact(self, ref: str, offset: int) -> bytes:
+        """The next piece of an artifact; empty at its end."""
+        return await self._read(ref, offset, ARTIFACT_PIECE)
 
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         """The log as it grows, from an attempt (or the latest) on, until the run has ended and all was given.

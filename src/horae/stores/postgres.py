@@ -32,7 +32,8 @@ from typing import Any, TypeVar
 import asyncpg
 import structlog
 
-from horae.core.model import Job, Lease, Moment, Overlap, State
+from horae.core.lifecycle import first_phase
+from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
@@ -65,7 +66,7 @@ from horae.stores.lanes import (
     connect,
 )
 from horae.stores.loans import LoanStore, Steps
-from horae.stores.sql import Row
+from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -486,8 +487,10 @@ class PostgresStore(LoanStore):
             floor = self._fence_floor()
             if floor is None:
                 return []
-            rows = await connection.fetch(self.queries["claim"], node, kind, labels, limit, self._clock(), floor)
-        return [Assignment._make((*row[:7], *row[7], row[8])) for row in rows]
+            rows = await connection.fetch(
+                self.queries["claim"], node, kind, labels, limit, self._clock(), floor, first_phase(kind)
+            )
+        return [Assignment._make((*row[:7], *row[7], row[8], None)) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting:
@@ -536,10 +539,15 @@ class PostgresStore(LoanStore):
 
         return await self._retried(self._fire, transact)
 
-    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        if phases:
+            await self._put("set_phases", *map(list, zip(*phases, strict=True)))
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            return len(await connection.fetch(self.queries["fail_unrunnable"], list(kinds), message, now))
+            given = (list(kinds), message, now, encode(dict(remedies)))
+            return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))

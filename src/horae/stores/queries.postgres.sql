@@ -210,7 +210,7 @@ WITH c AS (
   SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 )
 UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
-  started_at = (SELECT now FROM c)
+  started_at = (SELECT now FROM c), phase = $7
 WHERE r.id = ANY(ARRAY(
   SELECT id FROM live
   WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
@@ -218,6 +218,11 @@ WHERE r.id = ANY(ARRAY(
   ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
+
+-- set_phases --
+UPDATE live r SET phase = x.phase
+FROM unnest($1::bigint[], $2::int[], $3::smallint[]) AS x(id, fence, phase)
+WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1;
 
 -- pick_loan --
 -- The best run of each kind by the index, then the best of these.
@@ -335,7 +340,7 @@ WITH d AS (
 )
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 11, attempt, priority, lost, kind,
-  'no_agent', node, $2, NULL, NULL, data
+  'no_agent', node, $2 || COALESCE(': ' || ($4::jsonb ->> kind), ''), NULL, NULL, data
 FROM d RETURNING id;
 
 -- mark_unlabelled --
@@ -385,3 +390,6 @@ SELECT m.segment, m.owner, 1 FROM unnest($1::smallint[], $2::text[]) AS m(segmen
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $3 AND owner = $4 AND term = $5 FOR SHARE)
 ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
 RETURNING segment;
+
+-- get_sealed --
+SELECT name, sealed FROM secrets WHERE org = $1 AND name = ANY($2::text[]);

@@ -267,3 +267,18 @@ SELECT id, org, owner, name, kind, config, created_at, updated_at FROM sources W
 
 -- delete_source --
 DELETE FROM sources WHERE org = $1 AND id = $2 RETURNING id;
+
+-- put_secret --
+INSERT INTO secrets (org, name, version, created_at, updated_at, sealed) VALUES ($1, $2, 1, $4, $4, $3)
+ON CONFLICT (org, name) DO UPDATE
+SET version = secrets.version + 1, updated_at = excluded.updated_at, sealed = excluded.sealed
+RETURNING version;
+
+-- list_secrets --
+SELECT name, version, created_at, updated_at FROM secrets WHERE org = $1 ORDER BY name;
+
+-- list_sealed --
+SELECT org, name, sealed FROM secrets ORDER BY org, name;
+
+-- delete_secret --
+DELETE FROM secrets WHERE org = $1 AND name = $2 RETURNING name;

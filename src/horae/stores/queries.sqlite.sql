@@ -111,8 +111,13 @@ SELECT json_group_array(json_array(id, fence + 1, attempt + 1, job_id, trigger_i
 -- claim --
 -- The start deadline is met now: it does not bind a second attempt.
 UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', started_at = $2,
-  start_by = NULL
+  start_by = NULL, phase = $4
 WHERE id IN (SELECT value FROM json_each($3));
+
+-- set_phases --
+UPDATE live SET phase = x.phase
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS fence, value ->> 2 AS phase FROM json_each($1)) AS x
+WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1;
 
 -- pick_loan --
 -- The best run of each kind by the index, then the best of these.
@@ -189,7 +194,7 @@ SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
 FROM live WHERE start_by <= $1 AND state <> 1;
 
 -- unrunnable --
-SELECT id FROM live WHERE state = 0 AND kind NOT IN (SELECT value FROM json_each($1));
+SELECT id, kind FROM live WHERE state = 0 AND kind NOT IN (SELECT value FROM json_each($1));
 
 -- mark_unlabelled --
 UPDATE live SET reason = 'no_label'
@@ -227,3 +232,6 @@ SELECT m.key, m.value, 1 FROM json_each($1) m
 WHERE EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4)
 ON CONFLICT (segment) DO UPDATE SET owner = excluded.owner, term = segments.term + 1
 RETURNING segment;
+
+-- get_sealed --
+SELECT name, sealed FROM secrets WHERE org = $1 AND name IN (SELECT value FROM json_each($2));

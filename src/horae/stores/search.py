@@ -1,4 +1,4 @@
-"""Lists for people: sorted by any column, paged by number, with a total; and where jobs stand.
+"""Lists for people: sorted by any column, paged by number, with a total; where jobs stand; sources and secrets.
 
 Nothing here is hot, and what it costs grows with what is looked through: such lists are part of the contracts of
 other systems. Lists that machines walk are paged by cursor (sql.SqlStore).
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.model import Attempt, Found, Job, JobFilter, Run, RunFilter, Source, Standing, State
+from horae.core.model import Attempt, Found, Job, JobFilter, Moment, Run, RunFilter, Secret, Source, Standing, State
 from horae.ports import JOB_SORTS, NEVER, RUN_SORTS, SOURCE_SORTS, Sort
 from horae.stores.sql import (
     JOB_COLUMNS,
@@ -126,6 +126,22 @@ class SearchStore(SqlStore):
 
     async def delete_source(self, org: int, source_id: int) -> bool:
         return bool(await self._put("delete_source", org, source_id))
+
+    # ── secrets ──
+    async def put_secret(self, org: int, name: str, sealed: str, at: Moment) -> int:
+        return int((await self._put("put_secret", org, name, sealed, at))[0][0])
+
+    async def list_secrets(self, org: int) -> list[Secret]:
+        return [Secret(*row) for row in await self._get("list_secrets", org)]
+
+    async def get_sealed(self, org: int, names: Sequence[str]) -> dict[str, str]:
+        return {row[0]: row[1] for row in await self._get("get_sealed", org, self._list(names))}
+
+    async def list_sealed(self) -> list[tuple[int, str, str]]:
+        return [(row[0], row[1], row[2]) for row in await self._get("list_sealed")]
+
+    async def delete_secret(self, org: int, name: str) -> bool:
+        return bool(await self._put("delete_secret", org, name))
 
 
 def _cut(offset: int, limit: int) -> str:

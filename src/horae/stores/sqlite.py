@@ -22,7 +22,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from horae.core.model import Job, Lease, Moment, Overlap, State
+from horae.core.lifecycle import first_phase
+from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
@@ -461,11 +462,11 @@ class SqliteStore(LoanStore):
             text = self._run(connection, "pick", node, kind, encode(list(labels)), limit, now).fetchone()[0]
             if text == "[]":
                 return None
-            self._run(connection, "claim", node, now, encode([row[0] for row in from_json(text)]))
+            self._run(connection, "claim", node, now, encode([row[0] for row in from_json(text)]), first_phase(kind))
             return text  # type: ignore[no-any-return]
 
         text = await self._do(write)
-        return [Assignment._make(row) for row in from_json(text)] if text else []
+        return [Assignment(*row) for row in from_json(text)] if text else []
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:
@@ -533,11 +534,16 @@ class SqliteStore(LoanStore):
 
         return await self._do(write)
 
-    async def fail_unrunnable(self, kinds: Sequence[str], message: str) -> int:
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+        await self._put("set_phases", encode(list(phases)))
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
-            ids = [row[0] for row in self._run(connection, "unrunnable", encode(list(kinds)))]
-            self._bury(connection, ids, State.FAILED, "no_agent", message)
-            return len(ids)
+            found = self._run(connection, "unrunnable", encode(list(kinds))).fetchall()
+            for kind in {row[1] for row in found}:
+                words = f"{message}: {remedies[kind]}" if kind in remedies else message
+                self._bury(connection, [row[0] for row in found if row[1] == kind], State.FAILED, "no_agent", words)
+            return len(found)
 
         return await self._do(write)
 

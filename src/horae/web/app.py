@@ -57,7 +57,8 @@ class Routes:
 
     def _add(self, operation: http.Operation) -> None:
         has_parameters = "{" in operation.path
-        pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", operation.path) + r"\Z")
+        path = operation.path.replace("{path}", "(?P<path>.+)")  # goes on to the end, with its slashes
+        pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path) + r"\Z", re.DOTALL)
         methods = (
             self._patterns.setdefault(pattern, {}) if has_parameters else self._exact.setdefault(operation.path, {})
         )

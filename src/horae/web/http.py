@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import msgspec
 
@@ -226,6 +226,7 @@ class EventStream:
 
     media = b"text/event-stream"
     beat = b": still here\n\n"  # said when there was nothing to say for a while
+    headers: RawHeaders = ()
 
     def __init__(self, events: AsyncGenerator[bytes, None], streams: Streams) -> None:
         self._events = events
@@ -233,7 +234,7 @@ class EventStream:
 
     async def send(self, request: Request) -> None:
         try:
-            await request.start(200, [(b"content-type", self.media), *DATA])
+            await request.start(200, [(b"content-type", self.media), *self.headers, *DATA])
             if not request.is_head:
                 await self._pump(request)
             await request.tell({"type": "http.response.body", "body": b""})
@@ -269,6 +270,20 @@ class TextStream(EventStream):
 
     media = b"text/plain; charset=utf-8"
     beat = b""
+
+
+class FileStream(TextStream):
+    """A file to be kept, never shown: what it holds is anybody's. Its name is offered by its last part."""
+
+    media = b"application/octet-stream"
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None], streams: Streams, name: str, size: int) -> None:
+        super().__init__(pieces, streams)
+        shown = quote(name.rpartition("/")[2], safe="")
+        self.headers = (
+            (b"content-disposition", f"attachment; filename*=UTF-8''{shown}".encode()),
+            (b"content-length", b"%d" % size),
+        )
 
 
 async def _left(request: Request) -> None:

@@ -84,6 +84,7 @@ _LOG_HEADERS = {
     "Horae-Log-Offset": "The offset of the byte after the last one given.",
     "Horae-Run-State": "The state of the run when the log was read.",
 }
+_FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 _ETAG = {"ETag": "The version of the job, for If-Match."}
 
 
@@ -95,13 +96,14 @@ class Native:
         self._insight = services.insight
         self._access = services.access
         self._nodes = services.nodes
+        self._secrets = services.secrets
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
         self._looking = asyncio.Lock()
 
     def operations(self) -> list[http.Operation]:
-        rest = (*self._others(), *self._token_operations())
+        rest = (*self._others(), *self._token_operations(), *self._secret_operations())
         return [*self._job_operations(), *self._trigger_operations(), *self._run_operations(), *rest]
 
     def _job_operations(self) -> list[http.Operation]:
@@ -153,6 +155,9 @@ class Native:
                errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
                params=_FOLLOW, errors=(429,)),
+            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage"),
+            op("GET", f"{run}/artifacts/{{path}}", self.read_artifact, "runs", "Download an artifact",
+               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS),
         ]  # fmt: skip
 
     def _others(self) -> list[http.Operation]:
@@ -173,6 +178,15 @@ class Native:
                body=http.Body("TokenRequest", TOKEN_EXAMPLE)),
             op("GET", tokens, self.list_tokens, "tokens", "List tokens, newest first", "TokenPage"),
             op("DELETE", f"{tokens}/{{token_id}}", self.revoke_token, "tokens", "Revoke a token", status=204),
+        ]  # fmt: skip
+
+    def _secret_operations(self) -> list[http.Operation]:
+        op, secrets, one = http.Operation, "/v1/secrets", "/v1/secrets/{name}"
+        return [
+            op("GET", secrets, self.list_secrets, "secrets", "List secrets, without their values", "SecretPage"),
+            op("PUT", one, self.set_secret, "secrets", "Set a secret", status=204,
+               body=http.Body("SecretRequest", {"value": "correct horse"}), errors=(409,), also={201: ""}),
+            op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204),
         ]  # fmt: skip
 
     # ── jobs ──
@@ -332,6 +346,28 @@ class Native:
             yield event
         yield http.event("end", render.run(await self._jobs.get_run(run.id)))
 
+    async def list_artifacts(self, request: http.Request) -> http.Answer:
+        """The files that the job's `artifacts` matched, of the last attempt; none while the run goes on."""
+        found = await self._insight.list_artifacts(request.path_id("run_id"))
+        return http.reply(200, render.ArtifactPage([render.Artifact(*one) for one in found]))
+
+    async def read_artifact(self, request: http.Request) -> http.Answer:
+        """`path` is that of the list; its slashes may stand as they are."""
+        run_id, path = request.path_id("run_id"), request.scope["path_params"]["path"]
+        ref, artifact = await self._insight.find_artifact(run_id, path)
+        first = await self._insight.read_artifact(ref, 0)
+        if not first and artifact.size:
+            raise NotFound(f"the artifact {moments.quoted(path)} of run {run_id} is no longer there")
+        self._streams.take()
+        return http.FileStream(self._pieces(ref, first), self._streams, path, artifact.size)
+
+    async def _pieces(self, ref: str, piece: bytes) -> AsyncGenerator[bytes, None]:
+        offset = 0
+        while piece:
+            yield piece
+            offset += len(piece)
+            piece = await self._insight.read_artifact(ref, offset)
+
     # ── the cluster ──
 
     async def list_nodes(self, request: http.Request) -> http.Answer:
@@ -405,6 +441,27 @@ class Native:
     async def revoke_token(self, request: http.Request) -> http.Answer:
         """This node refuses it at once, every other one within 5 seconds."""
         await self._access.revoke(request.path_id("token_id"))
+        return http.Reply(204)
+
+    # ── secrets ──
+
+    async def list_secrets(self, request: http.Request) -> http.Answer:
+        found = await self._secrets.list(http.principal(request).org)
+        return http.reply(200, render.SecretPage([render.secret(it) for it in found]))
+
+    async def set_secret(self, request: http.Request) -> http.Answer:
+        """201 when it is new. Attempts that start from now on use this value; no address gives it back."""
+        fields = _fields(await request.document(), "value")
+        if "value" not in fields.values:
+            fields.fault("value", "E_REQUIRED", "a secret needs a value")
+        fields.problems.settle()
+        name = request.scope["path_params"]["name"]
+        is_new = await self._secrets.set(http.principal(request).org, name, fields.values["value"])
+        return http.Reply(201 if is_new else 204)
+
+    async def delete_secret(self, request: http.Request) -> http.Answer:
+        """Attempts that need it and start from now on fail."""
+        await self._secrets.delete(http.principal(request).org, request.scope["path_params"]["name"])
         return http.Reply(204)
 
 

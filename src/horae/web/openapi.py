@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from horae.core import cron, datawork, kinds, model, specs
+from horae.core.secrets import FILE_PATTERN, MAX_FILES, MAX_VALUE, NAME_PATTERN
 from horae.web import http, render
 
 Json = model.Json
@@ -190,10 +191,19 @@ _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 
 _LINE: Json = {"type": "string", "minLength": 1}
 _SCRIPT: Json = {"type": "string", "minLength": 1, "maxLength": datawork.MAX_SCRIPT}
 _MODE: Json = {"enum": list(datawork.WRITE_MODES)}
+_SECRET: Json = {
+    "type": "object",
+    "properties": {"secret": {"type": "string", "pattern": f"^{NAME_PATTERN}$"}},
+    "required": ["secret"],
+    "additionalProperties": False,
+    "description": "The secret of this name.",
+}
+_TEXT_OR_SECRET: Json = {"anyOf": [{"type": "string"}, _SECRET]}
+_CREDENTIAL: Json = {"anyOf": [{"type": "string", "minLength": 1}, _SECRET]}
 _ENV: Json = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-    "additionalProperties": {"type": "string"},
+    "additionalProperties": _TEXT_OR_SECRET,
 }
 
 
@@ -275,13 +285,20 @@ _WORK: Json = {
     "data": {"type": "object", "description": "Given to the handler."},
     "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
     "env": _ENV,
+    "files": {
+        "type": "object",
+        "maxProperties": MAX_FILES,
+        "propertyNames": {"pattern": f"^(?:{FILE_PATTERN})$"},
+        "additionalProperties": _SECRET,
+        "description": "Files below HORAE_SECRETS_DIR, each with a secret in it.",
+    },
     "source": _object(
         {
             "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
             "branch": {"type": "string", "minLength": 1},
             "username": {"type": "string", "minLength": 1},
-            "password": {"type": "string", "minLength": 1},
-            "private_key": {"type": "string", "minLength": 1},
+            "password": _CREDENTIAL,
+            "private_key": _CREDENTIAL,
         },
         "url",
         description="The git repository of a project, and what opens it.",
@@ -290,6 +307,7 @@ _WORK: Json = {
     "build_cmd": _SCRIPT,
     "main_class": {"type": "string", "minLength": 1},
     "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},
+    "module": {"type": "string", "minLength": 1, "description": "A module of the project, in place of main_file."},
     "requirements": {"type": "string", "minLength": 1, "description": "A path inside the project."},
     "args": {  # of a script one by one; of a project as one text
         "anyOf": [{"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}}, _SCRIPT]
@@ -394,5 +412,6 @@ REQUESTS: Json = {
         },
         "name",
     ),
+    "SecretRequest": _object({"value": {"type": "string", "minLength": 1, "maxLength": MAX_VALUE}}, "value"),
     "PreviewRequest": _object({**_TRIGGER, "count": _whole(1, 1000)}, anyOf=_any_of(*_SCHEDULE_KINDS)),
 }

@@ -221,6 +221,18 @@ class SegmentPage(Struct):
     cursor: None = None
 
 
+class Artifact(Struct):
+    """A file that a run kept."""
+
+    path: str
+    size: int
+
+
+class ArtifactPage(Struct):
+    items: list[Artifact]
+    cursor: None = None
+
+
 class Token(Struct):
     """A token, without its secret."""
 
@@ -242,6 +254,20 @@ class NewToken(Token):
 
 class TokenPage(Struct):
     items: list[Token]
+    cursor: None = None
+
+
+class Secret(Struct):
+    """A secret, without its value."""
+
+    name: str
+    version: Annotated[int, Meta(ge=1, description="How often it was set.")]
+    created_at: When
+    updated_at: When
+
+
+class SecretPage(Struct):
+    items: list[Secret]
     cursor: None = None
 
 
@@ -277,9 +303,10 @@ class Problem(Struct):
 
 
 SHOWN = (
+    Artifact, ArtifactPage,
     Attempt, Census, FieldError, Health, Job, JobPage, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed,
-    Problem, Readiness, Retry, Run, RunDetail, RunPage, Segment, SegmentPage, Submitted, Token,
-    TokenPage, Trigger, TriggerPage,
+    Problem, Readiness, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Submitted,
+    Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip
 
 
@@ -432,6 +459,10 @@ def token(it: model.Token, state: str) -> Token:
 
 def new_token(it: model.Token, state: str, text: str) -> NewToken:
     return NewToken(**_token_fields(it, state), token=text)
+
+
+def secret(it: model.Secret) -> Secret:
+    return Secret(it.name, it.version, stamp(it.created_at), stamp(it.updated_at))
 
 
 def plain(it: Struct) -> Object:

@@ -15,5 +15,6 @@ MAX_MESSAGE = 4 << 20  # bytes; larger ones end the stream
 FRAME = 1 << 20  # bytes from which a list goes on in the next frame
 WINDOW = 512 << 10  # bytes of output under way: all that a beat may have to wait for
 MAX_CHUNK = 256 << 10  # bytes
+MAX_FILES = 1000  # beside one log
 MAX_REQUESTS = 64  # of one agent, unanswered
 SECRET_HEADER = "horae-secret"  # noqa: S105  # the name of a header

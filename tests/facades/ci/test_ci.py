@@ -53,7 +53,7 @@ async def test_the_file_of_the_document_makes_its_two_jobs(world: World) -> None
         ("NightlyCleanup", "2027-01-16T02:00:00Z"),
     ]
     build, cleanup = [await world.jobs.get(job_id) for job_id in made["job_ids"]]
-    assert [step["run"] for step in build.spec["steps"]] == ["go mod", "go build -v ./...", "go test -v ./..."]
+    assert [step["run"] for step in build.spec["steps"]] == ["go mod download", "go build -v ./...", "go test -v ./..."]
     assert build.triggers[0].schedule == {"cron": "0 0 * * *"}
     assert cleanup.triggers[0].schedule == {"at": "2027-01-16T02:00:00Z"}
 
@@ -82,6 +82,7 @@ async def test_every_route_of_the_document_answers_with_its_fields(world: World)
         "logs_path": f"/api/v1/execution_logs/{row['execution_id']}",
         "reason": "",
         "message": "",
+        "artifacts": [],
     }
     assert shown["last_execution_logs"].text == "── step 1/1 step 1 ──\nhello\n"
     assert shown["last_execution_logs"].headers["content-type"].startswith("text/plain")
@@ -296,7 +297,7 @@ async def test_a_job_asks_for_the_form_of_its_report_and_a_request_may_ask_for_a
         "job_id": job_id,
         "execution_id": run.id,
         "status": "SUCCEEDED",
-        "steps": [{"name": "step 1", "status": "SUCCEEDED", "log": "out\n"}],
+        "steps": [{"name": "step 1", "status": "SUCCEEDED", "seconds": None, "log": "out\n"}],
     }
     xml = await world.http.get(path, params={"format": "junit"})
     assert xml.headers["content-type"].startswith("application/xml")
@@ -336,7 +337,7 @@ async def test_a_job_of_another_interface_is_shown_with_sensible_words(world: Wo
     await world.work("python", State.FAILED, message="it broke", log=b"trace\n")
     assert (await world.http.get(f"{API}/last_execution_logs/{job_id}")).text == "trace\n"
     report = (await world.http.get(f"{API}/last_execution_logs/{job_id}?format=json")).json()
-    assert report["steps"] == [{"name": "n", "status": "FAILED", "log": "trace\n"}]
+    assert report["steps"] == [{"name": "n", "status": "FAILED", "seconds": None, "log": "trace\n"}]
 
 
 # ── words ──────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horae.core import specs
-from horae.core.model import Overlap, Policy, Reason, State
+from horae.core.model import Overlap, Phase, Policy, Reason, State
 from horae.errors import Error, Unavailable
 from horae.files import open_files
 from horae.ports import Beat, Command, Done, Process, Result, Work
@@ -604,3 +604,69 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
     await stage.agent.report()
     assert (await stage.states([kept, lost, finished]))[0] is State.RUNNING
     assert (await probe.get_run(finished)).lost == 1
+
+
+# ── phases ──
+
+
+@pytest.fixture
+async def project(stage: Stage, execution: Execution, probe: Probe, queue: Told, clock: FakeClock, tmp_path: Path):
+    """A run of a kind that prepares before it runs, claimed by an agent of its own."""
+    hands, link = Hands(clock, "git_java"), Probe(LocalLink(execution, probe, queue))  # type: ignore[arg-type]
+    agent = Agent(
+        node("n2", kinds=("git_java",)), link, {"git_java": hands}, open_files(tmp_path / "o2"), stage.leash, clock,
+        lease_seconds=LEASE, output_limit=1000,
+    )  # fmt: skip
+    await agent.join()
+    given = {"kind": "git_java", "source": {"url": "https://git.example/a"}, "build_tool": "maven", "build_cmd": "mvn"}
+    (job,) = (await stage.jobs.submit([specs.parse_job({"name": "project", **given})])).jobs
+    run = await stage.jobs.run_now(job.id)
+    await agent.claim()
+    return Stage(agent, hands, stage.leash, link, stage.jobs), run.id
+
+
+async def test_a_phase_that_changed_is_told_once(project: tuple[Stage, int]):
+    stage, run = project
+    stage.hands.works[run].tell_phase(Phase.RUNNING)
+
+    assert stage.agent.phases_changed.is_set()
+    await stage.agent.tell_phases()
+    await stage.agent.tell_phases()
+
+    assert stage.link.calls["note_phases"] == 1
+    assert (await stage.jobs.get_run(run)).phase is Phase.RUNNING
+
+
+async def test_a_phase_that_could_not_be_told_is_told_again(project: tuple[Stage, int]):
+    stage, run = project
+    stage.hands.works[run].tell_phase(Phase.RUNNING)
+    stage.link.lose_call("note_phases")
+
+    with pytest.raises(Unavailable):
+        await stage.agent.tell_phases()
+    assert stage.agent.phases_changed.is_set()
+    await stage.agent.tell_phases()
+
+    assert (await stage.jobs.get_run(run)).phase is Phase.RUNNING
+
+
+async def test_nothing_is_told_of_a_run_that_has_ended(project: tuple[Stage, int]):
+    stage, run = project
+    work = stage.hands.works[run]
+    work.tell_phase(Phase.RUNNING)
+    stage.hands.end(run)
+    work.tell_phase(Phase.RUNNING)
+
+    await stage.agent.tell_phases()
+
+    assert stage.link.calls["note_phases"] == 0
+
+
+async def test_work_that_runs_from_the_start_costs_no_word_about_it(stage: Stage):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+
+    stage.hands.works[run].tell_phase(Phase.RUNNING)
+    await stage.agent.tell_phases()
+
+    assert stage.link.calls["note_phases"] == 0

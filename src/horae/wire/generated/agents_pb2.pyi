@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentFrame(_message.Message):
-    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks")
+    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases")
     ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class AgentFrame(_message.Message):
     DISOWN_FIELD_NUMBER: _ClassVar[int]
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_PHASES_FIELD_NUMBER: _ClassVar[int]
     id: int
     hello: Hello
     join: Join
@@ -28,7 +29,8 @@ class AgentFrame(_message.Message):
     disown: Disown
     goodbye: Goodbye
     chunks: Chunks
-    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ...) -> None: ...
+    note_phases: NotePhases
+    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers")
@@ -85,20 +87,22 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
     lease_seconds: float
     heartbeat_seconds: float
     window: int
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ...) -> None: ...
+    files: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held",)
@@ -147,7 +151,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +163,7 @@ class Assignment(_message.Message):
     SPEC_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -170,7 +175,8 @@ class Assignment(_message.Message):
     spec: str
     policy: str
     data: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
+    secrets: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)
@@ -211,6 +217,22 @@ class Accepted(_message.Message):
     RUN_IDS_FIELD_NUMBER: _ClassVar[int]
     run_ids: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NotePhases(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[PhaseOf]
+    def __init__(self, items: _Optional[_Iterable[_Union[PhaseOf, _Mapping]]] = ...) -> None: ...
+
+class PhaseOf(_message.Message):
+    __slots__ = ("run_id", "fence", "phase")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    run_id: int
+    fence: int
+    phase: int
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class LoadPrevious(_message.Message):
     __slots__ = ("job_ids",)
@@ -268,18 +290,20 @@ class Chunks(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Chunk, _Mapping]]] = ...) -> None: ...
 
 class Chunk(_message.Message):
-    __slots__ = ("run_id", "attempt", "fence", "number", "data")
+    __slots__ = ("run_id", "attempt", "fence", "number", "data", "file")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     attempt: int
     fence: int
     number: int
     data: bytes
-    def __init__(self, run_id: _Optional[int] = ..., attempt: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    file: int
+    def __init__(self, run_id: _Optional[int] = ..., attempt: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., data: _Optional[bytes] = ..., file: _Optional[int] = ...) -> None: ...
 
 class Stored(_message.Message):
     __slots__ = ("items", "refused")
@@ -290,14 +314,16 @@ class Stored(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[ChunkName, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[ChunkName, _Mapping]]] = ...) -> None: ...
 
 class ChunkName(_message.Message):
-    __slots__ = ("run_id", "fence", "number")
+    __slots__ = ("run_id", "fence", "number", "file")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     number: int
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+    file: int
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., number: _Optional[int] = ..., file: _Optional[int] = ...) -> None: ...
 
 class Hint(_message.Message):
     __slots__ = ("topic",)

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from horae.core import moments
 from horae.core.model import Job, Json, Moment, Run, Standing, State
 from horae.errors import Error, Unauthenticated
+from horae.service.insight import artifacts_of
 from horae.web import http
 
 WORDS: dict[State, str] = {
@@ -44,7 +47,12 @@ def execution(run: Run) -> Json:
         "logs_path": f"/api/v1/execution_logs/{run.id}" if run.fence else None,
         "reason": run.reason,
         "message": run.message,
+        "artifacts": [_artifact(run, *one) for one in artifacts_of(run)],
     }
+
+
+def _artifact(run: Run, path: str, size: int) -> Json:
+    return {"path": path, "size": size, "url": f"/v1/runs/{run.id}/artifacts/{quote(path)}"}
 
 
 def status(job: Job, standing: Standing) -> Json:

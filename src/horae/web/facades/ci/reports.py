@@ -92,8 +92,13 @@ def _status(run: Run, ended: list[Json], index: int, reached: int) -> str:
 
 
 def as_json(job: Job, run: Run, text: str) -> Json:
-    steps = [{"name": step.name, "status": step.status, "log": step.log} for step in steps_of(job, run, text)]
-    return {"job_id": job.id, "execution_id": run.id, "status": WORDS[run.state], "steps": steps}
+    steps = [
+        {"name": step.name, "status": step.status, "seconds": step.seconds, "log": step.log}
+        for step in steps_of(job, run, text)
+    ]
+    found = run.result if isinstance(run.result, dict) else {}
+    facts = {name: found[name] for name in ("commit", "tests") if name in found}
+    return {"job_id": job.id, "execution_id": run.id, "status": WORDS[run.state], **facts, "steps": steps}
 
 
 # ── JUnit ──────────────────────────────────────────────────────────────────────────────────────────

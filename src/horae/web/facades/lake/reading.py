@@ -203,7 +203,7 @@ def _read_java(fields: Fields) -> Json:
 
 
 def _read_python(fields: Fields) -> Json:
-    own = {name: fields.values.get(name) for name in ("main_file", "requirements", "build_cmd", "args")}
+    own = {name: fields.values.get(name) for name in ("main_file", "module", "requirements", "build_cmd", "args")}
     return given(source=_source(fields), **own)
 
 

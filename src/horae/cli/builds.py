@@ -1,0 +1,143 @@
+"""What a run says of a build: its steps, tests, commit and artifacts, and the command that brings artifacts here.
+
+What must stay true: a result is what the work gave, so anything may stand in it; a file that was not brought to its end
+is not left under its name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from horae.cli.screen import Screen, clean, duration
+from horae.cli.session import Session
+from horae.errors import Error, Invalid
+
+Json = dict[str, Any]
+
+PARTS = frozenset({"steps", "commit", "tests", "artifacts", "caches"})  # of a result, shown by name
+
+
+def _result(run: Json) -> Json:
+    """The result of a shell job's run; of anything else, nothing."""
+    result = run["result"]
+    if not isinstance(result, dict) or not isinstance(result.get("steps"), list) or not result.keys() <= PARTS:
+        return {}
+    steps = result["steps"]
+    return result if all(isinstance(step, dict) and {"name", "seconds"} <= step.keys() for step in steps) else {}
+
+
+def result_text(run: Json) -> str:
+    """A result that is not shown in its parts, as it is."""
+    return "" if run["result"] is None or _result(run) else json.dumps(run["result"], ensure_ascii=False)
+
+
+def build_fields(run: Json) -> list[tuple[str, str]]:
+    result = _result(run)
+    caches = [f"{use.get('key')} ({'hit' if use.get('hit') else 'new'})" for use in _listed(result, "caches")]
+    kept = _listed(result, "artifacts")
+    size = sum(one["size"] for one in kept if isinstance(one.get("size"), int))
+    return [
+        ("commit", str(result.get("commit", ""))),
+        ("tests", _tests(result.get("tests"))),
+        ("caches", ", ".join(caches)),
+        ("artifacts", f"{len(kept)}, {size} bytes" if kept else ""),
+    ]
+
+
+def _tests(tests: Any) -> str:
+    if not isinstance(tests, dict):
+        return ""
+    counts = ", ".join(f"{tests.get(word, 0)} {word}" for word in ("passed", "failed", "skipped"))
+    seconds = tests.get("seconds")
+    return f"{counts}; {duration(seconds)}" if isinstance(seconds, int | float) else counts
+
+
+def _listed(values: Json, name: str) -> list[Json]:
+    value = values.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _seconds(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+def show_build(screen: Screen, run: Json) -> None:
+    """The steps of a run as a table, and the tests that failed."""
+    result = _result(run)
+    rows = [[str(one["name"]), _seconds(one["seconds"]), str(one.get("exit_code"))] for one in _listed(result, "steps")]
+    if rows:
+        screen.line()
+        screen.table(["step", ">seconds", ">exit code"], rows)
+    tests = result.get("tests")
+    failures = _listed(tests, "failures") if isinstance(tests, dict) else []
+    if failures:
+        screen.line()
+        screen.table(["failed test", "message"], [[str(one.get("name")), str(one.get("message"))] for one in failures])
+
+
+async def artifacts(
+    session: Session,
+    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="Id of a run.")],
+    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="Path of an artifact; left out: a list.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", metavar="FILE", help="Where to write it; - writes to standard output.")
+    ] = None,
+) -> None:
+    """List the artifacts of a run, or bring one here."""
+    if path is None and output is not None:
+        raise Invalid("--output needs the PATH of an artifact", code="E_USAGE", hint="`horae artifacts RUN` lists them")
+    if path is None:
+        await _list(session, run)
+    elif output == "-":
+        await _copy(session, run, path, sys.stdout.buffer)
+    else:
+        await _download(session, run, path, output or path.rpartition("/")[2])
+
+
+async def _list(session: Session, run: int) -> None:
+    async with session.client() as client:
+        page = await client.artifacts(run)
+    if session.as_json:
+        return session.screen.json(page)
+    rows = [[str(one["size"]), one["path"]] for one in page["items"]]
+    return session.screen.table([">size", "path"], rows, "this run kept no artifacts")
+
+
+async def _download(session: Session, run: int, path: str, name: str) -> None:
+    with _written(name) as file:
+        size = await _copy(session, run, path, file)
+    if session.as_json:
+        session.screen.json({"path": path, "file": name, "size": size})
+    else:
+        session.screen.line(f"{clean(name)}: {size} bytes")
+
+
+@contextmanager
+def _written(name: str) -> Iterator[BinaryIO]:
+    """A file that gets its name when the body has succeeded."""
+    part = Path(f"{name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(name)
+    except OSError as error:
+        raise Error(f"{name} cannot be written: {error.strerror}", code="E_FILE") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+async def _copy(session: Session, run: int, path: str, file: BinaryIO) -> int:
+    size = 0
+    async with session.client() as client:
+        async for piece in client.artifact(run, path):
+            file.write(piece)
+            size += len(piece)
+    file.flush()
+    return size

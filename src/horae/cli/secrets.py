@@ -1,0 +1,86 @@
+"""The commands about secrets. A value comes from standard input, a prompt or a file: never from an argument, where
+everybody on the machine could read it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from horae.cli.jobfiles import naming, read_file
+from horae.cli.screen import local_time
+from horae.cli.session import Session, command, family
+from horae.errors import Error
+
+ABOUT = """Keep the secrets that jobs use.
+
+They are encrypted where they are kept, and nobody can read them back."""
+
+SecretArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a secret.")]
+
+
+def register(app: typer.Typer) -> None:
+    group = family(app, "secret", ABOUT, "horae secret set DB_PASSWORD")
+    command(group, "set", "horae secret set DEPLOY_KEY --from-file id_ed25519")(set_secret)
+    command(group, "list", "horae secret list")(list_secrets)
+    command(group, "delete", "horae secret delete DB_PASSWORD")(delete)
+
+
+async def set_secret(
+    session: Session,
+    name: SecretArgument,
+    from_file: Annotated[
+        str | None, typer.Option("--from-file", metavar="FILE", help="Take the value from this file, as it is.")
+    ] = None,
+) -> None:
+    """Set a secret, in the place of any earlier value.
+
+    The value is asked for without showing it; from a pipe it is read up to its end, less one line end.
+    """
+    value = _value(from_file)
+    async with session.client() as client:
+        is_new = await client.set_secret(name, value)
+    if session.as_json:
+        session.screen.json({"name": name, "is_new": is_new})
+    else:
+        session.screen.line(f"the secret {name} is {'set' if is_new else 'replaced'}")
+
+
+def _value(from_file: str | None) -> str:
+    if from_file is None and sys.stdin.isatty():
+        import getpass
+
+        return getpass.getpass("value: ")
+    with naming("standard input" if from_file is None else from_file):
+        content = read_file(from_file or "-")
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            raise Error("is not UTF-8: encode it first, as base64", code="E_FILE") from None
+    return text if from_file is not None else text.removesuffix("\n").removesuffix("\r")
+
+
+async def list_secrets(session: Session) -> None:
+    """List secrets by name, without their values."""
+    async with session.client() as client:
+        page = await client.secrets()
+    if session.as_json:
+        session.screen.json(page)
+        return
+    rows: list[list[Any]] = [
+        [it["name"], str(it["version"]), local_time(it["created_at"]), local_time(it["updated_at"])]
+        for it in page["items"]
+    ]
+    columns = ["name", ">version", "created", "updated"]
+    session.screen.table(columns, rows, "no secrets yet: `horae secret set NAME` makes one")
+
+
+async def delete(session: Session, name: SecretArgument) -> None:
+    """Delete a secret: runs that need it and start from now on fail."""
+    async with session.client() as client:
+        await client.delete_secret(name)
+    if session.as_json:
+        session.screen.json({"name": name})
+    else:
+        session.screen.line(f"the secret {name} is deleted")

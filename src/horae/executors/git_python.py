@@ -1,0 +1,111 @@
+"""Kind `git_python`: a Python project is cloned, given the packages it requires, and run.
+
+    spec   {"source": {"url", "branch"?, …}, "main_file" or "module", "requirements"?, "build_cmd"?, "args"?}
+    result {"steps": [{"name", "seconds", "exit_code"}, …]}      of checkout, environment, build, run
+
+Packages are installed into a virtual environment. One that is made from a plain list of packages is kept and shared
+by all projects with the same list; one that depends on the project (paths, options, addresses) is made in the
+workspace, for the attempt.
+
+What must stay true:
+- Files of the project are used only if they lie in it, links followed.
+- A kept environment is used only when it was made to its end (see executors.environment, which makes it); whoever
+  makes one can write to that one only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from horae.core.model import Json, Phase, Reason
+from horae.errors import Invalid
+from horae.executors import environment as program
+from horae.executors.git import checkout_sections, source_of
+from horae.executors.sections import Section
+from horae.ports import Work
+
+ENVIRONMENT, BUILD, RUN = "environment", "build", "run"  # names of sections
+UNUSED_SECONDS = 30 * 24 * 3600  # after which a kept environment is removed
+LARGEST_LIST = 1 << 20  # bytes
+_PACKAGE = re.compile(
+    r"[A-Za-z0-9][\w.-]*\s*(?:\[[\w\s,.-]*\])?\s*(?:(?:[=<>!~]=?=?)[^;@\s/][^;@/]*?)?(?:\s*;[^@]*?)?(?:\s+--hash=\S+)*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonProjects:
+    """How Python projects are carried out here, by the interpreter `python`. `path` is where programs are found."""
+
+    python: str
+    path: str
+    environments: Path
+    known_hosts: Path | None = None
+
+    def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
+        spec, project = work.spec, workspace / "project"
+        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts)
+        python, env = self.python, {"PYTHONUNBUFFERED": "1"}
+        sees: tuple[Path, ...] = ()
+        if "requirements" in spec:
+            place = self._place(_inside(project, spec["requirements"]), workspace)
+            yield self._environment(spec, place, project)
+            python, sees = str(place / program.VENV / "bin" / "python"), (place,)
+            env |= {"VIRTUAL_ENV": str(place / program.VENV), "PATH": f"{place / program.VENV / 'bin'}:{self.path}"}
+        if command := spec.get("build_cmd"):
+            argv = ("/bin/sh", "-e", "-c", "--", command)
+            title, network = f"{BUILD} {command.splitlines()[0]}", spec.get("network") != "off"
+            yield Section(
+                title, BUILD, "the build", argv, project, env, network=network, sees=sees, phase=Phase.PREPARING
+            )
+        what = ("-m", spec["module"]) if "module" in spec else (str(_inside(project, spec["main_file"])),)
+        argv = (python, *what, *shlex.split(spec.get("args", "")))
+        yield Section(RUN, RUN, "the program", argv, project, env, sees=sees)
+
+    def _place(self, requirements: Path, workspace: Path) -> Path:
+        """Where the environment is, or will be."""
+        text = requirements.read_bytes()[: LARGEST_LIST + 1]
+        if len(text) > LARGEST_LIST:
+            raise Invalid(f"the requirements are larger than {LARGEST_LIST // 1024} KiB")
+        if not is_plain(text.decode(errors="replace")):
+            return workspace / ENVIRONMENT
+        key = hashlib.sha256(os.path.realpath(self.python).encode() + b"\0" + text).hexdigest()[:32]
+        return self.environments.resolve() / key
+
+    def _environment(self, spec: Json, place: Path, project: Path) -> Section:
+        place.mkdir(parents=True, exist_ok=True)
+        argv = (self.python, "-I", program.__file__, str(place), str(_inside(project, spec["requirements"])))
+        return Section(
+            ENVIRONMENT, ENVIRONMENT, "the environment", argv, project, {"PIP_NO_INPUT": "1"}, Reason.ERROR,
+            network=spec.get("network") != "off", sees=(Path(program.__file__),), keeps=(place,),
+            phase=Phase.PREPARING,
+        )  # fmt: skip
+
+    def tidy(self) -> None:
+        """Remove environments that nobody has used for long. Nothing may run yet."""
+        self.environments.mkdir(parents=True, exist_ok=True)
+        for place in self.environments.iterdir():
+            if time.time() - place.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(place, ignore_errors=True)
+
+
+def is_plain(requirements: str) -> bool:
+    """Whether a list of requirements says all by itself: packages and versions, no options, paths or addresses."""
+    lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in re.sub(r"\\\n", " ", requirements).splitlines())
+    return all(_PACKAGE.fullmatch(line) for line in lines if line)
+
+
+def _inside(project: Path, name: str) -> Path:
+    found = (project / name).resolve()
+    if not found.is_relative_to(project.resolve()):
+        raise Invalid(f"{name!r} leads out of the project")
+    if not found.is_file():
+        raise Invalid(f"there is no file {name!r} in the project")
+    return found

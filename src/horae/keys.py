@@ -1,0 +1,149 @@
+"""Keys in a file: the Keys port over AES-256-GCM.
+
+    secrets.key   one key per line, 32 bytes as base64, the newest first; `#` begins a comment
+    sealed text   v1.<key id>.<nonce and ciphertext, base64>
+
+The first key seals, all of them open: a new key is put before the others, and an old one may go when nothing that it
+sealed is left. The id of a key is the beginning of its SHA-256, so nobody has to keep ids and keys together.
+
+What must stay true: the file is its owner's alone, and is never overwritten; a nonce is random and used once; the
+context is authenticated, so a sealed text that is moved to another name does not open.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from horae.errors import ConfigError
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+MAX_FILE = 64 * 1024
+_VERSION = "v1"
+
+
+class FileKeys:
+    """The keys of a file, which is read again whenever it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None  # of the file as it was read: when changed, how long
+        self._keys: dict[str, bytes] = {}  # by id, the newest first
+
+    def seal(self, text: str, context: str) -> str:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # slow to load
+
+        known = self._load() or self._make()
+        key_id, key = next(iter(known.items()))
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        body = nonce + AESGCM(key).encrypt(nonce, text.encode(), context.encode())
+        return f"{_VERSION}.{key_id}.{base64.b64encode(body).decode()}"
+
+    def open(self, sealed: str, context: str) -> str:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        version, _, rest = sealed.partition(".")
+        key_id, _, body = rest.partition(".")
+        if version != _VERSION:
+            raise _refused("it was sealed by a newer Horae")
+        key = self._load().get(key_id)
+        if key is None:
+            raise _refused(f"key {key_id} is needed, and {self._path} {self._inventory()}", _SAME_FILE)
+        try:
+            raw = base64.b64decode(body, validate=True)
+            return AESGCM(key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], context.encode()).decode()
+        except (InvalidTag, ValueError):
+            raise _refused("what the database holds was changed there, or moved from another secret") from None
+
+    def _inventory(self) -> str:
+        if not self._keys:
+            return "does not exist"
+        return f"has {', '.join(self._keys)}"
+
+    def _load(self) -> dict[str, bytes]:
+        """What is in the file now; nothing if there is none."""
+        try:
+            status = self._path.stat()
+            seen = status.st_mtime_ns, status.st_size
+            if seen != self._seen:
+                self._check(status)
+                self._keys = {_id_of(key): key for key in _read_keys(self._path)}
+                self._seen = seen
+        except FileNotFoundError:
+            self._keys, self._seen = {}, None
+        except OSError as error:
+            raise _refused(f"{self._path} cannot be read: {error.strerror}") from error
+        return self._keys
+
+    def _check(self, status: os.stat_result) -> None:
+        if status.st_mode & 0o077:
+            raise _refused(f"{self._path} can be read by others than its owner", f"chmod 600 {self._path}")
+        if status.st_size > MAX_FILE:
+            raise _refused(f"{self._path} is larger than {MAX_FILE // 1024} KiB")
+
+    def _make(self) -> dict[str, bytes]:
+        """A first key. Whole under another name before it gets its own; whoever is first stays first."""
+        part = self._path.with_name(f"{self._path.name}.{secrets.token_hex(8)}")
+        text = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(opened, text)
+                os.fsync(opened)
+            finally:
+                os.close(opened)
+            with suppress(FileExistsError):
+                os.link(part, self._path)
+            os.unlink(part)
+            _sync_directory(self._path.parent)
+        except OSError as error:
+            raise _refused(f"{self._path} cannot be made: {error.strerror}") from error
+        return self._load()
+
+
+_SAME_FILE = "give every node the same key file with secret_key_file"
+
+
+def _sync_directory(directory: Path) -> None:
+    """A key that a crash takes away would take every secret with it."""
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _read_keys(path: Path) -> Iterator[bytes]:
+    is_empty = True
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            key = base64.b64decode(text, validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) != KEY_BYTES:
+            hint = "`openssl rand -base64 32` makes a key"
+            raise _refused(f"{path}:{number}: {KEY_BYTES} bytes as base64 expected", hint)
+        is_empty = False
+        yield key
+    if is_empty:
+        raise _refused(f"{path} holds no key", "remove the file to have one made, or restore it")
+
+
+def _id_of(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:8]
+
+
+def _refused(message: str, hint: str = "") -> ConfigError:
+    return ConfigError(f"secrets cannot be opened: {message}", code="E_SECRET_KEY", path="secret_key_file", hint=hint)

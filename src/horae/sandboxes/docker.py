@@ -1,0 +1,221 @@
+"""Containers of a Docker daemon: the image a job names, and nothing of the machine but the workspace.
+
+The daemon is the parent of containers, so nothing dies with the agent by itself. What ties them together is a `docker
+start -ai` below the keeper: it carries the output, and holds the container's input open. When it is gone, however it
+went, the daemon closes that input; the container's first process, a few lines of shell, waits for just this, and kills
+everything in the container.
+
+What must stay true:
+- A container is removed before its end is told, however it ended; one that an earlier life left, at open.
+- No capability, no new privileges, a read-only system, a bounded number of processes; no network unless asked for.
+- stdout and stderr are one stream: their order is kept.
+- The daemon's socket is never given to a container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import aiodocker
+from aiodocker.containers import DockerContainer
+from aiodocker.exceptions import DockerError
+
+from horae.core.model import Reason
+from horae.errors import Invalid, Unavailable
+from horae.ports import Command, Exit, Keeper, Process, Room
+from horae.sandboxes.plain import PATH
+
+PIDS = 4096  # processes of work that has no limit of its own
+TMP_BYTES = 512 * 1024 * 1024  # of its /tmp, which is memory
+LABEL = "horae.agent"  # whose containers these are
+PULL_SECONDS = 600.0
+NOT_THERE = 404
+
+# Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
+# to it any more: then everything dies. What the shell itself has to say about that, nobody wants to read.
+FIRST = r"""
+exec 3<&0
+trap 'kill -TERM -1' TERM
+"$@" </dev/null 2>&1 3<&- & work=$!
+exec >/dev/null 2>&1
+(trap '' TERM; cat <&3; kill -KILL -1) &
+exec 3<&-
+while :; do wait $work; code=$?; kill -0 $work || exit $code; done
+"""
+T = TypeVar("T")
+
+
+class DockerSandbox:
+    name = "docker"
+
+    def __init__(self, program: str, url: str, keeper: Keeper, agent: str) -> None:
+        """`program` is the docker command; `agent` tells our containers from those of others on this daemon."""
+        self._attach = (program, "-H", url, "start", "--attach", "--interactive")
+        self._url = url
+        self._keeper = keeper
+        self._agent = agent
+        self._docker: aiodocker.Docker | None = None
+
+    async def open(self) -> None:
+        self._docker = aiodocker.Docker(url=self._url)
+        wanted = json.dumps({"label": [f"{LABEL}={self._agent}"]})
+        for container in await _asked(lambda: self._client.containers.list(all="1", filters=wanted)):
+            await _remove(container)
+
+    @property
+    def _client(self) -> aiodocker.Docker:
+        if self._docker is None:
+            raise Unavailable("the sandbox docker is not open")
+        return self._docker
+
+    async def spawn(self, command: Command, room: Room) -> Process:
+        if not room.image:
+            raise Invalid("the sandbox docker needs an image", hint="write image: golang:1.22, say")
+        container = await self._create(command, room)
+        input_end, held_end = os.pipe()
+        try:
+            env = {"PATH": PATH, "HOME": "/nonexistent", "DOCKER_CONFIG": "/nonexistent"}
+            argv = (*self._attach, container.id)
+            attached = await self._keeper.spawn(replace(command, argv=argv, env=env, cwd="/", stdin=input_end))
+        except BaseException:
+            os.close(held_end)
+            await _remove(container)
+            raise
+        finally:
+            os.close(input_end)
+        return Contained(container, attached, held_end)
+
+    async def _create(self, command: Command, room: Room) -> DockerContainer:
+        config = self._config(command, room)
+        try:
+            return await self._client.containers.create(config)
+        except DockerError as error:
+            if error.status != NOT_THERE:
+                raise _refusal(error) from error
+        await self._pull(room.image)
+        return await _asked(lambda: self._client.containers.create(config))
+
+    async def _pull(self, image: str) -> None:
+        try:
+            async with asyncio.timeout(PULL_SECONDS):
+                await self._client.images.pull(image)
+        except (DockerError, TimeoutError, OSError) as error:
+            raise Invalid(f"the image {image!r} is not there, and cannot be had: {error}") from error
+
+    def _config(self, command: Command, room: Room) -> dict[str, Any]:
+        env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
+        return {
+            "Image": room.image,
+            "Entrypoint": ["/bin/sh", "-c", FIRST, "sh"],
+            "Cmd": list(command.argv),
+            "Env": [f"{name}={value}" for name, value in env.items()],
+            "WorkingDir": command.cwd,
+            "Labels": {LABEL: self._agent, "horae.attempt": room.name},
+            "OpenStdin": True,
+            "StdinOnce": True,  # closed with the connection of who attends to it
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "HostConfig": _walls(room),
+        }
+
+    async def close(self) -> None:
+        if self._docker is not None:
+            await self._docker.close()
+
+
+def _walls(room: Room) -> dict[str, Any]:
+    limits = room.limits
+    writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
+    walls: dict[str, Any] = {
+        "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
+        "NetworkMode": "bridge" if room.network == "on" else "none",
+        "ReadonlyRootfs": True,
+        "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={TMP_BYTES}", "/run": "rw,nosuid,nodev"},  # noqa: S108  # its own
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges"],
+        "PidsLimit": limits.pids or PIDS,
+        "LogConfig": {"Type": "none"},  # the stream is the log
+    }
+    if limits.memory is not None:
+        walls |= {"Memory": limits.memory, "MemorySwap": limits.memory}
+    if limits.cpus is not None:
+        walls["NanoCpus"] = round(limits.cpus * 1e9)
+    return walls
+
+
+class Contained:
+    """One container, from its start to its removal."""
+
+    def __init__(self, container: DockerContainer, attached: Process, held_end: int) -> None:
+        self.pid = attached.pid
+        self._container = container
+        self._attached = attached
+        self._held_end = held_end
+        self._end = asyncio.create_task(self._attend())
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._end)
+
+    async def kill(self, grace: float = 5.0) -> Exit:
+        """TERM by the daemon, which knows where to; then KILL to whoever attends, with whom the container ends."""
+        try:
+            async with asyncio.timeout(grace):
+                await self._ask_to_end()
+                return await self.wait()
+        except TimeoutError:
+            await self._attached.kill(0)
+        return await self.wait()
+
+    async def _ask_to_end(self) -> None:
+        try:
+            await self._container.kill(signal="SIGTERM")
+        except (DockerError, OSError):
+            return  # it has ended, or the daemon is away
+
+    async def _attend(self) -> Exit:
+        seen = await self._attached.wait()
+        os.close(self._held_end)
+        try:
+            state = (await self._container.show())["State"]
+        except (DockerError, OSError) as error:
+            return Exit(-9, f"the container was lost: {error}", Reason.LOST)
+        finally:
+            await _remove(self._container)
+        return _exit_of(seen, state)
+
+
+def _exit_of(seen: Exit, state: dict[str, Any]) -> Exit:
+    """As the daemon knows it; what the keeper has to say goes first."""
+    if seen.message:
+        return seen
+    if state.get("OOMKilled"):
+        return Exit(int(state["ExitCode"]), "used more memory than it may", Reason.OOM)
+    if state.get("Status") == "created":
+        return Exit(seen.code, f"the container could not be started: {state.get('Error') or 'see the log'}")
+    return seen if state.get("Running") else Exit(int(state["ExitCode"]))
+
+
+async def _remove(container: DockerContainer) -> None:
+    try:
+        await container.delete(force=True, v=True)
+    except (DockerError, OSError):
+        return  # somebody else removes it just now, or the daemon is away: the next open does it
+
+
+async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
+    try:
+        return await ask()
+    except DockerError as error:
+        raise _refusal(error) from error
+    except OSError as error:
+        raise Unavailable(f"the Docker daemon does not answer: {error}") from error
+
+
+def _refusal(error: DockerError) -> Invalid:
+    return Invalid(f"Docker refuses: {error.message}")

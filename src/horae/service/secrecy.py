@@ -1,0 +1,91 @@
+"""The secrets of one attempt, on the side of its agent: put into its spec, and hidden in all that comes out of it.
+
+Executors see a spec without references and an output like any other, so no kind of work has to think of secrets.
+
+What must stay true: what leaves the agent (output, message, result; not the files that a job hands over as artifacts)
+has passed through here; values live as long as the attempt and are written nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
+
+import msgspec
+
+from horae.core import masking, secrets
+from horae.ports import Output, Result, Work
+
+PAUSE = 0.5  # seconds of silence after which the reader of a log sees what was held back
+
+
+class Secrecy:
+    def __init__(self, given: str | None) -> None:
+        """`given` is Assignment.secrets."""
+        self._values: dict[str, str | None] = msgspec.json.decode(given) if given else {}
+        self._forms = masking.forms_of(value for value in self._values.values() if value is not None)
+
+    def cover(self, work: Work, ref: str) -> str:
+        """Make the work ready; answers why it cannot be, if a secret is missing. `ref` names its output."""
+        missing = sorted(name for name in secrets.names_in(work.spec) if self._values.get(name) is None)
+        if missing:
+            return "; ".join(secrets.missing_words(name, self._values) for name in missing)
+        known: Mapping[str, str] = {name: value for name, value in self._values.items() if value is not None}
+        work.spec = secrets.filled(work.spec, known)
+        work.assignment = work.assignment._replace(secrets=None)
+        if self._forms:
+            work.output = MaskedOutput(work.output, self._forms, ref)
+        return ""
+
+    def hide(self, result: Result) -> None:
+        result.message = masking.mask(result.message, self._forms)
+        if result.result is not None:
+            result.result = masking.mask_json(result.result, self._forms)
+
+
+class MaskedOutput:
+    """An Output that hides secrets in what is written."""
+
+    def __init__(self, output: Output, forms: frozenset[bytes], ref: str) -> None:
+        self._output = output
+        self._masker = masking.Masker(forms)
+        self._ref = ref
+        self._is_used = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_full(self) -> bool:
+        return self._output.is_full
+
+    @property
+    def ref(self) -> str | None:
+        return self._ref if self._is_used else None  # also while all of it is held back
+
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        return self._output.when_free(resume)
+
+    def write(self, data: bytes) -> None:
+        self._is_used = self._is_used or bool(data)
+        self._output.write(self._masker.feed(data))
+        self._forget_timer()
+        if self._masker.is_holding:
+            self._timer = asyncio.get_running_loop().call_later(PAUSE, self._release)
+
+    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+        """As it is: whoever asks for a file as an artifact wants its bytes."""
+        return await self._output.attach(number, file, size)
+
+    def _release(self) -> None:
+        self._timer = None
+        self._output.write(self._masker.release())
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def close(self) -> None:
+        self._forget_timer()
+        self._output.write(self._masker.flush())
+        await self._output.close()

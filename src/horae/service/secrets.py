@@ -1,0 +1,98 @@
+"""Secrets: named texts that jobs may use and nobody can read back.
+
+    set ─► sealed by Keys ─► store                      claim ─► opened ─► with the assignment to one agent
+
+What must stay true:
+- A value leaves this module in two ways only: sealed to the store, and with a claim to the agent that claimed a run
+  whose spec names it. It is in no answer, log or error.
+- Whoever sets a secret can open those that are there: else two nodes with different keys would each lock the other out.
+- A run whose job names no secret pays for one look into its spec, and equal specs share even that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+import structlog
+
+from horae.core import secrets
+from horae.core.model import Secret
+from horae.errors import ConfigError, Conflict, NotFound
+from horae.ports import Assignment, Keys, Store
+
+log = structlog.get_logger(__name__)
+
+
+@lru_cache(maxsize=10_000)
+def _names_in(spec: str) -> frozenset[str]:
+    return secrets.names_in(msgspec.json.decode(spec)) if '"secret"' in spec else frozenset()
+
+
+class Secrets:
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def set(self, org: int, name: str, value: object) -> bool:
+        """Keep a value, which takes effect with the next attempt; answers whether the secret is new."""
+        text = secrets.check_value(value)
+        secrets.check_name(name)
+        try:
+            await self.check()
+            sealed = self._keys.seal(text, _context(org, name))
+        except ConfigError as error:
+            raise Conflict(error.message, code=error.code, hint=error.hint) from error
+        version = await self._store.put_secret(org, name, sealed, await self._store.now())
+        log.info("secret.set", org=org, name=name, version=version)
+        return version == 1
+
+    async def list(self, org: int) -> list[Secret]:
+        return await self._store.list_secrets(org)
+
+    async def delete(self, org: int, name: str) -> None:
+        if not await self._store.delete_secret(org, secrets.check_name(name)):
+            raise NotFound(f"there is no secret {name}", hint="`horae secret list` lists them")
+        log.info("secret.deleted", org=org, name=name)
+
+    async def check(self) -> None:
+        """ConfigError(E_SECRET_KEY) when there are secrets that our keys cannot open."""
+        for org, name, sealed in await self._store.list_sealed():
+            self._keys.open(sealed, _context(org, name))
+
+    async def resolve(self, org: int, names: Sequence[str]) -> dict[str, str | None]:
+        """Name → value of those that exist; None for one that our keys cannot open."""
+        found: dict[str, str | None] = {}
+        for name, sealed in (await self._store.get_sealed(org, names)).items():
+            try:
+                found[name] = self._keys.open(sealed, _context(org, name))
+            except ConfigError as error:
+                log.error("secret.unopened", org=org, name=name, error=error.message)
+                found[name] = None
+        return found
+
+    async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
+        """What was claimed, each with the secrets it names."""
+        wanted = {a.run_id: names for a in claimed if (names := _names_in(a.spec))}
+        if not wanted:
+            return claimed
+        jobs = sorted({a.job_id for a in claimed if a.run_id in wanted})
+        orgs = {job.id: job.org for job in await self._store.load_jobs(jobs)}
+        every = sorted(frozenset().union(*wanted.values()))
+        values = {org: await self.resolve(org, every) for org in sorted({*orgs.values()})}
+        return [
+            a._replace(secrets=_text(values[orgs[a.job_id]], wanted[a.run_id])) if a.run_id in wanted else a
+            for a in claimed
+        ]
+
+
+def _text(values: Mapping[str, str | None], names: frozenset[str]) -> str:
+    given = {name: values[name] for name in names if name in values}
+    text = msgspec.json.encode(given)
+    return (text if len(text) <= secrets.MAX_TOTAL else msgspec.json.encode(dict.fromkeys(given))).decode()
+
+
+def _context(org: int, name: str) -> str:
+    """What a sealed value belongs to, so that it opens nowhere else."""
+    return f"secret {org} {name}"

@@ -1,0 +1,71 @@
+"""A Docker daemon of our own, with one image made of this machine's static busybox; no bridge, no iptables."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+IMAGE = "horae-test:slim"
+TOOLS = ("sh", "cat", "sleep", "echo", "ls", "kill", "true", "touch", "grep", "tail", "setsid")
+DEADLINE = 60.0
+
+
+class Daemon:
+    def __init__(self) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="dk"))  # short: the path of a socket has 108 bytes
+        self.url = f"unix://{self._home}/docker.sock"
+        flags = (
+            "--data-root",
+            self._home / "data",
+            "--exec-root",
+            self._home / "exec",
+            "--pidfile",
+            self._home / "pid",
+        )
+        argv = ["dockerd", "-H", self.url, *map(str, flags), "--bridge=none", "--iptables=false"]
+        self._log = (self._home / "log").open("wb")
+        self._process = subprocess.Popen(argv, stdout=self._log, stderr=self._log)
+        self._wait()
+        self._import()
+
+    def docker(self, *args: str, data: bytes | None = None) -> str:
+        done = subprocess.run(
+            ["docker", "-H", self.url, *args], input=data, capture_output=True, check=True, timeout=DEADLINE
+        )
+        return done.stdout.decode()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + DEADLINE
+        while time.monotonic() < deadline:
+            try:
+                self.docker("version")
+            except subprocess.CalledProcessError:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError((self._home / "log").read_text()[-2000:])
+
+    def _import(self) -> None:
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            tar.add("/bin/busybox", "bin/busybox")
+            for name in TOOLS:
+                link = tarfile.TarInfo(f"bin/{name}")
+                link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+                tar.addfile(link)
+        self.docker("import", "-", IMAGE, data=file.getvalue())
+
+    def containers(self, *filters: str) -> list[str]:
+        wanted = [word for each in filters for word in ("--filter", each)]
+        return self.docker("ps", "-a", "-q", *wanted).split()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(DEADLINE)
+        self._log.close()
+        shutil.rmtree(self._home, ignore_errors=True)

@@ -1,0 +1,211 @@
+"""The docker sandbox on a real daemon: what a container may do, and that none outlives its attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from horae.core.model import Reason
+from horae.errors import Invalid
+from horae.executors.process import KeeperProcess
+from horae.ports import Command, Exit, Limits, Process, Room
+from horae.sandboxes.docker import DockerSandbox
+from tests.acceptance.server import Server
+from tests.engines.dockerd import IMAGE, Daemon
+
+pytestmark = pytest.mark.xdist_group("docker")  # one daemon
+DEADLINE = 60.0
+AGENT = "agent-of-this-test"
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[Daemon]:
+    made = Daemon()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def needed(need: Callable[..., None]) -> None:
+    need("dockerd", "docker", "busybox")
+
+
+@pytest.fixture
+async def keeper(needed: None, tmp_path: Path) -> AsyncIterator[KeeperProcess]:
+    made = KeeperProcess(tmp_path / "agent")
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def sandbox(keeper: KeeperProcess, request: pytest.FixtureRequest) -> AsyncIterator[DockerSandbox]:
+    daemon: Daemon = request.getfixturevalue("daemon")
+    made = DockerSandbox("docker", daemon.url, keeper, AGENT)
+    await made.open()
+    yield made
+    await made.close()
+
+
+class Bench:
+    """A workspace in which scripts are run, and what they wrote."""
+
+    def __init__(self, sandbox: DockerSandbox, workspace: Path) -> None:
+        self._sandbox = sandbox
+        self.workspace = workspace
+        self._read_end = -1
+
+    async def spawn(self, script: str, limits: Limits = Limits(), network: str = "off", image: str = IMAGE) -> Process:  # noqa: B008
+        self._read_end, write_end = os.pipe()
+        argv = ("/bin/sh", "-c", script)
+        command = Command(argv, {"MARK": "it's $HOME"}, str(self.workspace), stdout=write_end, stderr=write_end)
+        room = Room(str(self.workspace), "7-1", network, limits, image=image)
+        try:
+            return await self._sandbox.spawn(command, room)
+        finally:
+            os.close(write_end)
+
+    async def run(self, script: str, limits: Limits = Limits(), network: str = "off") -> tuple[Exit, str]:  # noqa: B008
+        process = await self.spawn(script, limits, network)
+        async with asyncio.timeout(DEADLINE):
+            exit_ = await process.wait()
+        return exit_, self.output()
+
+    def output(self) -> str:
+        with open(self._read_end, "rb") as file:
+            return file.read().decode()
+
+
+@pytest.fixture
+def bench(sandbox: DockerSandbox, tmp_path: Path) -> Bench:
+    workspace = tmp_path / "7-1"
+    workspace.mkdir()
+    return Bench(sandbox, workspace)
+
+
+async def test_output_comes_in_order_and_the_exit_code_through(bench: Bench, daemon: Daemon) -> None:
+    exit_, output = await bench.run('echo one; echo two >&2; echo three; echo "$MARK"; exit 7')
+    assert (exit_, output) == (Exit(7), "one\ntwo\nthree\nit's $HOME\n")
+    assert daemon.containers() == []
+
+
+async def test_the_workspace_is_there_and_the_rest_is_read_only(bench: Bench) -> None:
+    exit_, output = await bench.run("touch made; touch /tmp/x; touch /bin/x 2>&1; ls /; pwd")
+    assert exit_.code == 0
+    assert (bench.workspace / "made").exists()
+    assert "Read-only file system" in output
+    assert str(bench.workspace) in output
+
+
+async def test_a_container_has_no_capability_no_way_to_new_ones_and_no_network(bench: Bench) -> None:
+    _, output = await bench.run("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; cat /proc/net/dev")
+    assert "CapEff:\t0000000000000000" in output
+    assert "CapBnd:\t0000000000000000" in output
+    assert "NoNewPrivs:\t1" in output
+    assert "lo:" in output
+    assert "eth0" not in output
+
+
+async def test_memory_beyond_the_limit_ends_it_with_that_reason(bench: Bench) -> None:
+    exit_, _ = await bench.run("tail /dev/zero", Limits(memory=32 * 1024 * 1024))
+    assert exit_.reason == Reason.OOM
+    assert exit_.code == 137
+
+
+async def test_a_fork_bomb_meets_its_limit_and_the_container_ends(bench: Bench, daemon: Daemon) -> None:
+    process = await bench.spawn("f() { f | f & }; f; sleep 100", Limits(pids=50))
+    async with asyncio.timeout(DEADLINE):
+        await process.kill(1.0)
+    assert daemon.containers() == []
+
+
+async def test_a_killed_container_is_gone_with_everything_that_hid_in_it(bench: Bench, daemon: Daemon) -> None:
+    process = await bench.spawn("trap '' TERM; setsid sleep 1000 & echo up; sleep 1000; sleep 1000")
+    await started(bench, daemon)
+    async with asyncio.timeout(DEADLINE):
+        await process.kill(0.5)
+    assert daemon.containers() == []
+
+
+async def test_work_that_heeds_term_ends_by_itself(bench: Bench, daemon: Daemon) -> None:
+    process = await bench.spawn("trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.1; done")
+    await started(bench, daemon)
+    async with asyncio.timeout(DEADLINE):
+        exit_ = await process.kill(30.0)
+    assert exit_.code == 3
+    assert bench.output().endswith("bye\n")
+
+
+async def started(bench: Bench, daemon: Daemon) -> None:
+    """Until the container runs and its script has begun."""
+    async with asyncio.timeout(DEADLINE):
+        while not daemon.containers("status=running"):
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(_first_line, bench._read_end)
+
+
+def _first_line(descriptor: int) -> bytes:
+    return os.read(descriptor, 3)
+
+
+async def test_a_container_dies_when_nobody_attends_to_it_any_more(bench: Bench, daemon: Daemon) -> None:
+    process = await bench.spawn("trap '' TERM; echo up; sleep 1000; sleep 1000")
+    await started(bench, daemon)
+    os.kill(process.pid, signal.SIGKILL)
+    async with asyncio.timeout(DEADLINE):
+        while daemon.containers("status=running"):
+            await asyncio.sleep(0.05)
+        await process.wait()
+    assert daemon.containers() == []
+
+
+async def test_when_the_keeper_ends_its_containers_do(bench: Bench, daemon: Daemon, keeper: KeeperProcess) -> None:
+    await bench.spawn("trap '' TERM; echo up; sleep 1000; sleep 1000")
+    await started(bench, daemon)
+    await keeper.close()
+    async with asyncio.timeout(DEADLINE):
+        while daemon.containers("status=running"):
+            await asyncio.sleep(0.05)
+
+
+async def test_what_an_earlier_life_left_is_removed_at_open(sandbox: DockerSandbox, daemon: Daemon) -> None:
+    daemon.docker("create", "--label", f"horae.agent={AGENT}", IMAGE, "/bin/true")
+    daemon.docker("create", "--label", "horae.agent=somebody-else", "--name", "other", IMAGE, "/bin/true")
+    await sandbox.close()
+    await sandbox.open()
+    assert len(daemon.containers()) == 1
+    daemon.docker("rm", "other")
+
+
+async def test_an_image_that_is_not_there_is_named(bench: Bench) -> None:
+    with pytest.raises(Invalid, match="localhost:1/nothing"):
+        await bench.spawn("true", image="localhost:1/nothing")
+
+
+async def test_a_job_with_an_image_runs_in_it_and_its_steps_share_the_workspace(
+    needed: None, tmp_path: Path, daemon: Daemon
+) -> None:
+    repository = tmp_path / "repository"
+    script = "git init -q . && echo hello > file && git add file && git -c user.name=x -c user.email=x commit -qm x"
+    repository.mkdir()
+    subprocess.run(["/bin/sh", "-ec", script], cwd=repository, check=True)
+    server = Server(tmp_path, "--docker-url", daemon.url).start()
+    try:
+        steps = [{"run": "cat file > copy; ls /bin/busybox"}, {"run": "cat copy; exit 3"}]
+        checkout = {"url": f"file://{repository}"}
+        server.submit({"name": "a", "image": IMAGE, "checkout": checkout, "steps": steps})
+        run = server.ended(server.post("/v1/jobs/1/run", status=201)["id"])
+        log = server.http.get("/v1/runs/1/log").text
+        assert (run["state"], run["reason"], run["exit_code"]) == ("failed", "exit", 3), log
+        assert "/bin/busybox\n" in log
+        assert log.count("hello\n") == 1
+        assert "sandbox:docker" in server.get("/v1/nodes")["items"][0]["labels"]
+        assert daemon.containers() == []
+    finally:
+        assert server.stop() == 0
