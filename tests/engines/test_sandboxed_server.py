@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,6 @@ from typing import Any
 import pytest
 
 from tests.acceptance.server import Server
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -25,12 +21,8 @@ def server(tmp_path: Path, need: Callable[..., None]) -> Iterator[Server]:
 
 
 def submit(server: Server, **job: Any) -> int:
-    answer = server.http.post("/v1/jobs", json={"name": "j", **job})
-    assert answer.status_code == 201, answer.text
-    job_id = answer.json()["id"]
-    run = server.http.post(f"/v1/jobs/{job_id}/run")
-    assert run.is_success, run.text
-    return int(run.json()["id"])
+    (made,) = server.submit({"name": "j", **job})
+    return int(server.cli_json("run", str(made["id"]))["id"])
 
 
 def log_of(server: Server, run_id: int) -> str:
@@ -50,7 +42,7 @@ def test_a_job_for_a_sandbox_that_no_agent_has_waits_and_says_why(server: Server
 
 
 def _with_reason(server: Server, run_id: int) -> Any:
-    run = server.http.get(f"/v1/runs/{run_id}").json()
+    run = server.get(f"/v1/runs/{run_id}")
     return run if run["reason"] else None
 
 
@@ -58,9 +50,7 @@ def test_after_a_crash_of_the_agent_the_next_attempt_starts_clean(server: Server
     script = "test ! -e left; touch left; echo attempt $HORAE_ATTEMPT; test $HORAE_ATTEMPT -gt 1 || sleep 600"
     run_id = submit(server, steps=[{"run": script}], limits={"pids": 50, "memory": "64MiB"})
     server.wait_until(lambda: "attempt 1" in log_of(server, run_id), "the first attempt to be at work")
-    assert server.process is not None
-    os.kill(server.process.pid, signal.SIGKILL)
-    server.process.wait()
+    server.kill()
     server.start()
     run = server.ended(run_id)
     assert (run["state"], run["attempt"]) == ("succeeded", 2), log_of(server, run_id)
