@@ -25,7 +25,8 @@ from horae.executors.sections import SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.testreports import read_junit
 from horae.files import ObjectFiles, open_files
-from horae.ports import Assignment, Output, Result, Work
+from horae.ports import Assignment, Output, Result, Sandboxes, Work
+from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
 
@@ -61,8 +62,9 @@ class Builder:
 async def builder(tmp_path: Path) -> AsyncIterator[Builder]:
     keeper = KeeperProcess(tmp_path / "keeper")
     await keeper.open()
+    sandboxes = Sandboxes({"plain": PlainSandbox(keeper, Groups(tmp_path))}, "plain")
     executor = shell_executor(
-        keeper, PlainSandbox(), tmp_path / "workspaces", 4, FakeClock(), grace=0.5,
+        sandboxes, tmp_path / "workspaces", 4, FakeClock(), grace=0.5,
         caches=Caches(tmp_path / "caches", 1 << 20), artifact_limit=100_000,
     )  # fmt: skip
     await executor.open()
@@ -85,13 +87,6 @@ async def test_matched_files_are_stored_with_the_output_and_named_in_the_result(
     assert await builder.file(result, 0) == b"one"
     assert await builder.file(result, 1) == bytes(70_000)
     assert (await builder.log(result)).endswith("── 2 artifacts stored, 70003 bytes ──\n")
-
-
-async def test_secret_files_are_gone_before_artifacts_are_kept(builder: Builder) -> None:
-    make = "test -s $HORAE_SECRETS_DIR/sub/key && echo a > a.txt"
-    result, facts = await builder.run(steps(make, files={"sub/key": "correct horse"}, artifacts=["**"]))
-    assert result.state is State.SUCCEEDED, result.message
-    assert facts["artifacts"] == [{"path": "a.txt", "size": 2}]
 
 
 async def test_a_failed_attempt_keeps_its_artifacts_too(builder: Builder) -> None:

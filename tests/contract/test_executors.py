@@ -19,7 +19,8 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
-from horae.executors.shell import shell_executor
+from horae.executors.sections import SectionExecutor
+from horae.executors.shell import Rules, shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
@@ -514,6 +515,24 @@ async def test_secret_files_are_there_after_the_checkout_for_their_owner_only(sh
     result, text = await shell.run(spec)
     assert result.state is State.SUCCEEDED, text
     assert text.endswith("700 .\n700 a\n400 a/key\nline\ninside\n")
+
+
+async def test_secret_files_are_gone_before_files_of_the_workspace_are_kept(
+    keeper: KeeperProcess, tmp_path: Path, clock: FakeClock
+) -> None:
+    left: list[str] = []
+
+    def look(work: Work, workspace: Path, succeeded: bool) -> None:
+        left.extend(path.name for path in workspace.rglob("*"))
+
+    sandboxes, work = plain(keeper, tmp_path), tmp_path / "work"
+    executor = SectionExecutor("shell", Rules().sections, sandboxes, work, 4, clock, grace=GRACE, closing=look)
+    await executor.open()
+    spec = steps("test -s $HORAE_SECRETS_DIR/a/key && touch made", files={"a/key": "correct horse"})
+    result, _ = await Rig(executor, clock).run(spec)
+    await executor.close()
+    assert result.state is State.SUCCEEDED
+    assert left == ["made"]
 
 
 async def test_without_secret_files_there_is_no_directory_for_them(shell: Rig) -> None:
