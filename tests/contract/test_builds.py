@@ -25,7 +25,8 @@ from horae.executors.sections import SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.testreports import read_junit
 from horae.files import ObjectFiles, open_files
-from horae.ports import Assignment, Output, Result, Work
+from horae.ports import Assignment, Output, Result, Sandboxes, Work
+from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
 
@@ -61,8 +62,9 @@ class Builder:
 async def builder(tmp_path: Path) -> AsyncIterator[Builder]:
     keeper = KeeperProcess(tmp_path / "keeper")
     await keeper.open()
+    sandboxes = Sandboxes({"plain": PlainSandbox(keeper, Groups(tmp_path))}, "plain")
     executor = shell_executor(
-        keeper, PlainSandbox(), tmp_path / "workspaces", 4, FakeClock(), grace=0.5,
+        sandboxes, tmp_path / "workspaces", 4, FakeClock(), grace=0.5,
         caches=Caches(tmp_path / "caches", 1 << 20), artifact_limit=100_000,
     )  # fmt: skip
     await executor.open()
