@@ -141,6 +141,7 @@ BODIES = {
     "RunRequest": "`data` for this run, and `node`, the only node that may run it",
     "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) and "
     "`expires_in` (a duration of at most 366 days; never, unless said)",
+    "SecretRequest": "`value`, text of up to 64 KiB",
     "PreviewRequest": "a [trigger document](job-document.md#triggers), and `count` (1 to 1000, default 10); "
     "beside `schedule` as text, `start_at` says from when to look",
 }

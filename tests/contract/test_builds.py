@@ -89,6 +89,13 @@ async def test_matched_files_are_stored_with_the_output_and_named_in_the_result(
     assert (await builder.log(result)).endswith("── 2 artifacts stored, 70003 bytes ──\n")
 
 
+async def test_secret_files_are_gone_before_artifacts_are_kept(builder: Builder) -> None:
+    make = "test -s $HORAE_SECRETS_DIR/sub/key && echo a > a.txt"
+    result, facts = await builder.run(steps(make, files={"sub/key": "correct horse"}, artifacts=["**"]))
+    assert result.state is State.SUCCEEDED, result.message
+    assert facts["artifacts"] == [{"path": "a.txt", "size": 2}]
+
+
 async def test_a_failed_attempt_keeps_its_artifacts_too(builder: Builder) -> None:
     result, facts = await builder.run(steps("echo why > log.txt; exit 3", artifacts=["*.txt"]))
     assert (result.state, result.exit_code) == (State.FAILED, 3)

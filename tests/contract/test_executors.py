@@ -508,6 +508,19 @@ async def test_a_checkout_is_the_first_section_and_fills_the_workspace(shell: Ri
     assert [step["name"] for step in json.loads(result.result or "")["steps"]] == ["checkout", "s1"]
 
 
+async def test_secret_files_are_there_after_the_checkout_for_their_owner_only(shell: Rig, repository: str) -> None:
+    look = 'cd "$HORAE_SECRETS_DIR"; stat -c "%a %n" . a a/key; cat a/key; case $PWD in "$HOME"/*) echo inside;; esac'
+    spec = steps(look, checkout={"url": repository, "ref": "main"}, files={"a/key": "line\n"})
+    result, text = await shell.run(spec)
+    assert result.state is State.SUCCEEDED, text
+    assert text.endswith("700 .\n700 a\n400 a/key\nline\ninside\n")
+
+
+async def test_without_secret_files_there_is_no_directory_for_them(shell: Rig) -> None:
+    _, text = await shell.run(steps('echo "<$HORAE_SECRETS_DIR>"; ls -A'))
+    assert text.endswith("<>\n")
+
+
 async def test_a_checkout_that_fails_ends_the_attempt_with_the_words_of_git(shell: Rig, repository: str) -> None:
     result, text = await shell.run(steps("echo never", checkout={"url": repository, "ref": "no-such-branch"}))
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)

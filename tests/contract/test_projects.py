@@ -24,11 +24,11 @@ from horae.executors.git import PRIVATE, checkout_sections
 from horae.executors.git_python import PythonProjects, is_plain
 from horae.executors.process import KeeperProcess
 from horae.executors.sections import SectionExecutor
-from horae.sandboxes.plain import PATH, PlainSandbox
+from horae.sandboxes.plain import PATH
 from horae.testing import FakeClock
 
 from ..repositories import GIT, GitServer, commit, git, make_repository, serving
-from .test_executors import GRACE, MemoryOutput, Rig
+from .test_executors import GRACE, MemoryOutput, Rig, plain
 
 PASSWORD = "s3cret/+ pass@word"
 MAIN = """
@@ -53,7 +53,7 @@ async def rig(keeper: KeeperProcess, tmp_path: Path) -> AsyncIterator[Rig]:
     projects = PythonProjects("/usr/bin/python3", PATH, tmp_path / "environments", tmp_path / "known_hosts")
     projects.tidy()
     executor = SectionExecutor(
-        "git_python", projects.sections, keeper, PlainSandbox(), tmp_path / "workspaces", 4, clock, grace=GRACE
+        "git_python", projects.sections, plain(keeper, tmp_path), tmp_path / "workspaces", 4, clock, grace=GRACE
     )
     await executor.open()
     yield Rig(executor, clock)

@@ -103,13 +103,13 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d",
         "database": "postgresql://u@h/n", "node": "n1",
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
-        "workers": "7", "jobs_directory": "j", "declarations": "e", "script_roots": "d,j",
+        "workers": "7", "jobs_directory": "j", "maven_settings": "c.pem", "declarations": "e", "script_roots": "d,j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45",
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
         "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
         "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
-        "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key",
+        "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})

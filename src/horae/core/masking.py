@@ -27,10 +27,10 @@ _CUT = 8  # characters of base64 inside something longer that are worth looking 
 
 
 def forms_of(values: Iterable[str]) -> frozenset[bytes]:
-    """Everything that is to be hidden."""
+    """Everything that is to be hidden. The line end of a secret is none: what follows stays on its own line."""
     found: set[bytes] = set()
     for value in values:
-        for text in {value, value.strip(), *(line.strip() for line in value.splitlines())}:
+        for text in {value.strip(), *(line.strip() for line in value.splitlines())}:
             raw = text.encode(errors="replace")
             if len(raw) >= SHORTEST:
                 found |= {raw, *_texts(text), *_base64(raw)}

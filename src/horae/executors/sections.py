@@ -265,6 +265,8 @@ class _Attempt:
         """Do what is left to do, unless somebody stopped it, also meanwhile."""
         if self._closing is None or self._reason:
             return result
+        for directory in (self._secrets or {}).values():  # before files of the workspace are kept
+            await _remove(Path(directory))
         left = self._closing(self.work, workspace, result.state is State.SUCCEEDED)
         if left is None:
             return result

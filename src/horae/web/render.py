@@ -95,6 +95,7 @@ class Run(Struct):
     due_at: When
     state: StateWord
     reason: Annotated[str, Meta(description="Why it is in this state; empty when the state says it all.")]
+    phase: Annotated[str | None, Meta(description="While it is running: preparing or running.")]
     attempt: Count
     fence: Count
     priority: int
@@ -374,6 +375,7 @@ def _run_fields(it: model.Run) -> dict[str, Any]:
         "due_at": stamp(it.due_at),
         "state": it.state.word,
         "reason": it.reason,
+        "phase": it.phase.name.lower() if it.state is model.State.RUNNING else None,
         "attempt": it.attempt,
         "fence": it.fence,
         "priority": it.priority,

@@ -118,6 +118,10 @@ def test_each_line_of_a_secret_of_several_lines_is_hidden():
     assert mask(f"<{key.strip()}>", forms_of([key])) == "<***>"
 
 
+def test_the_line_end_after_a_secret_stays():
+    assert mask(f"{SECRET}\nnext", forms_of([f"{SECRET}\n"])) == "***\nnext"
+
+
 def test_what_is_too_short_is_left_alone():
     assert forms_of(["abc", "a\nb"]) == forms_of([])
     assert mask("abc", forms_of(["abc"])) == "abc"

@@ -191,7 +191,7 @@ MORE: list[tuple[dict[str, Any], str, str, str]] = [
     (job(labels=["a b"]), "E_PATTERN", "letters, digits", "labels[0]"),
     (job(labels=[5]), "E_TYPE", "quote it", "labels[0]"),
     (job(labels=["a"] * 33), "E_LIMIT", "at most 32 labels", "labels"),
-    (job(network="none"), "E_UNKNOWN_FIELD", "'network'", "network"),
+    (job(network="none"), "E_ENUM", "on or off", "network"),
     ({"jobs": []}, "E_EMPTY", "at least one", "jobs"),
     ({"jobs": [JOB], "job": 1}, "E_UNKNOWN_FIELD", "'job'", "job"),
     ({"jobs": [job(key="k"), job(key="k")]}, "E_DUP_NAME", "jobs[0].key", "jobs[1].key"),

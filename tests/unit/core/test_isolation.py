@@ -1,0 +1,86 @@
+"""The walls a job asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horae.core import specs
+from horae.errors import Denied, Invalid
+
+
+def parsed(**fields: Any) -> specs.JobDraft:
+    return specs.parse_job({"name": "n", "steps": [{"run": "true"}], **fields})
+
+
+def walls(**fields: Any) -> dict[str, Any]:
+    spec = parsed(**fields).spec
+    return {name: spec[name] for name in ("sandbox", "network", "limits") if name in spec}
+
+
+def test_a_job_that_asks_for_nothing_has_nothing_in_its_spec_and_needs_no_label() -> None:
+    assert walls() == {}
+    assert parsed().policy.labels == ()
+
+
+@pytest.mark.parametrize("sandbox", ["plain", "bubblewrap", "docker"])
+def test_a_sandbox_is_a_label_that_an_agent_must_have(sandbox: str) -> None:
+    assert walls(sandbox=sandbox) == {"sandbox": sandbox}
+    assert parsed(sandbox=sandbox, labels=["gpu"]).policy.labels == ("gpu", f"sandbox:{sandbox}")
+
+
+@pytest.mark.parametrize(("written", "meant"), [("on", "on"), (True, "on"), ("off", "off"), (False, "off")])
+def test_plain_on_and_off_of_yaml_mean_what_they_say(written: Any, meant: str) -> None:
+    assert walls(sandbox="bubblewrap", network=written)["network"] == meant
+
+
+def test_no_network_needs_a_sandbox_that_can_take_it_away() -> None:
+    assert walls(network="off") == {"sandbox": "bubblewrap", "network": "off"}
+    assert walls(network="off", image="golang") == {"network": "off"}
+
+
+def test_limits_become_plain_numbers() -> None:
+    assert walls(limits={"memory": "512MiB", "cpus": 1.5, "pids": 200}) == {
+        "limits": {"memory": 512 * 2**20, "cpus": 1.5, "pids": 200}
+    }
+    assert walls(limits={"memory": "1.5GiB"}) == walls(limits={"memory": 3 * 2**29})
+
+
+def test_projects_from_git_have_the_same_fields() -> None:
+    source = {"url": "https://example.org/a.git"}
+    work = {"source": source, "main_file": "main.py", "limits": {"pids": 50}, "sandbox": "bubblewrap"}
+    draft = specs.parse_job({"name": "n", "kind": "git_python", **work})
+    assert (draft.spec["limits"], draft.policy.labels) == ({"pids": 50}, ("sandbox:bubblewrap",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "code"),
+    [
+        ({"sandbox": "chroot"}, "sandbox", "E_ENUM"),
+        ({"sandbox": 1}, "sandbox", "E_ENUM"),
+        ({"network": "some"}, "network", "E_ENUM"),
+        ({"sandbox": "plain", "network": "off"}, "network", "E_FIELD_CONFLICT"),
+        ({"sandbox": "bubblewrap", "image": "golang"}, "sandbox", "E_FIELD_CONFLICT"),
+        ({"limits": 5}, "limits", "E_TYPE"),
+        ({"limits": {"disk": "1GiB"}}, "limits.disk", "E_UNKNOWN_FIELD"),
+        ({"limits": {"memory": "lots"}}, "limits.memory", "E_TYPE"),
+        ({"limits": {"memory": "512 MB"}}, "limits.memory", "E_TYPE"),
+        ({"limits": {"memory": True}}, "limits.memory", "E_TYPE"),
+        ({"limits": {"memory": "1MiB"}}, "limits.memory", "E_RANGE"),
+        ({"limits": {"memory": -1}}, "limits.memory", "E_RANGE"),
+        ({"limits": {"cpus": 0}}, "limits.cpus", "E_RANGE"),
+        ({"limits": {"cpus": float("nan")}}, "limits.cpus", "E_RANGE"),
+        ({"limits": {"pids": 1}}, "limits.pids", "E_RANGE"),
+        ({"limits": {"pids": 10.5}}, "limits.pids", "E_TYPE"),
+    ],
+)
+def test_walls_that_make_no_sense_say_where(fields: dict[str, Any], path: str, code: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parsed(**fields)
+    assert (refused.value.path, refused.value.code) == (path, code)
+
+
+def test_the_network_of_the_machine_itself_is_not_to_be_had() -> None:
+    with pytest.raises(Denied):
+        parsed(network="host")
