@@ -68,8 +68,10 @@ def test_later():
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path, "--sandbox", "plain").start()
+def server(tmp_path: Path, request: pytest.FixtureRequest, need: Callable[..., None]) -> Iterator[Server]:
+    if request.param == "bubblewrap":
+        need("bwrap")
+    server = Server(tmp_path, "--sandbox", request.param).start()
     yield server
     server.stop()
 
@@ -82,6 +84,7 @@ def built(server: Server, job_id: int) -> Any:
     )
 
 
+@pytest.mark.parametrize("server", ["plain", "bubblewrap"], indirect=True)
 def test_the_file_of_the_ci_document_builds_and_tests_a_go_project(
     need: Callable[..., None], server: Server, tmp_path: Path
 ) -> None:
@@ -132,6 +135,7 @@ def test_the_file_of_the_ci_document_builds_and_tests_a_go_project(
         assert len(binary.content) == artifact["size"]
 
 
+@pytest.mark.parametrize("server", ["plain"], indirect=True)  # bubblewrap hides the pytest of this checkout
 def test_a_python_project_is_tested_and_its_report_summed_up(
     need: Callable[..., None], server: Server, tmp_path: Path
 ) -> None:
