@@ -158,3 +158,45 @@ def test_only_data_work_is_hidden() -> None:
     spec = {"env": {"password": "x"}}
     assert datawork.shown_spec("shell", spec) is spec
     assert datawork.kept_spec("shell", {"a": "******"}, {"a": "b"}) == {"a": "******"}
+
+
+@pytest.mark.parametrize("kind", ["git_java", "git_python"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ext::sh -c touch% /tmp/p", "fd::7", "--upload-pack=touch /tmp/p", "-u./x", "-oProxyCommand=x", "https:///e.com/x",
+        "ssh://-oProxyCommand=x/y", "git@-host:x", "ftp://h/x", "git://h/x", "/srv/a", "../a", "file://a", "a b",
+    ],
+)  # fmt: skip
+def test_what_git_could_take_for_more_than_an_address_is_refused(kind: str, url: str) -> None:
+    assert problem(kind, source={"url": url}) == ("source.url", "E_PATTERN")
+
+
+@pytest.mark.parametrize(
+    "branch", ["--exec=x", "-h", "../..", "a..b", "@{-1}", "refs/heads/x y", "a.lock", "a/", "a.", "a//b", "a/.b", "@"]
+)
+def test_a_branch_follows_the_rules_of_git(branch: str) -> None:
+    assert problem("git_java", source={**SOURCE, "branch": branch}) == ("source.branch", "E_PATTERN")
+
+
+@pytest.mark.parametrize("branch", ["main", "v1.0", "release/2.x", "feature_a-b", "0" * 40])
+def test_a_branch_a_tag_and_a_commit_are_taken(branch: str) -> None:
+    assert spec_of("git_java", source={**SOURCE, "branch": branch})["source"]["branch"] == branch
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "path"),
+    [
+        ("git_java", {"main_class": "-jar"}, "main_class"),
+        ("git_java", {"main_class": "a b"}, "main_class"),
+        ("git_java", {"args": "'open"}, "args"),
+        ("git_python", {"main_file": ..., "module": "-c"}, "module"),
+    ],
+)
+def test_no_option_of_an_interpreter_passes_for_a_name(kind: str, changes: dict[str, Any], path: str) -> None:
+    assert problem(kind, **changes) == (path, "E_PATTERN")
+
+
+def test_a_python_project_begins_with_a_file_or_with_a_module() -> None:
+    assert spec_of("git_python", main_file=..., module="package.tool")["module"] == "package.tool"
+    assert problem("git_python", module="package.tool") == ("module", "E_FIELD_CONFLICT")
