@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horae.core.model import State
+from horae.core.model import Phase, State
 from horae.ports import Birth, Fire, Order, Result, Submission, Waiting
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
@@ -46,7 +46,7 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
             [0],
             [1],
         ],
-        "claim": ["n1", "python", [], COUNT, START, 1],
+        "claim": ["n1", "python", [], COUNT, START, 1, Phase.RUNNING],
         "finish": postgres._result_arrays(results),
         "wait": postgres._waiting_arrays([Waiting(result, START) for result in results]),
         "load_definitions": [ids],
