@@ -213,3 +213,9 @@ async def test_a_run_of_a_job_made_by_one_contract_is_cancelled_by_the_others(
     assert await world.claim(kind) == []
     [run] = (await _json(await world.http.get("/v1/runs", params={"job_id": job_id})))["items"]
     assert run["state"] == "cancelled"
+
+
+async def test_a_body_that_is_not_json_is_not_told_to_be_yaml_where_none_is_read(world: World) -> None:
+    answer = await world.http.post("/lake/job/create", content=b"x")
+    assert answer.status_code == 400
+    assert "YAML" not in answer.text

@@ -185,9 +185,18 @@ def _refuse_duplicates(value: Any, path: str) -> None:
 
 
 def _json_error(text: str, error: json.JSONDecodeError) -> Malformed:
-    hint = "" if text.lstrip()[:1] in ("{", "[") else "for YAML, send Content-Type: application/yaml"
     where = f"line {error.lineno}, column {error.colno}"
-    return Malformed(f"not JSON at {where}: {error.msg.lower()}", code="E_JSON_SYNTAX", hint=hint)
+    return Malformed(f"not JSON at {where}: {error.msg.lower()}", code="E_JSON_SYNTAX")
+
+
+def _read_json_or_hint(data: bytes) -> Any:
+    """JSON where YAML is read too: who sent that may only have said the wrong type."""
+    try:
+        return read_json(data)
+    except Malformed as error:
+        if error.code == "E_JSON_SYNTAX" and data.lstrip()[:1] not in (b"{", b"["):
+            error.hint = "for YAML, send Content-Type: application/yaml"
+        raise
 
 
 def _constant_error(text: str, name: str) -> Malformed:
@@ -453,7 +462,7 @@ def _yaml_error(error: yaml.YAMLError) -> Malformed:
 
 
 _READERS: dict[str, Callable[[bytes], Any]] = {
-    "application/json": read_json,
+    "application/json": _read_json_or_hint,
     "application/yaml": read_yaml,
     "application/x-yaml": read_yaml,
     "text/yaml": read_yaml,
