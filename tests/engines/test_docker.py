@@ -15,7 +15,7 @@ from horae.core.model import Reason
 from horae.errors import Invalid
 from horae.executors.process import KeeperProcess
 from horae.ports import Command, Exit, Limits, Process, Room
-from horae.sandboxes.docker import DockerSandbox
+from horae.sandboxes.docker import FIRST, DockerSandbox
 from tests.acceptance.server import Server
 from tests.engines.dockerd import IMAGE, Daemon
 
@@ -140,6 +140,39 @@ async def test_work_that_heeds_term_ends_by_itself(bench: Bench, daemon: Daemon)
         exit_ = await process.kill(30.0)
     assert exit_.code == 3
     assert bench.output().endswith("bye\n")
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """More to do than there are cores, so that signals and ends come in any order."""
+    spinning = [subprocess.Popen(("sh", "-c", "while :; do :; done")) for _ in range(3)]
+    yield
+    for process in spinning:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("shell", [("busybox", "sh"), ("dash",), ("bash",)])
+def test_the_code_of_work_that_heeds_term_is_told_every_time(
+    need: Callable[..., None], busy: None, shell: tuple[str, ...]
+) -> None:
+    """TERM cuts the wait for the work short, and how far the work is by then differs."""
+    need("bwrap", shell[0])
+    work = (*shell, "-c", "trap 'exit 3' TERM; echo up; while :; do sleep 0.1; done")
+    first = (
+        *["bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--as-pid-1"],
+        *shell,
+        "-c",
+        FIRST,
+        "sh",
+    )
+    for _ in range(30):
+        with subprocess.Popen((*first, *work), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            os.kill(int(inside), signal.SIGTERM)
+            assert process.wait(DEADLINE) == 3
 
 
 async def started(bench: Bench, daemon: Daemon) -> None:

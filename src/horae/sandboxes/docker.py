@@ -37,15 +37,21 @@ PULL_SECONDS = 600.0
 NOT_THERE = 404
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
-# to it any more: then everything dies. What the shell itself has to say about that, nobody wants to read.
+# to it any more: then everything dies. The watcher of the input is there before the work is, and heeds no TERM. A wait
+# that TERM cut short has no code to tell and is done again; 127 from the second means that the first had it after all.
 FIRST = r"""
 exec 3<&0
-trap 'kill -TERM -1' TERM
+trap '' TERM
+(cat <&3; kill -KILL -1) >/dev/null 2>&1 &
+trap 'kill -TERM -1; told=1' TERM
 "$@" </dev/null 2>&1 3<&- & work=$!
-exec >/dev/null 2>&1
-(trap '' TERM; cat <&3; kill -KILL -1) &
-exec 3<&-
-while :; do wait $work; code=$?; kill -0 $work || exit $code; done
+exec >/dev/null 2>&1 3<&-
+while :; do
+  told=; wait $work; got=$?
+  [ "$code" ] && [ $got = 127 ] && exit $code
+  code=$got
+  [ "$told" ] || exit $code
+done
 """
 T = TypeVar("T")
 
