@@ -281,7 +281,7 @@ def codes_in(tree: ast.AST, classes: dict[str, type[errors.Error]]) -> Iterator[
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func).rpartition(".")[2]
-        kind = errors.ConfigError if name == "_Refused" else classes.get(name)
+        kind = errors.ConfigError if name == "Refused" else classes.get(name)
         for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
             for text in constants(value):
                 if text in errors.CODES and (kind or text != "E_POLICY"):  # its problems become Denied

@@ -1,66 +1,43 @@
-"""The one place that knows concrete classes: builds a running Horae from a Config.
+"""Builds the parts of a running Horae from a Config: the store, the queue, the services, and their order.
 
-TLS, listen ─► store (lock, migrate, open) ─► services ─► login ─► agent joins ─► coordinator leads ─► roles run
-─► HTTP ─► gRPC
+store (lock, migrate, open) ─► services ─► agent joins ─► coordinator leads ─► roles run
 
-gRPC comes last and is loaded only then, because nobody at a terminal should wait for it. A remote agent
-(`serve_agent`) is made of the same parts, with a link to a server in the place of a store.
+With `workshop` (what an agent executes with) and `serving` (what listens) the only place that knows concrete classes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
-import importlib.util
-import logging
-import secrets
-import shutil
-import signal
 import socket
 import ssl
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import structlog
-import uvicorn
 
 from horae.config import Config
 from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
-from horae.declaring import read_declarations
-from horae.errors import ConfigError, Unavailable
-from horae.executors.caches import Caches
-from horae.executors.git_java import JavaProjects
-from horae.executors.git_python import PythonProjects
+from horae.errors import Unavailable
 from horae.executors.process import KeeperProcess
-from horae.executors.python import PythonExecutor
-from horae.executors.sections import Plan, SectionExecutor
-from horae.executors.shell import shell_executor
 from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
-from horae.ports import Executor, Keeper, Sandbox, Sandboxes, Store, Terms
+from horae.ports import Sandboxes, Store, Terms
 from horae.queues.database import LocalQueue
 from horae.queues.postgres import PostgresQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
-from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
-from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.plain import PATH, PlainSandbox
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
-from horae.service.declarations import Declarations
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
@@ -77,10 +54,8 @@ from horae.stores import migrate as migrations
 from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
-from horae.tls import server_context
-from horae.web.app import Gate, Protocol, create_app
 from horae.web.facades.rpc.calls import Calls
-from horae.web.probe import Probe
+from horae.workshop import all_labels, make_executors, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -160,93 +135,6 @@ def open_queue(config: Config) -> LocalQueue:
     if config.sqlite_path is not None:
         return LocalQueue()
     return PostgresQueue(lambda: Notices.open(config.database, timeout=HINTS))
-
-
-# ── the parts of a process ─────────────────────────────────────────────────────────────────────────
-
-
-def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
-    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it."""
-    groups, named = Groups(config.data), dict[str, Sandbox]()
-    bwrap = find_bwrap()
-    if isinstance(bwrap, Bwrap):
-        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=config.data, roots=config.script_roots)
-    elif config.sandbox == "bubblewrap":
-        hint = "install bubblewrap and let it make user namespaces, or set sandbox to plain"
-        raise ConfigError(f"the sandbox bubblewrap cannot be used: {bwrap}", path="sandbox", hint=hint)
-    else:
-        log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
-    if config.sandbox != "bubblewrap":
-        named["plain"] = PlainSandbox(keeper, groups)
-    if (docker := make_docker(config, keeper)) is not None:
-        named["docker"] = docker
-    default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
-    log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default)
-
-
-def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
-    """Containers, where a daemon answers; loaded only then, because few agents have one."""
-    if not has_daemon(config.docker_url):
-        return None
-    if importlib.util.find_spec("aiodocker") is None:
-        log.warning("sandbox.unavailable", sandbox="docker", why="aiodocker is missing: pip install 'horae[docker]'")
-        return None
-    from horae.sandboxes.docker import DockerSandbox
-
-    program = shutil.which("docker", path=PATH)
-    if program is None:
-        log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
-        return None
-    agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
-    return DockerSandbox(program, config.docker_url, keeper, agent)
-
-
-def has_daemon(url: str) -> bool:
-    """Whether somebody listens at the address of a Docker daemon."""
-    parts = urlsplit(url)
-    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
-    try:
-        with socket.socket(family) as probe:
-            probe.settimeout(1.0)
-            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
-    shell = shell_executor(
-        sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
-        script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
-        caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
-    )  # fmt: skip
-    python = PythonExecutor(
-        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
-    )
-    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
-
-
-def make_project_executors(config: Config, sandboxes: Sandboxes, clock: SystemClock) -> dict[str, Executor]:
-    """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
-    agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
-    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
-    plans: dict[str, Plan] = {}
-    if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
-        plans["git_java"] = java.sections
-    if shutil.which("git", path=PATH) and python:
-        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
-        projects.tidy()
-        plans["git_python"] = projects.sections
-    return {
-        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
-        for kind, plan in plans.items()
-    }
-
-
-def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:
-    """What the operator says this agent has, and the sandboxes that work here."""
-    return tuple(dict.fromkeys((*config.labels, *(f"sandbox:{name}" for name in sandboxes.named))))
 
 
 class App:
@@ -414,80 +302,21 @@ class App:
         if "scheduler" in self.config.roles:
             with suppress(Unavailable):  # then they are taken from us when our lease is over
                 await self.cluster.hand_over()
-        await _end(tasks.get("scheduler"))
+        await end_task(tasks.get("scheduler"))
         if self.executors:
             await self.agent.drain(DRAIN)
-        await _end(tasks.get("agent"))
-        await _end(tasks.get("retention"))
-        await _end(tasks.get("coordinator"))
+        await end_task(tasks.get("agent"))
+        await end_task(tasks.get("retention"))
+        await end_task(tasks.get("coordinator"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
         await self.queue.close()
 
 
-async def _end(task: asyncio.Task[Any] | None) -> None:
+async def end_task(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-# ── serve ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT."""
-    set_up_logging(config.log_format)
-    secure = _secure(config)
-    declared = read_declarations(config.declarations)
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
-        listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
-        place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
-        stop = _on_signals()
-        store = await open_store(config, clock)
-        stack.push_async_callback(store.close)
-        fresh = secrets.token_urlsafe(32)
-        secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        app = App(config, store, clock, secret)
-        stack.push_async_callback(app.peers.close)
-        stack.push_async_callback(app.queue.close)
-        await patiently(config, lambda: _require_login(config, app.services.access))
-        await patiently(config, app.services.secrets.check)
-        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
-        await app.start()
-        gate = create_app(
-            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
-        )
-        server = _http_server(gate, secure)
-        async with asyncio.TaskGroup() as group:
-            tasks = app.run_roles(group)
-            http = group.create_task(server.serve(sockets=listeners))
-            await server.up.wait()
-            log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
-            if on_ready is not None:
-                on_ready(config.address)
-            place.close()
-            rpc = await app.serve_rpc() if config.serves_rpc else None
-            await stop.wait()
-            log.info("node.stopping", node=config.node)
-            if rpc is not None:
-                await rpc.stop()
-            await app.stop(tasks)
-            gate.streams.close()
-            server.should_exit = True
-            await http
-    log.info("node.stopped", node=config.node)
-
-
-def _secure(config: Config) -> ssl.SSLContext | None:
-    """What TLS needs, if it is configured."""
-    if config.tls_cert is None or config.tls_key is None:
-        return None
-    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
-    for warning in warnings:
-        log.warning("tls.warning", text=warning)
-    return context
 
 
 def _authority(config: Config) -> bytes | None:
@@ -505,129 +334,6 @@ def _reachable(config: Config) -> str:
     return config.grpc_address
 
 
-async def _require_login(config: Config, access: Access) -> None:
-    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
-    if not config.is_loopback and not await access.has_login():
-        raise ConfigError(
-            f"listening on {config.host} needs a login, and there is no user token that is good",
-            code="E_LOGIN_REQUIRED",
-            path="host",
-            hint="make the first one with `horae token create NAME` and the same --data or --database",
-        )
-
-
-@asynccontextmanager
-async def local_access(config: Config) -> AsyncIterator[Access]:
-    """The tokens of a database without a server: the first one is made before anything listens."""
-    set_up_logging(config.log_format)
-    clock = SystemClock()
-    store = await open_store(config, clock, holder="a `horae token` command")
-    try:
-        yield Access(store, clock)
-    finally:
-        await store.close()
-
-
-# ── a remote agent ─────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How a remote agent gets to its servers."""
-
-    servers: tuple[str, ...]  # host:port
-    token: str | None = None
-    is_secure: bool = False
-    authority: bytes | None = None  # PEM; None: whom the system trusts
-
-
-async def serve_agent(
-    config: Config, way: Way, on_change: Callable[[str, str], None], probe_port: int | None = None
-) -> None:
-    """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
-    set_up_logging(config.log_format)
-    listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
-    from horae.links.grpc import GrpcLink, Ticket
-    from horae.links.spool import AgentSpool
-
-    clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
-    spool = AgentSpool(open_files(directory / "spool" / "outputs"), directory / "spool")
-    ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
-    link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
-    keeper = KeeperProcess(directory)
-    sandboxes = make_sandboxes(config, keeper)
-    executors = make_executors(config, keeper, sandboxes, clock)
-    now = clock.now()
-    node = Node(
-        name=config.node, roles=("agent",), kinds=tuple(executors), labels=all_labels(config, sandboxes),
-        slots=config.slots, version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
-    )  # fmt: skip
-    agent = Agent(
-        node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
-        spool=spool, sandboxes=tuple(sandboxes.named.values()),
-    )  # fmt: skip
-    async with AsyncExitStack() as stack:
-        stack.push_async_callback(keeper.close)
-        async with asyncio.TaskGroup() as group:
-            tasks: list[asyncio.Task[Any]] = [group.create_task(link.run()), group.create_task(spool.tidy())]
-            if listener is not None:
-                tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
-            await _until_joined(agent, stop)
-            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
-            tasks.append(group.create_task(role.run()))
-            await stop.wait()
-            log.info("node.stopping", node=config.node)
-            await agent.drain(DRAIN)
-            on_change("drained", "")
-            await _end(tasks.pop())
-            with suppress(Unavailable):  # then its lease runs out
-                await agent.leave()
-            for task in tasks:
-                await _end(task)
-    log.info("node.stopped", node=config.node)
-
-
-async def _until_joined(agent: Agent, stop: asyncio.Event) -> None:
-    """Join as soon as a server can be reached, or be told to stop before."""
-    joining = asyncio.create_task(_join(agent))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
-    for task in (joining, stopping):
-        if not task.done():
-            await _end(task)
-    if not joining.cancelled():
-        joining.result()
-
-
-async def _join(agent: Agent) -> None:
-    await agent.prepare()
-    while True:
-        try:
-            return await agent.greet()
-        except Unavailable as error:
-            log.warning("server.unreachable", error=error.message)
-            await asyncio.sleep(0.2)
-
-
-def _probe(agent: Agent, keeper: KeeperProcess, slots: int) -> _Server:
-    metrics = Metrics()
-    metrics.busy, metrics.slots = lambda: agent.busy, slots
-    return _http_server(
-        Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None
-    )
-
-
-def identity_of(directory: Path) -> str:
-    """Of this data directory: made once, so that a server knows the agent again after a crash."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "identity"
-    if not file.exists():
-        part = directory / "identity.part"
-        part.write_text(secrets.token_hex(16))
-        part.rename(file)
-    return file.read_text().strip()
-
-
 def _calm_collector() -> None:
     """Look for cycles once per few batches of runs, not ten times in each, and never again at what is loaded now.
 
@@ -636,72 +342,3 @@ def _calm_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 10)
-
-
-def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
-    """Take the address before anything else is touched."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        hint = f"stop what listens there, or change {flag} or --host"
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=hint) from error
-    listener.set_inheritable(False)
-    return listener
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the order of stopping is ours."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
-    settings = uvicorn.Config(
-        gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
-        ssl_context_factory=(lambda *_: secure) if secure else None,
-    )  # fmt: skip
-    return _Server(settings)
-
-
-def _on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
-
-
-def set_up_logging(form: str) -> None:
-    """Events and fields to standard error, as text for people or JSON for machines."""
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )

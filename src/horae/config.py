@@ -9,30 +9,54 @@ Nothing below `bootstrap` sees a Config: parts get plain arguments.
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
 import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from horae.errors import ConfigError, Invalid
+from horae.errors import ConfigError
+from horae.values import (
+    PORT,
+    ROLES,
+    SQLITE,
+    Kind,
+    Refused,
+    choice,
+    duration,
+    is_loopback,
+    mask_database,
+    nearest,
+    read_allowed_hosts,
+    read_database,
+    read_directory,
+    read_docker,
+    read_existing_directory,
+    read_existing_file,
+    read_host,
+    read_key_file,
+    read_labels,
+    read_node,
+    read_ports,
+    read_roles,
+    read_script_roots,
+    read_settings_file,
+    show_bytes,
+    show_ports,
+    show_seconds,
+    size,
+    whole,
+)
 
-ROLES = ("api", "coordinator", "scheduler", "agent")
 SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
 LOG_FORMATS = ("text", "json")
-COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
 LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
-MASK = "***"
-_SQLITE = "sqlite://"
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
 # a job is given, because a job may well call `horae`.
@@ -90,7 +114,7 @@ class Config:
     @property
     def sqlite_path(self) -> Path | None:
         """The database file; None when the database is a server."""
-        return Path(self.database[len(_SQLITE) :]) if self.database.startswith(_SQLITE) else None
+        return Path(self.database[len(SQLITE) :]) if self.database.startswith(SQLITE) else None
 
     @property
     def address(self) -> str:
@@ -101,7 +125,7 @@ class Config:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach what listens here; else everyone needs a token."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     @property
     def further_ports(self) -> tuple[int, ...]:
@@ -124,269 +148,6 @@ class Config:
             (one.name, one.kind.show(getattr(self, one.name)), self.sources.get(one.name, "default"))
             for one in SETTINGS
         ]
-
-
-# ── kinds of values ────────────────────────────────────────────────────────────────────────────────
-
-
-class _Refused(Exception):
-    """A value does not fit; the text says what was expected."""
-
-    def __init__(self, expected: str, code: str = "E_CONFIG", hint: str = "") -> None:
-        super().__init__(expected)
-        self.expected, self.code, self.hint = expected, code, hint
-
-
-def _show(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a value is written (`metavar`), read, and shown again."""
-
-    metavar: str
-    read: Callable[[object], Any]
-    show: Callable[[Any], str] = _show
-    bare: str = ""  # the value that its flag alone stands for; empty where the flag takes one
-
-
-def _whole(low: int, high: int) -> Kind:
-    def read(value: object) -> int:
-        expected = f"a whole number from {low} to {high}"
-        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,12}", value.strip()):
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise _Refused(expected)
-        return value
-
-    return Kind("N", read)
-
-
-_BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
-def _show_seconds(value: float) -> str:
-    return f"{value:g}s"
-
-
-def _seconds(value: object) -> float | None:
-    """A number of seconds, or a duration as jobs have it; None if it is neither."""
-    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value.strip()):
-        value = float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    from horae.core import moments  # here, because few starts need it and every command would load it
-
-    try:
-        return moments.read_duration(value) / 1_000_000
-    except Invalid:
-        return None
-
-
-def _duration(low: float, high: float) -> Kind:
-    def read(value: object) -> float:
-        seconds = _seconds(value)
-        if seconds is None or not low <= seconds <= high:
-            raise _Refused(f"a duration from {_show_seconds(low)} to {_show_seconds(high)}, such as 30s or 5m")
-        return seconds
-
-    return Kind("DURATION", read, _show_seconds)
-
-
-def _bytes(value: object) -> int | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = re.fullmatch(r"([0-9]{1,15})\s*([A-Za-z]*)", str(value).strip())
-    return int(found[1]) * _BYTES[found[2]] if found and found[2] in _BYTES else None
-
-
-def _show_bytes(value: int) -> str:
-    units = (unit for unit in ("GiB", "MiB", "KiB") if value % _BYTES[unit] == 0)
-    unit = next(units, "")
-    return f"{value // _BYTES[unit]}{unit}"
-
-
-def _size(low: int, high: int) -> Kind:
-    def read(value: object) -> int:
-        size = _bytes(value)
-        if size is None or not low <= size <= high:
-            raise _Refused(f"a size from {_show_bytes(low)} to {_show_bytes(high)}, such as 100MiB")
-        return size
-
-    return Kind("SIZE", read, _show_bytes)
-
-
-def _choice(*allowed: str) -> Kind:
-    def read(value: object) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise _Refused(f"one of: {', '.join(allowed)}")
-        return value
-
-    return Kind("|".join(allowed), read)
-
-
-def _names(value: object, expected: str) -> tuple[str, ...]:
-    """A TOML list or comma-separated text as distinct names."""
-    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(isinstance(part, str) and part for part in parts):
-        raise _Refused(expected)
-    if repeated := sorted({part for part in parts if parts.count(part) > 1}):
-        raise _Refused(f"{expected}, each once ({', '.join(repeated)} stands twice)")
-    return tuple(parts)
-
-
-def _read_roles(value: object) -> tuple[str, ...]:
-    expected = f"a list out of: {', '.join(ROLES)}"
-    named = _names(value, expected)
-    if unknown := [name for name in named if name not in ROLES]:
-        raise _Refused(expected, hint=_nearest(unknown[0], ROLES))
-    if not named:
-        raise _Refused(f"at least one of: {', '.join(ROLES)}")
-    return tuple(role for role in ROLES if role in named)
-
-
-def _read_labels(value: object) -> tuple[str, ...]:
-    expected = "a list of labels such as gpu or zone=eu"
-    named = _names(value, expected) if value != "" else ()
-    if not all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}", name) for name in named):
-        raise _Refused(expected)
-    return named
-
-
-def _read_allowed_hosts(value: object) -> tuple[str, ...]:
-    expected = "a list of host names, without scheme or port"
-    named = _names(value, expected) if value != "" else ()
-    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]", name) for name in named):
-        raise _Refused(expected)
-    return named
-
-
-def _read_ports(value: object) -> tuple[int, ...]:
-    if value is True or value == "true":
-        return COMPAT_PORTS
-    if value is False or value in ("false", ""):
-        return ()
-    expected = f"true for {_show_ports(COMPAT_PORTS)}, or a list of other ports"
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple):
-        raise _Refused(expected)
-    ports = tuple(_PORT.read(part) for part in parts)
-    if len(set(ports)) < len(ports):
-        raise _Refused(f"{expected}, each once")
-    return ports
-
-
-def _show_ports(ports: tuple[int, ...]) -> str:
-    return ",".join(map(str, ports))
-
-
-def _read_path(value: object, what: str = "directory") -> Path:
-    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
-        raise _Refused(f"a {what}")
-    if "://" in str(value):
-        raise _Refused(f"a {what} on this machine, not an address")
-    return Path(os.path.abspath(value))  # not resolve(): a link stays the name its owner gave it
-
-
-def _read_directory(value: object) -> Path:
-    path = _read_path(value)
-    if path.exists() and not path.is_dir():
-        raise _Refused("a directory (this is a file)")
-    return path
-
-
-def _read_existing_directory(value: object) -> Path:
-    path = _read_path(value)
-    if not path.is_dir():
-        raise _Refused("a directory that exists")
-    return path
-
-
-def _read_script_roots(value: object) -> tuple[Path, ...]:
-    named = _names(value, "a list of directories that exist") if value != "" else ()
-    return tuple(_read_existing_directory(name) for name in named)
-
-
-def _read_settings_file(value: object) -> Path:
-    path = _read_path(value, "file")
-    if not path.is_file():
-        raise _Refused("a file that exists")
-    return path
-
-
-def _read_existing_file(value: object) -> Path:
-    path = _read_path(value, "file")
-    if not path.exists():
-        raise _Refused("a file that exists", code="E_TLS")
-    if not path.is_file():
-        raise _Refused("a file (this is something else)", code="E_TLS")
-    return path
-
-
-def _read_key_file(value: object) -> Path:
-    path = _read_path(value, "file")
-    if path.is_dir():
-        raise _Refused("a file (this is a directory)")
-    return path
-
-
-def _read_node(value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
-        raise _Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
-    return value
-
-
-def _read_host(value: object) -> str:
-    host = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
-    is_number = ":" in host or re.fullmatch(r"[0-9.]+", host)
-    if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host) or (is_number and not _is_address(host)):
-        raise _Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
-    return host
-
-
-def _is_address(host: str) -> bool:
-    try:
-        return bool(ipaddress.ip_address(host))
-    except ValueError:
-        return False
-
-
-def _is_loopback(host: str) -> bool:
-    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host.lower() == "localhost"
-
-
-def _read_database(value: object) -> str:
-    expected = "an address such as postgresql://user@host/name or sqlite:///path/to/file"
-    text = value.strip() if isinstance(value, str) else ""
-    found = re.fullmatch(r"sqlite:(/*)(.+)", text)
-    if found and len(found[1]) != 2:  # sqlite://name would be a host
-        return _SQLITE + os.path.abspath(found[1][:1] + found[2])
-    if text.startswith(("postgresql://", "postgres://")) and _has_hosts(text):
-        return text
-    raise _Refused(expected)
-
-
-def _read_docker(value: object) -> str:
-    text = value.strip() if isinstance(value, str) else ""
-    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
-        return text
-    raise _Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
-
-
-def _has_hosts(text: str) -> bool:
-    """Whether every host of an address, of which PostgreSQL may have several, is one."""
-    try:
-        parts = urlsplit(text)
-        return all(urlsplit(f"//{host}").port != 0 for host in parts.netloc.rpartition("@")[2].split(","))
-    except ValueError:
-        return False
-
-
-def mask_database(url: str) -> str:
-    """The address with its password hidden, wherever it stands; works on broken addresses too."""
-    hidden = re.sub(r"(//[^:/@]*:).*@", rf"\1{MASK}@", url)
-    return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
 
 
 # ── the table ──────────────────────────────────────────────────────────────────────────────────────
@@ -422,7 +183,7 @@ def _default_grpc_port(values: Values) -> int:
 
 
 def _default_database(values: Values) -> str:
-    return f"{_SQLITE}{values['data']}/horae.db"
+    return f"{SQLITE}{values['data']}/horae.db"
 
 
 def _default_node(values: Values) -> str:
@@ -449,87 +210,86 @@ def _list_of_paths(value: tuple[Path, ...]) -> str:
     return ",".join(map(str, value))
 
 
-_PORT = _whole(1, 65535)
-_CERTIFICATE = Kind("FILE", _read_existing_file)
+_CERTIFICATE = Kind("FILE", read_existing_file)
 
 # fmt: off
 SETTINGS: tuple[Setting, ...] = (
-    Setting("host", Kind("ADDRESS", _read_host), "127.0.0.1",
+    Setting("host", Kind("ADDRESS", read_host), "127.0.0.1",
             "Address to listen on; any but loopback needs a user token, tls_cert and tls_key."),
-    Setting("port", _PORT, 8080,
+    Setting("port", PORT, 8080,
             "Port of the API and the dashboard."),
-    Setting("grpc_port", _PORT, _default_grpc_port,
+    Setting("grpc_port", PORT, _default_grpc_port,
             "Port of gRPC, for remote agents and other nodes.", "port + 10"),
-    Setting("compat_ports", Kind("LIST", _read_ports, _show_ports, bare="true"), False,
+    Setting("compat_ports", Kind("LIST", read_ports, show_ports, bare="true"), False,
             "Further ports that serve the same; as a flag, those of the segment contract's services: 8081 to 8085.",
             "none"),
-    Setting("data", Kind("DIR", _read_directory), "./.horae",
+    Setting("data", Kind("DIR", read_directory), "./.horae",
             "Directory of everything this node keeps.", "./.horae"),
-    Setting("database", Kind("URL", _read_database, mask_database), _default_database,
+    Setting("database", Kind("URL", read_database, mask_database), _default_database,
             "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes); standbys as "
             "postgresql://one,two/name.",
             "sqlite in the data directory"),
-    Setting("node", Kind("NAME", _read_node), _default_node,
+    Setting("node", Kind("NAME", read_node), _default_node,
             "Name of this node, different on each.", "<host name>-<port>"),
-    Setting("roles", Kind("LIST", _read_roles, _list_of), list(ROLES),
+    Setting("roles", Kind("LIST", read_roles, _list_of), list(ROLES),
             "What this process does."),
-    Setting("slots", _whole(1, 10_000), lambda _: max(4, 4 * (os.cpu_count() or 1)),
+    Setting("slots", whole(1, 10_000), lambda _: max(4, 4 * (os.cpu_count() or 1)),
             "How many processes this agent runs at once.", "4 per CPU, at least 4"),
-    Setting("labels", Kind("LIST", _read_labels, _list_of), [],
+    Setting("labels", Kind("LIST", read_labels, _list_of), [],
             "What this agent has that a job may ask for.", "none"),
-    Setting("handler_slots", _whole(1, 100_000), 2000,
+    Setting("handler_slots", whole(1, 100_000), 2000,
             "How many Python handlers this agent runs at once."),
-    Setting("workers", _whole(1, 256), 2,
+    Setting("workers", whole(1, 256), 2,
             "Python worker processes that run the handlers."),
-    Setting("jobs_directory", Kind("DIR", _read_existing_directory), _default_jobs_directory,
+    Setting("jobs_directory", Kind("DIR", read_existing_directory), _default_jobs_directory,
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
-    Setting("script_roots", Kind("LIST", _read_script_roots, _list_of_paths), [],
+    Setting("script_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
-    Setting("maven_settings", Kind("FILE", _read_settings_file), _nothing,
+    Setting("maven_settings", Kind("FILE", read_settings_file), _nothing,
             "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
             "Maven's own"),
-    Setting("declarations", Kind("DIR", _read_existing_directory), _default_declarations,
+    Setting("declarations", Kind("DIR", read_existing_directory), _default_declarations,
             "Directory of jobs that are declared in files, applied at start.", "./declarations if there is one"),
-    Setting("sandbox", _choice(*SANDBOXES), "auto",
+    Setting("sandbox", choice(*SANDBOXES), "auto",
             "Where processes of jobs run that do not say; bubblewrap allows nothing else, auto is bubblewrap where it "
             "works."),
-    Setting("docker_url", Kind("URL", _read_docker), "unix:///var/run/docker.sock",
+    Setting("docker_url", Kind("URL", read_docker), "unix:///var/run/docker.sock",
             "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
-    Setting("scheduler_mode", _choice(*SCHEDULER_MODES), "shared",
+    Setting("scheduler_mode", choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
-    Setting("scan_interval", _duration(1, 3600), 60,
+    Setting("scan_interval", duration(1, 3600), 60,
             "Longest time between two sweeps for missed work."),
-    Setting("heartbeat_interval", _duration(0.1, 60), 5,
+    Setting("heartbeat_interval", duration(0.1, 60), 5,
             "Time between two signs of life of a node."),
-    Setting("lease", _duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
+    Setting("lease", duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
             "How long a silent node keeps what it holds.", "3 heartbeat intervals"),
-    Setting("worker_timeout", _duration(1, 86_400), 60,
+    Setting("worker_timeout", duration(1, 86_400), 60,
             "How long a silent worker that registered by HTTP keeps its segments and runs."),
-    Setting("output_limit", _size(2**10, 2**40), 100 * 2**20,
+    Setting("output_limit", size(2**10, 2**40), 100 * 2**20,
             "Most output kept of one attempt."),
-    Setting("artifact_limit", _size(0, 2**50), 2**30,
+    Setting("artifact_limit", size(0, 2**50), 2**30,
             "Most bytes of artifacts kept of one attempt."),
-    Setting("cache_limit", _size(0, 2**50), 5 * 2**30,
+    Setting("cache_limit", size(0, 2**50), 5 * 2**30,
             "Most bytes of build caches that an agent keeps."),
-    Setting("log_format", _choice(*LOG_FORMATS), "text",
+    Setting("log_format", choice(*LOG_FORMATS), "text",
             "How Horae writes its own log."),
-    Setting("startup_timeout", _duration(0, 3600), 30,
+    Setting("startup_timeout", duration(0, 3600), 30,
             "How long to wait for the database at start."),
-    Setting("allowed_hosts", Kind("LIST", _read_allowed_hosts, _list_of), [],
+    Setting("allowed_hosts", Kind("LIST", read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
-    Setting("history_days", _whole(0, 36_500), 0,
+    Setting("history_days", whole(0, 36_500), 0,
             "Days for which ended runs and their output are kept; 0 keeps them for ever."),
-    Setting("files", Kind("DIR", _read_directory), lambda values: values["data"] / "outputs",
+    Setting("files", Kind("DIR", read_directory), lambda values: values["data"] / "outputs",
             "Directory of the output of runs.", "outputs in the data directory"),
     Setting("tls_cert", _CERTIFICATE, _nothing,
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
-    Setting("lake_workers", _choice(*LAKE_WORKERS), "internal",
+    Setting("lake_workers", choice(*LAKE_WORKERS), "internal",
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
-    Setting("lake_lease", _duration(1, 86_400), 600,
+    Setting("lake_lease", duration(1, 86_400), 600,
             "How long a worker that pulled a lake or sync run may be silent before it is given to another."),
-    Setting("secret_key_file", Kind("FILE", _read_key_file), lambda values: values["data"] / "secrets.key",
+    Setting("secret_key_file", Kind("FILE", read_key_file), lambda values: values["data"] / "secrets.key",
             "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
             "secrets.key in the data directory"),
 )
@@ -579,7 +339,7 @@ def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:
         return None
     try:
         return setting.kind.read(given.value)
-    except _Refused as refused:
+    except Refused as refused:
         got = repr(mask_database(given.value) if isinstance(given.value, str) else given.value)
         raise ConfigError(
             f"{setting.name} must be {refused.expected}; got {got} ({given.source})",
@@ -596,13 +356,13 @@ def _check_together(values: Values, sources: Mapping[str, str]) -> None:
     if values["grpc_port"] in values["compat_ports"]:
         _refuse_pair("grpc_port", f"is among compat_ports; got {values['grpc_port']}", sources)
     if values["lease"] < 2 * values["heartbeat_interval"]:
-        heartbeat = _show_seconds(values["heartbeat_interval"])
-        got = _show_seconds(values["lease"])
+        heartbeat = show_seconds(values["heartbeat_interval"])
+        got = show_seconds(values["lease"])
         _refuse_pair("lease", f"must be at least 2 heartbeat intervals of {heartbeat}; got {got}", sources)
     for one, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         if values[one] and not values[other]:
             _refuse_pair(other, f"is missing: {one} and {other} go together", sources)
-    if not _is_loopback(values["host"]) and not values["tls_cert"]:
+    if not is_loopback(values["host"]) and not values["tls_cert"]:
         raise ConfigError(
             f"listening on {values['host']} needs a login and TLS: tls_cert and tls_key are not set "
             f"({sources.get('host', 'default')})",
@@ -617,11 +377,6 @@ def _refuse_pair(name: str, text: str, sources: Mapping[str, str]) -> None:
     raise ConfigError(f"{name} {text} ({sources.get(name, 'default')})", path=name)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
-
-
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
     variables = {setting.variable: setting.name for setting in SETTINGS}
     given = {}
@@ -631,14 +386,14 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
         if variable not in variables:
             raise ConfigError(
                 f"the environment variable {variable} is no setting of Horae",
-                hint=_nearest(variable, variables) or "unset it; `horae up --help` lists the settings",
+                hint=nearest(variable, variables) or "unset it; `horae up --help` lists the settings",
             )
         given[variables[variable]] = _Given(environ[variable], f"environment {variable}")
     return given
 
 
 def _from_file(path: Path) -> tuple[dict[str, _Given], tuple[str, ...]]:
-    import tomllib  # as in _seconds
+    import tomllib  # as in read_seconds
 
     text, mode = _read_file(path)
     try:
@@ -650,7 +405,7 @@ def _from_file(path: Path) -> tuple[dict[str, _Given], tuple[str, ...]]:
         where = f"{path}:{_line_of(text, key)}"
         if name not in _BY_NAME:
             known = "a table; settings stand alone" if isinstance(value, dict) else "no setting of Horae"
-            hint = _nearest(name, _BY_NAME) or "`horae up --help` lists the settings"
+            hint = nearest(name, _BY_NAME) or "`horae up --help` lists the settings"
             raise ConfigError(f"{where}: {name} is {known}", hint=hint, path=name)
         if name in given:
             raise ConfigError(f"{where}: {name} stands twice", hint=f"it is also at {given[name].source}", path=name)
@@ -676,7 +431,7 @@ def _read_file(path: Path) -> tuple[str, int]:
         with path.open("rb") as opened:
             content = opened.read(MAX_FILE + 1)
         if len(content) > MAX_FILE:
-            raise ConfigError(f"the settings file {path} is larger than {_show_bytes(MAX_FILE)}")
+            raise ConfigError(f"the settings file {path} is larger than {show_bytes(MAX_FILE)}")
         return content.decode(), mode
     except OSError as error:
         raise ConfigError(f"the settings file {path} cannot be read: {error.strerror}") from None

@@ -410,14 +410,14 @@ def test_a_refused_start_says_why_and_what_to_do(
     async def serve(config: Any, on_ready: Any) -> None:
         raise ExceptionGroup("start", [ConfigError("not like this", code=code, hint="do that")])
 
-    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(serve=serve))
+    monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
     result = invoke(None, "up")
     assert result.exit_code == exit_code
     assert result.stderr == f"error[{code}]: not like this\nhint: do that\n"
 
 
 def module(**members: Any) -> types.ModuleType:
-    made = types.ModuleType("horae.bootstrap")
+    made = types.ModuleType("horae.serving")
     vars(made).update(members)
     return made
 
@@ -1166,7 +1166,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         started.append(config)
         on_ready(config.address)
 
-    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(serve=serve))
+    monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     result = invoke(None, "up", "--port", "9123", "--data", "d", "--roles", "api,agent")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.config import MAX_FILE, OTHER_VARIABLES, SETTINGS, Config, load, mask_database
+from horae.config import MAX_FILE, OTHER_VARIABLES, SETTINGS, Config, load
 from horae.errors import ConfigError
+from horae.values import mask_database
 
 
 @pytest.fixture(autouse=True)

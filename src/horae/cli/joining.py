@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from horae.errors import ConfigError, Error
 
 if TYPE_CHECKING:
-    from horae.bootstrap import Way
+    from horae.serving import Way
 
 MAX_FILE = 1 << 20  # bytes of a token or certificate file
 
@@ -26,7 +26,7 @@ def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
 
 
 def read_way(servers: str, token_file: str | None, ca_file: str | None) -> Way:
-    from horae.bootstrap import Way  # loads the server
+    from horae.serving import Way  # loads the server
 
     addresses = tuple(_address(text.strip()) for text in servers.split(","))
     is_far = not all(is_loopback(address) for address in addresses)

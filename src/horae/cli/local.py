@@ -17,8 +17,9 @@ import typer
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.screen import Screen, clean, show_error
 from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
-from horae.config import SETTINGS, Config, load, mask_database
+from horae.config import SETTINGS, Config, load
 from horae.errors import Error
+from horae.values import mask_database
 
 ConfigFile = Annotated[
     str | None,
@@ -57,7 +58,7 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     # Only here: the whole server is loaded with it, which no other command needs.
     import uvloop
 
-    from horae.bootstrap import serve
+    from horae.serving import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config, lambda address: _greet(session, config, address)))
@@ -133,7 +134,7 @@ def agent(
     way = read_way(servers, token_file, ca_file)
     import uvloop  # as in `up`
 
-    from horae.bootstrap import serve_agent
+    from horae.serving import serve_agent
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_agent(config, way, lambda word, text: _tell(session, config.node, word, text), port))

@@ -159,7 +159,7 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
             _refuse_both(session.named_server, flags)
             yield await stack.enter_async_context(session.client())
             return
-        from horae.bootstrap import local_access  # the whole server is loaded with it
+        from horae.serving import local_access  # the whole server is loaded with it
 
         config = load_settings(flags, config_file, session.screen)
         tokens: Tokens

@@ -1,0 +1,298 @@
+"""Processes that listen: a server with some or all roles, and a remote agent.
+
+TLS, listen ─► the parts (bootstrap) ─► login ─► roles ─► HTTP ─► gRPC
+
+gRPC comes last and is loaded only then, because nobody at a terminal should wait for it. A remote agent
+(`serve_agent`) is made of the same parts, with a link to a server in the place of a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+import uvicorn
+
+from horae.config import Config
+from horae.core.model import Node
+from horae.declaring import read_declarations
+from horae.errors import ConfigError, Unavailable
+from horae.executors.process import KeeperProcess
+from horae.files import open_files
+from horae.roles import AgentRole
+from horae.service.access import Access
+from horae.service.agent import Agent
+from horae.service.declarations import Declarations
+from horae.service.metrics import Metrics
+from horae.tls import server_context
+from horae.web.app import Gate, Protocol, create_app
+from horae.web.probe import Probe
+
+if TYPE_CHECKING:
+    pass
+
+from horae.bootstrap import DRAIN, App, SystemClock, end_task, open_store, patiently
+from horae.workshop import all_labels, make_executors, make_sandboxes
+
+log = structlog.get_logger()
+
+
+async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT."""
+    set_up_logging(config.log_format)
+    secure = _secure(config)
+    declared = read_declarations(config.declarations)
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
+        listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
+        place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
+        stop = _on_signals()
+        store = await open_store(config, clock)
+        stack.push_async_callback(store.close)
+        fresh = secrets.token_urlsafe(32)
+        secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
+        app = App(config, store, clock, secret)
+        stack.push_async_callback(app.peers.close)
+        stack.push_async_callback(app.queue.close)
+        await patiently(config, lambda: _require_login(config, app.services.access))
+        await patiently(config, app.services.secrets.check)
+        await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
+        await app.start()
+        gate = create_app(
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
+        )
+        server = _http_server(gate, secure)
+        async with asyncio.TaskGroup() as group:
+            tasks = app.run_roles(group)
+            http = group.create_task(server.serve(sockets=listeners))
+            await server.up.wait()
+            log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
+            if on_ready is not None:
+                on_ready(config.address)
+            place.close()
+            rpc = await app.serve_rpc() if config.serves_rpc else None
+            await stop.wait()
+            log.info("node.stopping", node=config.node)
+            if rpc is not None:
+                await rpc.stop()
+            await app.stop(tasks)
+            gate.streams.close()
+            server.should_exit = True
+            await http
+    log.info("node.stopped", node=config.node)
+
+
+def _secure(config: Config) -> ssl.SSLContext | None:
+    """What TLS needs, if it is configured."""
+    if config.tls_cert is None or config.tls_key is None:
+        return None
+    context, warnings = server_context(config.tls_cert, config.tls_key, datetime.now(UTC))
+    for warning in warnings:
+        log.warning("tls.warning", text=warning)
+    return context
+
+
+async def _require_login(config: Config, access: Access) -> None:
+    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
+    if not config.is_loopback and not await access.has_login():
+        raise ConfigError(
+            f"listening on {config.host} needs a login, and there is no user token that is good",
+            code="E_LOGIN_REQUIRED",
+            path="host",
+            hint="make the first one with `horae token create NAME` and the same --data or --database",
+        )
+
+
+@asynccontextmanager
+async def local_access(config: Config) -> AsyncIterator[Access]:
+    """The tokens of a database without a server: the first one is made before anything listens."""
+    set_up_logging(config.log_format)
+    clock = SystemClock()
+    store = await open_store(config, clock, holder="a `horae token` command")
+    try:
+        yield Access(store, clock)
+    finally:
+        await store.close()
+
+
+# ── a remote agent ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a remote agent gets to its servers."""
+
+    servers: tuple[str, ...]  # host:port
+    token: str | None = None
+    is_secure: bool = False
+    authority: bytes | None = None  # PEM; None: whom the system trusts
+
+
+async def serve_agent(
+    config: Config, way: Way, on_change: Callable[[str, str], None], probe_port: int | None = None
+) -> None:
+    """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
+    set_up_logging(config.log_format)
+    listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
+    from horae.links.grpc import GrpcLink, Ticket
+    from horae.links.spool import AgentSpool
+
+    clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
+    spool = AgentSpool(open_files(directory / "spool" / "outputs"), directory / "spool")
+    ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
+    link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
+    keeper = KeeperProcess(directory)
+    sandboxes = make_sandboxes(config, keeper)
+    executors = make_executors(config, keeper, sandboxes, clock)
+    now = clock.now()
+    node = Node(
+        name=config.node, roles=("agent",), kinds=tuple(executors), labels=all_labels(config, sandboxes),
+        slots=config.slots, version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
+    )  # fmt: skip
+    agent = Agent(
+        node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
+        spool=spool, sandboxes=tuple(sandboxes.named.values()),
+    )  # fmt: skip
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(keeper.close)
+        async with asyncio.TaskGroup() as group:
+            tasks: list[asyncio.Task[Any]] = [group.create_task(link.run()), group.create_task(spool.tidy())]
+            if listener is not None:
+                tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
+            await _until_joined(agent, stop)
+            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
+            tasks.append(group.create_task(role.run()))
+            await stop.wait()
+            log.info("node.stopping", node=config.node)
+            await agent.drain(DRAIN)
+            on_change("drained", "")
+            await end_task(tasks.pop())
+            with suppress(Unavailable):  # then its lease runs out
+                await agent.leave()
+            for task in tasks:
+                await end_task(task)
+    log.info("node.stopped", node=config.node)
+
+
+async def _until_joined(agent: Agent, stop: asyncio.Event) -> None:
+    """Join as soon as a server can be reached, or be told to stop before."""
+    joining = asyncio.create_task(_join(agent))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
+    for task in (joining, stopping):
+        if not task.done():
+            await end_task(task)
+    if not joining.cancelled():
+        joining.result()
+
+
+async def _join(agent: Agent) -> None:
+    await agent.prepare()
+    while True:
+        try:
+            return await agent.greet()
+        except Unavailable as error:
+            log.warning("server.unreachable", error=error.message)
+            await asyncio.sleep(0.2)
+
+
+def _probe(agent: Agent, keeper: KeeperProcess, slots: int) -> _Server:
+    metrics = Metrics()
+    metrics.busy, metrics.slots = lambda: agent.busy, slots
+    return _http_server(
+        Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None
+    )
+
+
+def identity_of(directory: Path) -> str:
+    """Of this data directory: made once, so that a server knows the agent again after a crash."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "identity"
+    if not file.exists():
+        part = directory / "identity.part"
+        part.write_text(secrets.token_hex(16))
+        part.rename(file)
+    return file.read_text().strip()
+
+
+def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """Take the address before anything else is touched."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        hint = f"stop what listens there, or change {flag} or --host"
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", code="E_LISTEN", hint=hint) from error
+    listener.set_inheritable(False)
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the order of stopping is ours."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
+    settings = uvicorn.Config(
+        gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
+        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
+        ssl_context_factory=(lambda *_: secure) if secure else None,
+    )  # fmt: skip
+    return _Server(settings)
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def set_up_logging(form: str) -> None:
+    """Events and fields to standard error, as text for people or JSON for machines."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if form == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,288 @@
+"""The kinds of values that settings have: how each is written, read, refused and shown again."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from horae.errors import Invalid
+
+ROLES = ("api", "coordinator", "scheduler", "agent")
+COMPAT_PORTS = (8081, 8082, 8083, 8084, 8085)  # of the five services of the segment contract
+MASK = "***"
+SQLITE = "sqlite://"
+
+
+class Refused(Exception):
+    """A value does not fit; the text says what was expected."""
+
+    def __init__(self, expected: str, code: str = "E_CONFIG", hint: str = "") -> None:
+        super().__init__(expected)
+        self.expected, self.code, self.hint = expected, code, hint
+
+
+def as_text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a value is written (`metavar`), read, and shown again."""
+
+    metavar: str
+    read: Callable[[object], Any]
+    show: Callable[[Any], str] = as_text
+    bare: str = ""  # the value that its flag alone stands for; empty where the flag takes one
+
+
+def whole(low: int, high: int) -> Kind:
+    def read(value: object) -> int:
+        expected = f"a whole number from {low} to {high}"
+        if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]{1,12}", value.strip()):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise Refused(expected)
+        return value
+
+    return Kind("N", read)
+
+
+_BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+PORT = whole(1, 65535)
+
+
+def show_seconds(value: float) -> str:
+    return f"{value:g}s"
+
+
+def read_seconds(value: object) -> float | None:
+    """A number of seconds, or a duration as jobs have it; None if it is neither."""
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value.strip()):
+        value = float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    from horae.core import moments  # here, because few starts need it and every command would load it
+
+    try:
+        return moments.read_duration(value) / 1_000_000
+    except Invalid:
+        return None
+
+
+def duration(low: float, high: float) -> Kind:
+    def read(value: object) -> float:
+        seconds = read_seconds(value)
+        if seconds is None or not low <= seconds <= high:
+            raise Refused(f"a duration from {show_seconds(low)} to {show_seconds(high)}, such as 30s or 5m")
+        return seconds
+
+    return Kind("DURATION", read, show_seconds)
+
+
+def read_bytes(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    found = re.fullmatch(r"([0-9]{1,15})\s*([A-Za-z]*)", str(value).strip())
+    return int(found[1]) * _BYTES[found[2]] if found and found[2] in _BYTES else None
+
+
+def show_bytes(value: int) -> str:
+    units = (unit for unit in ("GiB", "MiB", "KiB") if value % _BYTES[unit] == 0)
+    unit = next(units, "")
+    return f"{value // _BYTES[unit]}{unit}"
+
+
+def size(low: int, high: int) -> Kind:
+    def read(value: object) -> int:
+        size = read_bytes(value)
+        if size is None or not low <= size <= high:
+            raise Refused(f"a size from {show_bytes(low)} to {show_bytes(high)}, such as 100MiB")
+        return size
+
+    return Kind("SIZE", read, show_bytes)
+
+
+def choice(*allowed: str) -> Kind:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in allowed:
+            raise Refused(f"one of: {', '.join(allowed)}")
+        return value
+
+    return Kind("|".join(allowed), read)
+
+
+def read_names(value: object, expected: str) -> tuple[str, ...]:
+    """A TOML list or comma-separated text as distinct names."""
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(isinstance(part, str) and part for part in parts):
+        raise Refused(expected)
+    if repeated := sorted({part for part in parts if parts.count(part) > 1}):
+        raise Refused(f"{expected}, each once ({', '.join(repeated)} stands twice)")
+    return tuple(parts)
+
+
+def read_roles(value: object) -> tuple[str, ...]:
+    expected = f"a list out of: {', '.join(ROLES)}"
+    named = read_names(value, expected)
+    if unknown := [name for name in named if name not in ROLES]:
+        raise Refused(expected, hint=nearest(unknown[0], ROLES))
+    if not named:
+        raise Refused(f"at least one of: {', '.join(ROLES)}")
+    return tuple(role for role in ROLES if role in named)
+
+
+def read_labels(value: object) -> tuple[str, ...]:
+    expected = "a list of labels such as gpu or zone=eu"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
+def read_allowed_hosts(value: object) -> tuple[str, ...]:
+    expected = "a list of host names, without scheme or port"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
+def read_ports(value: object) -> tuple[int, ...]:
+    if value is True or value == "true":
+        return COMPAT_PORTS
+    if value is False or value in ("false", ""):
+        return ()
+    expected = f"true for {show_ports(COMPAT_PORTS)}, or a list of other ports"
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise Refused(expected)
+    ports = tuple(PORT.read(part) for part in parts)
+    if len(set(ports)) < len(ports):
+        raise Refused(f"{expected}, each once")
+    return ports
+
+
+def show_ports(ports: tuple[int, ...]) -> str:
+    return ",".join(map(str, ports))
+
+
+def read_path(value: object, what: str = "directory") -> Path:
+    if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+        raise Refused(f"a {what}")
+    if "://" in str(value):
+        raise Refused(f"a {what} on this machine, not an address")
+    return Path(os.path.abspath(value))  # not resolve(): a link stays the name its owner gave it
+
+
+def read_directory(value: object) -> Path:
+    path = read_path(value)
+    if path.exists() and not path.is_dir():
+        raise Refused("a directory (this is a file)")
+    return path
+
+
+def read_existing_directory(value: object) -> Path:
+    path = read_path(value)
+    if not path.is_dir():
+        raise Refused("a directory that exists")
+    return path
+
+
+def read_script_roots(value: object) -> tuple[Path, ...]:
+    named = read_names(value, "a list of directories that exist") if value != "" else ()
+    return tuple(read_existing_directory(name) for name in named)
+
+
+def read_settings_file(value: object) -> Path:
+    path = read_path(value, "file")
+    if not path.is_file():
+        raise Refused("a file that exists")
+    return path
+
+
+def read_existing_file(value: object) -> Path:
+    path = read_path(value, "file")
+    if not path.exists():
+        raise Refused("a file that exists", code="E_TLS")
+    if not path.is_file():
+        raise Refused("a file (this is something else)", code="E_TLS")
+    return path
+
+
+def read_key_file(value: object) -> Path:
+    path = read_path(value, "file")
+    if path.is_dir():
+        raise Refused("a file (this is a directory)")
+    return path
+
+
+def read_node(value: object) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", value):
+        raise Refused("a name of 1 to 128 letters, digits, dots, dashes and underscores")
+    return value
+
+
+def read_host(value: object) -> str:
+    host = value.strip().removeprefix("[").removesuffix("]") if isinstance(value, str) else ""
+    is_number = ":" in host or re.fullmatch(r"[0-9.]+", host)
+    if not re.fullmatch(r"[A-Za-z0-9._:%-]+", host) or (is_number and not is_address(host)):
+        raise Refused("an address to listen on, such as 127.0.0.1", code="E_LISTEN")
+    return host
+
+
+def is_address(host: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(host))
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
+
+
+def read_database(value: object) -> str:
+    expected = "an address such as postgresql://user@host/name or sqlite:///path/to/file"
+    text = value.strip() if isinstance(value, str) else ""
+    found = re.fullmatch(r"sqlite:(/*)(.+)", text)
+    if found and len(found[1]) != 2:  # sqlite://name would be a host
+        return SQLITE + os.path.abspath(found[1][:1] + found[2])
+    if text.startswith(("postgresql://", "postgres://")) and has_hosts(text):
+        return text
+    raise Refused(expected)
+
+
+def read_docker(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+        return text
+    raise Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
+
+
+def has_hosts(text: str) -> bool:
+    """Whether every host of an address, of which PostgreSQL may have several, is one."""
+    try:
+        parts = urlsplit(text)
+        return all(urlsplit(f"//{host}").port != 0 for host in parts.netloc.rpartition("@")[2].split(","))
+    except ValueError:
+        return False
+
+
+def mask_database(url: str) -> str:
+    """The address with its password hidden, wherever it stands; works on broken addresses too."""
+    hidden = re.sub(r"(//[^:/@]*:).*@", rf"\1{MASK}@", url)
+    return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else ""

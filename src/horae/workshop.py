@@ -1,0 +1,118 @@
+"""What an agent executes with: the sandboxes and executors that work on this machine.
+
+Each kind that is missing here says why in the log; agents advertise only what they have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import socket
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import structlog
+
+from horae.config import Config
+from horae.errors import ConfigError
+from horae.executors.caches import Caches
+from horae.executors.git_java import JavaProjects
+from horae.executors.git_python import PythonProjects
+from horae.executors.python import PythonExecutor
+from horae.executors.sections import Plan, SectionExecutor
+from horae.executors.shell import shell_executor
+from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
+from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
+from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.plain import PATH, PlainSandbox
+
+if TYPE_CHECKING:
+    pass
+
+
+log = structlog.get_logger()
+
+
+def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
+    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it."""
+    groups, named = Groups(config.data), dict[str, Sandbox]()
+    bwrap = find_bwrap()
+    if isinstance(bwrap, Bwrap):
+        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=config.data, roots=config.script_roots)
+    elif config.sandbox == "bubblewrap":
+        hint = "install bubblewrap and let it make user namespaces, or set sandbox to plain"
+        raise ConfigError(f"the sandbox bubblewrap cannot be used: {bwrap}", path="sandbox", hint=hint)
+    else:
+        log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
+    if config.sandbox != "bubblewrap":
+        named["plain"] = PlainSandbox(keeper, groups)
+    if (docker := make_docker(config, keeper)) is not None:
+        named["docker"] = docker
+    default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
+    log.info("sandbox.default", sandbox=default, offered=",".join(named))
+    return Sandboxes(named, default)
+
+
+def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
+    """Containers, where a daemon answers; loaded only then, because few agents have one."""
+    if not has_daemon(config.docker_url):
+        return None
+    if importlib.util.find_spec("aiodocker") is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="aiodocker is missing: pip install 'horae[docker]'")
+        return None
+    from horae.sandboxes.docker import DockerSandbox
+
+    program = shutil.which("docker", path=PATH)
+    if program is None:
+        log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
+        return None
+    agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
+    return DockerSandbox(program, config.docker_url, keeper, agent)
+
+
+def has_daemon(url: str) -> bool:
+    """Whether somebody listens at the address of a Docker daemon."""
+    parts = urlsplit(url)
+    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    try:
+        with socket.socket(family) as probe:
+            probe.settimeout(1.0)
+            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+    shell = shell_executor(
+        sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
+        script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
+        caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
+    )  # fmt: skip
+    python = PythonExecutor(
+        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
+    )
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+
+
+def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+    """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
+    agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    plans: dict[str, Plan] = {}
+    if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
+        plans["git_java"] = java.sections
+    if shutil.which("git", path=PATH) and python:
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects.tidy()
+        plans["git_python"] = projects.sections
+    return {
+        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
+        for kind, plan in plans.items()
+    }
+
+
+def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:
+    """What the operator says this agent has, and the sandboxes that work here."""
+    return tuple(dict.fromkeys((*config.labels, *(f"sandbox:{name}" for name in sandboxes.named))))
