@@ -13,7 +13,7 @@ SOURCE = ROOT / "src" / "horae"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
 
 # A command loads only what it needs: `horae runs` must not wait for what a server imports.
-LAZY = {"bootstrap", "serving", "workshop", "cli", "client", "config", "keys", "links", "tls", "__init__"}
+LAZY = {"bootstrap", "serving", "workshop", "cli", "client", "config", "keys", "links", "tls", "values", "__init__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
 
 

@@ -202,6 +202,7 @@ class Result:
     output: str | None = None
     retry_after: float | None = None  # seconds, when the work itself asked for a retry
     final: bool = False  # the work said that a retry cannot help
+    cursor: str | None = None  # JSON text: how far a sync has come; kept only with the run that succeeds by this result
 
 
 @dataclass(frozen=True, slots=True)
@@ -728,7 +729,9 @@ class Work:
     timeout_seconds: float | None
     started_at: Moment
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
+    cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
     tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
+    tell_progress: Callable[[Json], None] = lambda _: None  # how far it is (core.datawork); the newest word counts
     facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
 
 

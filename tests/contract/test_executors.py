@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
-from horae.executors.sections import SectionExecutor
+from horae.executors.sections import Section, SectionExecutor
 from horae.executors.shell import Rules, shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
 from horae.sandboxes.cgroups import Groups
@@ -533,6 +533,24 @@ async def test_secret_files_are_gone_before_files_of_the_workspace_are_kept(
     await executor.close()
     assert result.state is State.SUCCEEDED
     assert left == ["made"]
+
+
+async def test_a_section_of_ours_reads_what_it_is_given_and_tells_what_it_knows(
+    keeper: KeeperProcess, tmp_path: Path, clock: FakeClock
+) -> None:
+    told: list[Json] = []
+
+    def plan(work: Work, workspace: Path) -> Iterator[Section]:
+        script = (
+            'read -r word; echo "{\\"word\\": \\"$word\\"}" >&$HORAE_NOTES; echo nonsense >&$HORAE_NOTES; echo shown'
+        )
+        yield Section("it", "it", "it", ("bash", "-c", script), workspace, given=b"hush\n", note=told.append)
+
+    executor = SectionExecutor("shell", plan, plain(keeper, tmp_path), tmp_path / "work", 4, clock, grace=GRACE)
+    await executor.open()
+    result, text = await Rig(executor, clock).run({})
+    await executor.close()
+    assert (result.state, told, text) == (State.SUCCEEDED, [{"word": "hush"}], "── it ──\nshown\n")
 
 
 async def test_without_secret_files_there_is_no_directory_for_them(shell: Rig) -> None:

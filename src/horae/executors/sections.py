@@ -23,6 +23,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +52,8 @@ CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
 SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
+NOTES = "HORAE_NOTES"  # environment of a section that may tell us things: the number of a descriptor
+LONGEST_NOTE = 1 << 20  # bytes
 _STATES: dict[str, State] = {  # any other stop: cancelled
     Reason.TIMEOUT: State.TIMED_OUT,
     Reason.LOST: State.FAILED,
@@ -92,6 +95,8 @@ class Section:
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
     is_ours: bool = False  # in the agent's own sandbox, whatever the job says
+    given: bytes = b""  # its standard input: what must stand neither in its arguments nor in its environment
+    note: Callable[[Json], None] | None = None  # sees each line of JSON that it writes to the descriptor NOTES names
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -288,16 +293,21 @@ class _Attempt:
 
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
-        pipe = _Pipe(self._log, section.watch)
-        try:
+        with ExitStack() as stack:
+            pipe = stack.enter_context(_Pipe(self._log, section.watch))
+            stdin = stack.enter_context(_sealed(section.given)) if section.given else None
+            notes = stack.enter_context(_Pipe(_Notes(section.note))).write_end if section.note else None
             command = Command(
-                section.argv, self._environment(section), str(section.cwd),
-                stdout=pipe.write_end, stderr=pipe.write_end,
-            )  # fmt: skip
+                section.argv,
+                self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
+                str(section.cwd),
+                stdin=stdin,
+                stdout=pipe.write_end,
+                stderr=pipe.write_end,
+                keep=() if notes is None else (notes,),
+            )
             wanted = {} if section.is_ours else self.work.spec
             exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
-        finally:
-            pipe.close()
         seconds = self._clock.elapsed() - begun
         if section.goes_on:
             seconds += self._steps.pop()["seconds"]
@@ -423,10 +433,41 @@ class _Log:
         self.write(f"{chr(10) * self._is_line_open}── {text} ──\n".encode(errors="replace"))
 
 
+class _Notes:
+    """Lines of JSON that a section of ours tells, whole ones one by one; what is none is passed over."""
+
+    def __init__(self, note: Callable[[Json], None]) -> None:
+        self._note = note
+        self._begun = b""
+
+    def write(self, data: bytes) -> None:
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        self._begun = self._begun[:LONGEST_NOTE]
+        for line in lines:
+            with suppress(ValueError):
+                if isinstance(told := json.loads(line), dict):
+                    self._note(told)
+
+    def when_free(self, resume: Callable[[], None]) -> bool:
+        return False
+
+
+@contextmanager
+def _sealed(data: bytes) -> Iterator[int]:
+    """A file of no name that holds these bytes, open for reading."""
+    held = os.memfd_create("given")
+    try:
+        os.write(held, data)
+        os.lseek(held, 0, os.SEEK_SET)
+        yield held
+    finally:
+        os.close(held)
+
+
 class _Pipe:
     """Carries what a step writes to the log, in large chunks."""
 
-    def __init__(self, log: _Log, watch: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, log: _Log | _Notes, watch: Callable[[bytes], None] | None = None) -> None:
         self._log = log
         self._watch = watch
         self._read_end, self.write_end = os.pipe()
@@ -456,7 +497,10 @@ class _Pipe:
                 self._watch(data)
         return len(data)
 
-    def close(self) -> None:
+    def __enter__(self) -> _Pipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Take what is in the pipe and no more: a writer that survived elsewhere must not hold us."""
         os.close(self.write_end)
         self._is_open = False

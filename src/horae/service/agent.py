@@ -213,8 +213,10 @@ class Agent:
         for a in claimed:
             timeout = specs.policy_from_text(a.policy).timeout_seconds
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
-            tell_phase = partial(self._note_phase, a)
-            work = Work(a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id), tell_phase)
+            work = Work(
+                a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id),
+                tell_phase=partial(self._note_phase, a),
+            )  # fmt: skip
             if '"secret"' in a.spec and (why := self._give_secrets(work)):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
