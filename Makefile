@@ -33,7 +33,9 @@ test: $(STAMPS)/dev     ## all tests: unit, both stores, the API, real processes
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore=tests/engines
 
 # Debian packages, where we may install them; what is missing afterwards the tests say.
-$(STAMPS)/engines: tests/engines/packages.txt | $(STAMPS)/dev
+$(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $(STAMPS)/dev
+	@echo "horae: installing the libraries of the engines"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install --quiet -c constraints.txt -e '.[dev,engines]'
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "horae: installing the Debian packages of tests/engines/packages.txt"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
