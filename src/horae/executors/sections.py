@@ -317,9 +317,11 @@ class _Attempt:
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
         network = "on" if section.network else spec.get("network", "off")
+        listed = () if isinstance(network, str) else tuple(network)
         sees, keeps = map(str, section.sees), map(str, section.keeps)
-        limits = Limits(**spec.get("limits", {}))
-        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
+        limits, image = Limits(**spec.get("limits", {})), spec.get("image", "")
+        how = "listed" if listed else network
+        return Room(str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed)
 
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}

@@ -17,6 +17,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import structlog
 from horae.errors import Invalid
 from horae.ports import Command, Keeper, Process, Room
 from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.gates import Gated, plan_doors, spawn_gate
 from horae.sandboxes.plain import environment
 
 log = structlog.get_logger()
@@ -118,10 +120,32 @@ class BubblewrapSandbox:
 
     async def spawn(self, command: Command, room: Room) -> Process:
         self._refuse_unseen(command.cwd, room)
+        if room.network == "listed":
+            return await self._spawn_gated(command, room)
+        return await self._spawn(command, room, ("--share-net",) if room.network == "on" else ())
+
+    async def _spawn_gated(self, command: Command, room: Room) -> Process:
+        """bwrap tells the gate where the work will be, and lets it begin when the gate says so."""
+        doors = plan_doors(room.listed)
+        with ExitStack() as stack:
+            (info, told), (blocked, go), hosts = os.pipe(), os.pipe(), os.memfd_create("hosts")
+            for descriptor in (info, told, blocked, go, hosts):
+                stack.callback(os.close, descriptor)
+            os.pwrite(hosts, doors.hosts.encode(), 0)
+            gate = await spawn_gate(self._keeper, doors, info, go, command.stderr)
+            words = ("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts")
+            try:
+                gated = replace(command, keep=(*command.keep, told, blocked, hosts))
+                return Gated(await self._spawn(gated, room, words), gate, os.dup(go))
+            except BaseException:
+                await gate.kill(0)
+                raise
+
+    async def _spawn(self, command: Command, room: Room, words: Sequence[str]) -> Process:
         argv = (
             *self._begin,
             *self._devices,
-            *(("--share-net",) if room.network == "on" else ()),
+            *words,
             *_bind("--ro-bind", room.sees),
             *_bind("--bind", (*room.keeps, room.workspace)),
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),

@@ -19,6 +19,7 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiodocker
@@ -28,12 +29,14 @@ from aiodocker.exceptions import DockerError
 from horae.core.model import Reason
 from horae.errors import Invalid, Unavailable
 from horae.ports import Command, Exit, Keeper, Process, Room
+from horae.sandboxes.gates import Gated, plan_doors, spawn_gate
 from horae.sandboxes.plain import PATH
 
 PIDS = 4096  # processes of work that has no limit of its own
 TMP_BYTES = 512 * 1024 * 1024  # of its /tmp, which is memory
 LABEL = "horae.agent"  # whose containers these are
 PULL_SECONDS = 600.0
+START_LOOK_SECONDS = 0.02
 NOT_THERE = 404
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
@@ -53,6 +56,7 @@ while :; do
   [ "$told" ] || exit $code
 done
 """
+WAIT = "read -r go || exit 125\n"  # until the gate is open
 T = TypeVar("T")
 
 
@@ -94,7 +98,27 @@ class DockerSandbox:
             raise
         finally:
             os.close(input_end)
-        return Contained(container, attached, held_end)
+        contained = Contained(container, attached, held_end)
+        return await self._gate(contained, command, room) if room.network == "listed" else contained
+
+    async def _gate(self, contained: Contained, command: Command, room: Room) -> Process:
+        """The container waits for a line of input, which the gate writes."""
+        info, told = os.pipe()
+        go = contained.input()
+        try:
+            gate = await spawn_gate(self._keeper, plan_doors(room.listed), info, go, command.stderr)
+            try:
+                os.write(told, json.dumps({"child-pid": await contained.find_pid()}).encode())
+            except BaseException:
+                await gate.kill(0)
+                raise
+            return Gated(contained, gate, os.dup(go))
+        except BaseException:
+            await contained.kill(0)
+            raise
+        finally:
+            for descriptor in (info, told, go):
+                os.close(descriptor)
 
     async def _create(self, command: Command, room: Room) -> DockerContainer:
         config = self._config(command, room)
@@ -117,7 +141,7 @@ class DockerSandbox:
         env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
         return {
             "Image": room.image,
-            "Entrypoint": ["/bin/sh", "-c", FIRST, "sh"],
+            "Entrypoint": ["/bin/sh", "-c", WAIT + FIRST if room.network == "listed" else FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": command.cwd,
@@ -136,11 +160,12 @@ class DockerSandbox:
 
 
 def _walls(room: Room) -> dict[str, Any]:
-    limits = room.limits
+    limits, names = room.limits, plan_doors(room.listed).names
     writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
     walls: dict[str, Any] = {
         "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
         "NetworkMode": "bridge" if room.network == "on" else "none",
+        "ExtraHosts": [f"{name}:{address}" for name, address in names.items()],
         "ReadonlyRootfs": True,
         "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={TMP_BYTES}", "/run": "rw,nosuid,nodev"},  # noqa: S108  # its own
         "CapDrop": ["ALL"],
@@ -164,6 +189,21 @@ class Contained:
         self._attached = attached
         self._held_end = held_end
         self._end = asyncio.create_task(self._attend())
+
+    def input(self) -> int:
+        """A descriptor of its own for what the first process reads."""
+        return os.dup(self._held_end)
+
+    async def find_pid(self) -> int:
+        """The container's first process, as a process of this machine."""
+        while not self._end.done():
+            state = (await _asked(self._container.show))["State"]
+            if pid := int(state.get("Pid") or 0):
+                if self._container.id not in _read(f"/proc/{pid}/cgroup"):
+                    break
+                return pid
+            await asyncio.sleep(START_LOOK_SECONDS)
+        raise Invalid("listed addresses need a Docker daemon whose containers are processes of the agent's machine")
 
     async def wait(self) -> Exit:
         return await asyncio.shield(self._end)
@@ -205,6 +245,13 @@ def _exit_of(seen: Exit, state: dict[str, Any]) -> Exit:
     if state.get("Status") == "created":
         return Exit(seen.code, f"the container could not be started: {state.get('Error') or 'see the log'}")
     return seen if state.get("Running") else Exit(int(state["ExitCode"]))
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 async def _remove(container: DockerContainer) -> None:
