@@ -95,7 +95,8 @@ def _read_listed(fields: Fields, entries: list[object]) -> list[str] | None:
         if not addresses:
             got = shown(entry) if isinstance(entry, str) else kind_of(entry)
             hint = "patterns and whole networks cannot be listed" if "*" in got or "/" in got else ""
-            fields.fault(f"network[{number}]", "E_TYPE", f"an address such as db.example.org:5432, got {got}", hint)
+            path, message = f"{fields.at('network')}[{number}]", f"an address such as db.example.org:5432, got {got}"
+            fields.problems.add(path, "E_TYPE", message, hint)
         found |= dict.fromkeys(addresses)
     return list(found)
 
