@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from tests.engines.dockerd import Daemon
 
 
 @pytest.fixture
@@ -21,3 +23,11 @@ def need() -> Callable[..., None]:
         (pytest.fail if os.environ.get("HORAE_REQUIRE_SERVERS") else pytest.skip)(words)
 
     return ask
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """One daemon for each process of tests; who uses it asks for its programs first."""
+    made = Daemon()
+    yield made
+    made.stop()

@@ -24,13 +24,6 @@ DEADLINE = 60.0
 AGENT = "agent-of-this-test"
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    made = Daemon()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def needed(need: Callable[..., None]) -> None:
     need("dockerd", "docker", "busybox")

@@ -86,8 +86,8 @@ class Groups:
             group.remove()
             raise
 
-    def _make(self, name: str, limits: Limits) -> _Group:
-        group = _Group()
+    def _make(self, name: str, limits: Limits) -> Group:
+        group = Group()
         try:
             for limit, controller in CONTROLLERS.items():
                 value, place = getattr(limits, limit), self._places.get(controller)
@@ -118,7 +118,7 @@ class Groups:
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """The groups of one process: one directory per limit, which on v2 are the same."""
 
     directories: dict[str, Path] = field(default_factory=dict)
@@ -146,7 +146,7 @@ _OOM_FILES = ("memory.events", "memory.oom_control")  # of v2, of v1
 class _Limited:
     """A process in its groups."""
 
-    def __init__(self, process: Process, group: _Group, limits: Limits) -> None:
+    def __init__(self, process: Process, group: Group, limits: Limits) -> None:
         self.pid = process.pid
         self._process = process
         self._group = group
@@ -172,10 +172,10 @@ class _Limited:
             await asyncio.to_thread(self._group.remove)
         if not reason or exit_.message:
             return exit_
-        return Exit(exit_.code or -9, _words(reason, self._limits), reason)
+        return Exit(exit_.code or -9, words_of(reason, self._limits), reason)
 
 
-def _words(reason: str, limits: Limits) -> str:
+def words_of(reason: str, limits: Limits) -> str:
     if reason == Reason.OOM:
         return f"it needed more memory than its limit of {(limits.memory or 0) / 2**20:g} MiB"
     return f"it made more processes than its limit of {limits.pids}"
@@ -200,6 +200,14 @@ def find_controllers(mounts: str | None = None, own: str | None = None) -> dict[
             if names and wanted <= options:
                 found |= {name: (_inside(mount, path), False) for name in wanted}
     return {name: found[name] for name in CONTROLLERS.values() if name in found}
+
+
+def group_of(pid: int, name: str) -> Group:
+    """The groups of a process that others made, if their paths bear this name; else none, for they are not its own."""
+    own = _read(Path(f"/proc/{pid}/cgroup"))
+    found = find_controllers(own=own) if name in own else {}
+    limits = {controller: limit for limit, controller in CONTROLLERS.items()}
+    return Group({limits[one]: directory for one, (directory, _) in found.items() if name in str(directory)})
 
 
 def _mounted(mounts: str) -> Iterable[tuple[str, Path, set[str]]]:

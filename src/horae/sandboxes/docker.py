@@ -18,8 +18,8 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiodocker
@@ -27,8 +27,9 @@ from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
 from horae.core.model import Reason
-from horae.errors import Invalid, Unavailable
-from horae.ports import Command, Exit, Keeper, Process, Room
+from horae.errors import Error, Invalid, Unavailable
+from horae.ports import Command, Exit, Keeper, Limits, Process, Room
+from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
 from horae.sandboxes.gates import Gated, plan_doors, spawn_gate
 from horae.sandboxes.plain import PATH
 
@@ -38,6 +39,7 @@ LABEL = "horae.agent"  # whose containers these are
 PULL_SECONDS = 600.0
 START_LOOK_SECONDS = 0.02
 NOT_THERE = 404
+KILLED = -9
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
 # to it any more: then everything dies. The watcher of the input is there before the work is, and heeds no TERM. A wait
@@ -98,7 +100,7 @@ class DockerSandbox:
             raise
         finally:
             os.close(input_end)
-        contained = Contained(container, attached, held_end)
+        contained = Contained(container, attached, held_end, room.limits)
         return await self._gate(contained, command, room) if room.network == "listed" else contained
 
     async def _gate(self, contained: Contained, command: Command, room: Room) -> Process:
@@ -183,11 +185,12 @@ def _walls(room: Room) -> dict[str, Any]:
 class Contained:
     """One container, from its start to its removal."""
 
-    def __init__(self, container: DockerContainer, attached: Process, held_end: int) -> None:
+    def __init__(self, container: DockerContainer, attached: Process, held_end: int, limits: Limits) -> None:
         self.pid = attached.pid
         self._container = container
         self._attached = attached
         self._held_end = held_end
+        self._limits = limits if limits.pids else replace(limits, pids=PIDS)
         self._end = asyncio.create_task(self._attend())
 
     def input(self) -> int:
@@ -197,13 +200,16 @@ class Contained:
     async def find_pid(self) -> int:
         """The container's first process, as a process of this machine."""
         while not self._end.done():
-            state = (await _asked(self._container.show))["State"]
-            if pid := int(state.get("Pid") or 0):
-                if self._container.id not in _read(f"/proc/{pid}/cgroup"):
+            if pid := await self._pid():
+                if not group_of(pid, self._container.id).directories:
                     break
                 return pid
             await asyncio.sleep(START_LOOK_SECONDS)
         raise Invalid("listed addresses need a Docker daemon whose containers are processes of the agent's machine")
+
+    async def _pid(self) -> int:
+        """0 while it has not begun."""
+        return int((await _asked(self._container.show))["State"].get("Pid") or 0)
 
     async def wait(self) -> Exit:
         return await asyncio.shield(self._end)
@@ -225,7 +231,7 @@ class Contained:
             return  # it has ended, or the daemon is away
 
     async def _attend(self) -> Exit:
-        seen = await self._attached.wait()
+        seen, exceeded = await self._watch()
         os.close(self._held_end)
         try:
             state = (await self._container.show())["State"]
@@ -233,25 +239,33 @@ class Contained:
             return Exit(-9, f"the container was lost: {error}", Reason.LOST)
         finally:
             await _remove(self._container)
+        exceeded = exceeded or (Reason.OOM if state.get("OOMKilled") else "")
+        if exceeded and not seen.message:
+            return Exit(int(state["ExitCode"]) or KILLED, words_of(exceeded, self._limits), exceeded)
         return _exit_of(seen, state)
+
+    async def _watch(self) -> tuple[Exit, str]:
+        """To the end, which comes when it has exceeded a limit. The daemon tells of memory only, and only at the end;
+        its groups, where they can be seen from here, tell at once."""
+        ending, reason = asyncio.create_task(self._attached.wait()), ""
+        group: Group | None = None
+        while not (await asyncio.wait((ending,), timeout=LOOK_SECONDS))[0]:
+            if group is None:
+                with suppress(Error):  # the daemon is away
+                    group = group_of(pid, self._container.id) if (pid := await self._pid()) else None
+            reason = reason or (group.exceeded() if group else "")
+            if reason:
+                await self._attached.kill(0)
+        return ending.result(), reason
 
 
 def _exit_of(seen: Exit, state: dict[str, Any]) -> Exit:
     """As the daemon knows it; what the keeper has to say goes first."""
     if seen.message:
         return seen
-    if state.get("OOMKilled"):
-        return Exit(int(state["ExitCode"]), "used more memory than it may", Reason.OOM)
     if state.get("Status") == "created":
         return Exit(seen.code, f"the container could not be started: {state.get('Error') or 'see the log'}")
     return seen if state.get("Running") else Exit(int(state["ExitCode"]))
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
 
 
 async def _remove(container: DockerContainer) -> None:
