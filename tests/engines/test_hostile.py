@@ -206,6 +206,16 @@ async def test_files_of_others_and_of_the_agent_are_not_there(walled: Place, tmp
     assert "horae.db" not in text.replace(str(walled.data / "horae.db"), "")
 
 
+async def test_secret_files_are_in_memory_to_be_read_only_and_gone_with_the_job(walled: Place) -> None:
+    look = "cat $HORAE_SECRETS_DIR/a/key; echo; busybox stat -f -c %T $HORAE_SECRETS_DIR; echo $HORAE_SECRETS_DIR"
+    more = "touch $HORAE_SECRETS_DIR/a/key $HORAE_SECRETS_DIR/planted || echo refused"
+    result, text = await walled.do(f"{more}; {look}", files={"a/key": "hidden-treasure"})
+    assert result.state is State.SUCCEEDED, text
+    assert "refused\nhidden-treasure\ntmpfs\n" in text
+    assert not Path(text.split()[-1]).exists()
+    await walled.assert_nothing_is_left()
+
+
 async def test_secrets_of_another_job_that_runs_meanwhile_are_not_there(walled: Place) -> None:
     output = walled.start(
         walled.spec("echo at $HORAE_SECRETS_DIR; sleep 600", files={"key": "hidden-treasure"}), run_id=2
