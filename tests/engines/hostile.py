@@ -56,10 +56,10 @@ class Place(Rig):
         mark = f"HORAE_TEST_MARK={self.data}".encode()
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
 
-    def gates(self) -> list[int]:
-        """Gates below our keeper."""
+    def porters(self) -> list[int]:
+        """Porters below our keeper."""
         below = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()
-        return [int(pid) for pid in below if b"gate.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [int(pid) for pid in below if b"porter.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def groups(self) -> list[Path]:
         if self.daemon is not None:
@@ -71,7 +71,7 @@ class Place(Rig):
     async def assert_nothing_is_left(self) -> None:
         """And the agent is as good as before."""
         assert self.processes() == []
-        assert self.gates() == []
+        assert self.porters() == []
         assert self.groups() == []
         assert str(self.data) not in Path("/proc/self/mountinfo").read_text()
         assert list((self.data / "agent" / "workspaces").iterdir()) == []

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from horae.core.model import Reason, State
-from horae.sandboxes import gate
-from horae.sandboxes.gates import plan_doors
+from horae.sandboxes import porter
+from horae.sandboxes.doors import plan_doors
 from tests.acceptance.server import Server, free_port
 from tests.contract.postgres_server import Postgres
 from tests.engines.hostile import Place, open_place, until
@@ -229,11 +229,11 @@ except OSError: print("closed")'"""
     assert "b'HELLO'\n" in text, result
 
 
-async def test_more_connections_than_the_gate_takes_wait_and_harm_nobody(
+async def test_more_connections_than_the_porter_takes_wait_and_harm_nobody(
     wrapped: Place, echo: Callable[[str], Echo]
 ) -> None:
     server = echo("127.0.0.1")
-    count = gate.CONNECTIONS + 50
+    count = porter.CONNECTIONS + 50
     script = f"""python3 -c '
 import socket
 lines = [socket.create_connection(("127.0.0.1", {server.port})) for _ in range({count})]
@@ -243,18 +243,18 @@ print("all", len(lines), flush=True)'"""
     await wrapped.assert_nothing_is_left()
 
 
-async def test_the_work_ends_when_its_gate_does(walled: Place) -> None:
+async def test_the_work_ends_when_its_porter_does(walled: Place) -> None:
     output = walled.start(walled.spec("echo on; sleep 600", network=["127.0.0.1:1"]))
     await output.until("on\n")
-    [pid] = walled.gates()
+    [pid] = walled.porters()
     os.kill(pid, signal.SIGKILL)
     result = await walled.ended()
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
-    assert "the gate to its listed addresses" in result.message
+    assert "the doors to its listed addresses" in result.message
     await walled.assert_nothing_is_left()
 
 
-async def test_the_gate_ends_with_a_cancelled_job(walled: Place) -> None:
+async def test_the_porter_ends_with_a_cancelled_job(walled: Place) -> None:
     output = walled.start(walled.spec("trap '' TERM; echo on; sleep 600; sleep 600", network=["127.0.0.1:1"]))
     await output.until("on\n")
     walled.executor.stop(1, Reason.REQUESTED)
@@ -262,10 +262,10 @@ async def test_the_gate_ends_with_a_cancelled_job(walled: Place) -> None:
     await walled.assert_nothing_is_left()
 
 
-async def test_the_gate_ends_with_the_keeper(walled: Place) -> None:
+async def test_the_porter_ends_with_the_keeper(walled: Place) -> None:
     output = walled.start(walled.spec("echo on; sleep 600", network=["127.0.0.1:1"]))
     await output.until("on\n")
-    [pid] = walled.gates()
+    [pid] = walled.porters()
     os.kill(walled.keeper.pid, signal.SIGKILL)
     await until(lambda: not os.path.exists(f"/proc/{pid}"))
     await until(lambda: not walled.processes())
@@ -275,15 +275,15 @@ async def test_the_gate_ends_with_the_keeper(walled: Place) -> None:
 NOBODY = 65534
 
 
-def test_an_agent_that_is_not_root_has_gates_too(need: Callable[..., None], echo: Callable[[str], Echo]) -> None:
-    """bwrap and the gate by hand, as a user who may do nothing."""
+def test_an_agent_that_is_not_root_has_doors_too(need: Callable[..., None], echo: Callable[[str], Echo]) -> None:
+    """bwrap and the porter by hand, as a user who may do nothing."""
     need("bwrap", "busybox")
     if os.getuid() != 0:
         pytest.skip("the other tests show it where they are not run by root")
     server = echo("127.0.0.1")
     doors = plan_doors([f"127.0.0.1:{server.port}", "10.9.8.7:80"]).doors
     (info, told), (blocked, go) = os.pipe(), os.pipe()
-    program, words = Path(gate.__file__).read_text(), (str(info), str(go), str(gate.json.dumps(doors)))
+    program, words = Path(porter.__file__).read_text(), (str(info), str(go), str(porter.json.dumps(doors)))
     opener = subprocess.Popen(("/usr/bin/python3", "-I", "-c", program, *words), pass_fds=(info, go), user=NOBODY)
     walls = ("--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr")
     links = ("--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64")

@@ -30,7 +30,7 @@ from horae.core.model import Reason
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Command, Exit, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
-from horae.sandboxes.gates import Gated, plan_doors, spawn_gate
+from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
 from horae.sandboxes.plain import PATH
 
 PIDS = 4096  # processes of work that has no limit of its own
@@ -58,7 +58,7 @@ while :; do
   [ "$told" ] || exit $code
 done
 """
-WAIT = "read -r go || exit 125\n"  # until the gate is open
+WAIT = "read -r go || exit 125\n"  # until the doors are open
 T = TypeVar("T")
 
 
@@ -101,20 +101,20 @@ class DockerSandbox:
         finally:
             os.close(input_end)
         contained = Contained(container, attached, held_end, room.limits)
-        return await self._gate(contained, command, room) if room.network == "listed" else contained
+        return await self._open_doors(contained, command, room) if room.network == "listed" else contained
 
-    async def _gate(self, contained: Contained, command: Command, room: Room) -> Process:
-        """The container waits for a line of input, which the gate writes."""
+    async def _open_doors(self, contained: Contained, command: Command, room: Room) -> Process:
+        """The container waits for a line of input, which the porter writes."""
         info, told = os.pipe()
         go = contained.input()
         try:
-            gate = await spawn_gate(self._keeper, plan_doors(room.listed), info, go, command.stderr)
+            porter = await spawn_porter(self._keeper, plan_doors(room.listed), info, go, command.stderr)
             try:
                 os.write(told, json.dumps({"child-pid": await contained.find_pid()}).encode())
             except BaseException:
-                await gate.kill(0)
+                await porter.kill(0)
                 raise
-            return Gated(contained, gate, os.dup(go))
+            return WithDoors(contained, porter, os.dup(go))
         except BaseException:
             await contained.kill(0)
             raise

@@ -1,7 +1,7 @@
-"""The gate: a small program through which work in a network of its own reaches listed addresses, and nothing else.
+"""The porter: a small program through which work in a network of its own reaches listed addresses, and nothing else.
 
 It is run as a script (`python -I -S <this file> <info> <go> <doors>`), so it imports the standard library only. The
-agent's side is `gates.py`. `doors` is JSON: [[address inside, port, host outside, whether it is a name], …].
+agent's side is `doors.py`. `doors` is JSON: [[address inside, port, host outside, whether it is a name], …].
 
     info   a descriptor from which {"child-pid": …} can be read: a process in the network namespace, not begun yet
     go     a descriptor that gets a line once the doors are open; then the work begins

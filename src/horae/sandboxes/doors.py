@@ -1,13 +1,13 @@
-"""The agent's side of the gate: work that may reach some addresses and no others.
+"""The agent's side of the porter: work that may reach some addresses and no others.
 
 The work is in a network of its own that has a loopback and nothing else. Each listed address is one of that loopback,
 so that programs need no settings and no proxy: a listed address of numbers as it is, a listed name under an address
-of 127.71.0.0/16 that stands in the work's /etc/hosts. What listens there is the gate (`gate.py`), one process for each
-process of work, beside it below the keeper.
+of 127.71.0.0/16 that stands in the work's /etc/hosts. Who listens there is the porter (`porter.py`), one process for
+each process of work, beside it below the keeper.
 
 What must stay true:
 - The work does not begin before its doors are open, and never without them.
-- The gate ends with its work, and the work with its gate.
+- The porter ends with its work, and the work with its porter.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from horae.ports import Command, Exit, Keeper, Process
-from horae.sandboxes import gate
+from horae.sandboxes import porter
 
 NAMES = "127.71.{}.{}"  # addresses inside that stand for names
-SHUT = "the gate to its listed addresses could not be opened, or fell: see the log"
+SHUT = "the doors to its listed addresses could not be opened, or fell shut: see the log"
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
     """What is reached under which address, inside."""
 
-    doors: Sequence[gate.Door]
+    doors: Sequence[porter.Door]
     names: dict[str, str]  # name → address inside
 
     @property
@@ -44,7 +44,7 @@ class Doors:
 
 def plan_doors(listed: Sequence[str]) -> Doors:
     """`listed` is canonical (core.isolation): host:port each, an IPv6 address in brackets."""
-    doors: list[gate.Door] = []
+    doors: list[porter.Door] = []
     names: dict[str, str] = {}
     for entry in listed:
         host, _, port = entry.rpartition(":")
@@ -63,20 +63,21 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def spawn_gate(keeper: Keeper, doors: Doors, info: int, go: int, log: int | None) -> Process:
-    """Start a gate; the descriptors are of gate.py, and stay the caller's too. `log` is where it tells of trouble."""
-    program = (sys.executable, "-I", "-S", str(Path(gate.__file__)))
+async def spawn_porter(keeper: Keeper, doors: Doors, info: int, go: int, log: int | None) -> Process:
+    """Start a porter; the descriptors are those of porter.py, and stay the caller's too. `log` hears of trouble."""
+    program = (sys.executable, "-I", "-S", str(Path(porter.__file__)))
     argv = (*program, str(info), str(go), json.dumps(doors.doors))
     return await keeper.spawn(Command(argv, {}, "/", stderr=log, keep=(info, go)))
 
 
-class Gated:
-    """Work with its gate; `go` is the descriptor that the gate writes to, held open so that its end says nothing."""
+class WithDoors:
+    """Work with its porter; `go` is where the porter says that the work may begin. We hold it open too, so that the
+    end of a porter that has opened nothing is not taken for that word."""
 
-    def __init__(self, work: Process, gate_: Process, go: int) -> None:
+    def __init__(self, work: Process, porter_: Process, go: int) -> None:
         self.pid = work.pid
         self._work = work
-        self._gate = gate_
+        self._porter = porter_
         self._go = go
         self._end = asyncio.create_task(self._attend())
 
@@ -88,10 +89,10 @@ class Gated:
         return await self.wait()
 
     async def _attend(self) -> Exit:
-        work, fallen = (asyncio.ensure_future(one.wait()) for one in (self._work, self._gate))
+        work, fallen = (asyncio.ensure_future(one.wait()) for one in (self._work, self._porter))
         await asyncio.wait({work, fallen}, return_when=asyncio.FIRST_COMPLETED)
         is_shut = not work.done()
-        await (self._work if is_shut else self._gate).kill(0)
+        await (self._work if is_shut else self._porter).kill(0)
         os.close(self._go)
         exit_, _ = await asyncio.gather(work, fallen)
         return Exit(exit_.code or -9, exit_.message or SHUT, exit_.reason) if is_shut else exit_
