@@ -185,6 +185,15 @@ async def test_killing_the_keeper_leaves_nothing_of_the_job(walled: Place) -> No
     await until(lambda: not walled.processes())
 
 
+@pytest.mark.parametrize("attack", ["kill -9 -1", "kill -STOP -1", "kill -STOP 2"])
+async def test_work_that_puts_its_watchers_away_does_not_outlive_the_keeper(walled: Place, attack: str) -> None:
+    output = walled.start(walled.spec(f"echo on; {attack}; sleep 600"))
+    await output.until("on\n")
+    os.kill(walled.keeper.pid, signal.SIGKILL)
+    await walled.ended()
+    await until(lambda: not walled.processes())
+
+
 async def test_files_of_others_and_of_the_agent_are_not_there(walled: Place, tmp_path: Path) -> None:
     other = walled.data / "agent" / "workspaces" / "77-1"
     other.mkdir(parents=True)

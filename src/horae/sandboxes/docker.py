@@ -43,17 +43,22 @@ KILLED = -9
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
 # to it any more: then everything dies. The watcher of the input is there before the work is, and heeds no TERM. A wait
-# that TERM cut short has no code to tell and is done again; 127 from the second means that the first had it after all.
+# that a signal cut short has no code to tell (145 where a child had ended) and is done again; 127 from the second means
+# that the first had it after all. The work may kill or stop the watcher, but not the first process, which looks after
+# the watcher whenever a child of its own ends or stops, and does what the watcher would have done.
 FIRST = r"""
 exec 3<&0
 trap '' TERM
-(cat <&3; kill -KILL -1) >/dev/null 2>&1 &
+(while read -r line <&3; do :; done; kill -KILL -1) >/dev/null 2>&1 & watcher=$!
 trap 'kill -TERM -1; told=1' TERM
+trap 'told=1; state=Z; read -r _ _ state _ </proc/$watcher/stat
+  case $state in [TZ]) dead=1; kill -KILL -1;; esac' CHLD
 "$@" </dev/null 2>&1 3<&- & work=$!
 exec >/dev/null 2>&1 3<&-
 while :; do
   told=; wait $work; got=$?
-  [ "$code" ] && [ $got = 127 ] && exit $code
+  [ "$dead" ] && exit 137
+  [ "$code" ] && [ $got = 127 ] && [ $code != 145 ] && exit $code
   code=$got
   [ "$told" ] || exit $code
 done
