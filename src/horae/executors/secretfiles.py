@@ -1,4 +1,5 @@
-"""Secret files of attempts: written before the first section of the job itself, gone with the attempt.
+"""Secret files of attempts: those of the job, written before the first section of its own and gone with the attempt;
+and those of a checkout, gone with it.
 
 They lie in memory where the machine has a file system there (/dev/shm), so that no disk ever has them; elsewhere in the
 workspace, in a directory of a name that nobody could put anything at: a checkout may hold links.
@@ -23,7 +24,7 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 class SecretFiles:
-    """Those of one executor, told from others by its kind and the directory of its workspaces."""
+    """Those of one kind of work, told from others by the directory of its workspaces."""
 
     def __init__(self, kind: str, workspaces: Path, memory: Path = MEMORY) -> None:
         digest = hashlib.sha256(os.fsencode(workspaces)).hexdigest()[:12]
@@ -31,17 +32,22 @@ class SecretFiles:
         self._memory = memory if _is_memory(memory) else None
 
     def open(self) -> None:
+        """Remove what an earlier life left."""
         if self._memory is not None:
             for left in self._memory.glob(f"{self._prefix}*"):
                 if left.lstat().st_uid == os.geteuid():
                     shutil.rmtree(left, ignore_errors=True)
 
+    def make(self, workspace: Path) -> Path:
+        """A directory for some."""
+        prefix, place = (IN_WORKSPACE, workspace) if self._memory is None else (self._prefix, self._memory)
+        return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+
     def write(self, files: Mapping[str, str], workspace: Path) -> Path | None:
         """The directory of the files, each below its name; None when there are none."""
         if not files:
             return None
-        prefix, place = (IN_WORKSPACE, workspace) if self._memory is None else (self._prefix, self._memory)
-        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+        directory = self.make(workspace)
         try:
             for name, value in files.items():
                 _write(directory / name, value)

@@ -48,6 +48,7 @@ from horae.ports import (
     Work,
 )
 
+CHECKOUT = "checkout"  # the name of that section, and of its secret files
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
@@ -142,7 +143,8 @@ class SectionExecutor:
         for entry in self._workspaces.iterdir():
             if _WORKSPACE.fullmatch(entry.name):
                 await _remove(entry)
-        self._secret_files.open()
+        for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self._workspaces)):
+            secret_files.open()
         self._is_open = True
 
     def start(self, works: Sequence[Work], done: Done) -> None:
