@@ -11,7 +11,7 @@ import obstore
 import pytest
 from obstore.store import LocalStore
 
-import horae.files as module
+import horae.files.objects as module
 from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 from horae.files import ChunkedOutput, ObjectFiles, open_files
 
