@@ -35,17 +35,16 @@ class ShippedFiles(ObjectFiles):
     def __init__(self, store: ObjectStore, spool: ObjectFiles) -> None:
         super().__init__(store)
         self._spool = spool
-        self._waiting: dict[str, list[int]] = {}  # log → numbers of its chunks in the spool, oldest first
+        self._waiting: dict[str, dict[int, int]] = {}  # log → its chunks in the spool, oldest first: number → size
         self._held = 0  # bytes in the spool
         self._task: asyncio.Task[None] | None = None
 
     async def take_up(self) -> None:
         """Take up what an earlier life left."""
-        async for ref, number, size in self._spool.list_chunks():
-            self._waiting.setdefault(ref, []).append(number)
+        left = sorted([chunk async for chunk in self._spool.list_chunks()])
+        for ref, number, size in left:
+            self._waiting.setdefault(ref, {})[number] = size
             self._held += size
-        for numbers in self._waiting.values():
-            numbers.sort()
         if self._waiting:
             log.info("outputs.left", logs=len(self._waiting), bytes=self._held)
             self._begin()
@@ -74,20 +73,23 @@ class ShippedFiles(ObjectFiles):
 
     async def _hold(self, ref: str, number: int, data: bytes) -> None:
         """Put a chunk in the spool. It is noted first: meanwhile no later one of its log may overtake it."""
-        self._waiting.setdefault(ref, []).append(number)
+        self._waiting.setdefault(ref, {})[number] = len(data)
         self._held += len(data)
         try:
             await self._spool.store_chunk(ref, number, data)
         except Unavailable:
-            self._held -= len(data)
-            self._waiting[ref].remove(number)
-            if not self._waiting[ref]:
-                del self._waiting[ref]
+            self._release(ref, number)
             raise
+
+    def _release(self, ref: str, number: int) -> None:
+        chunks = self._waiting.get(ref, {})
+        self._held -= chunks.pop(number, 0)
+        if not chunks:
+            self._waiting.pop(ref, None)
 
     async def remove(self, ref: str) -> None:
         for held in [held for held in self._waiting if is_part(held, ref)]:
-            del self._waiting[held]
+            self._held -= sum(self._waiting.pop(held).values())
         await self._spool.remove(ref)
         await super().remove(ref)
 
@@ -127,22 +129,21 @@ class ShippedFiles(ObjectFiles):
         while self._waiting:
             try:
                 for ref in list(self._waiting):
-                    await self._send_log(ref)
-                pause = FIRST_PAUSE
-            except (Unavailable, NotFound):  # away, or not yet written to disk
-                await asyncio.sleep(pause)
+                    with suppress(NotFound):  # not yet written to disk
+                        await self._send_log(ref)
+            except Unavailable:
                 pause = min(pause * 2, LONGEST_PAUSE)
+            if self._waiting:
+                await asyncio.sleep(pause)
         log.info("outputs.settled")
 
     async def _send_log(self, ref: str) -> None:
-        while numbers := self._waiting.get(ref):
-            number = numbers[0]
+        while chunks := self._waiting.get(ref):
+            number = next(iter(chunks))
             data = await self._spool.load_chunk(ref, number)
             await super().store_chunk(ref, number, data)
             await self._spool.remove_chunk(ref, number)
-            numbers.pop(0)
-            self._held -= len(data)
-        self._waiting.pop(ref, None)
+            self._release(ref, number)
 
     async def settle(self, seconds: float) -> None:
         """Give what waits a last chance; what stays is sent by the next life."""
