@@ -95,27 +95,27 @@ class ShippedFiles(ObjectFiles):
 
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         """As stored; what waits in this node's spool comes after it."""
-        if ref not in self._waiting:
-            return await super().read(ref, offset, limit)
-        with suppress(Unavailable):
-            await self._look(ref, None)
-        return await self._read_both(ref, offset, limit)
+        while ref in self._waiting:
+            try:
+                await self._look(ref, None)
+            except Unavailable:
+                if next(iter(self._waiting.get(ref, ())), 0) > len(self._sizes.get(ref, ())):
+                    raise  # what comes before is there
+            with suppress(NotFound):  # something was sent while we looked
+                return await self._read_both(ref, offset, limit)
+        return await super().read(ref, offset, limit)
 
     async def _read_both(self, ref: str, offset: int, limit: int) -> bytes:
-        stored = list(self._sizes.get(ref, ()))
-        at, parts = sum(stored), []
+        sizes = self._sizes.get(ref, [])
+        count, at, parts = len(sizes), sum(sizes), []
         if offset < at:
             parts.append(await super().read(ref, offset, min(limit, at - offset)))
-        for number in [each for each in self._waiting.get(ref, ()) if each >= len(stored)]:
-            if number != len(stored):
-                break  # those before it were sent while we looked: the next read finds them in the store
-            try:
-                data = await self._spool.load_chunk(ref, number)
-            except NotFound:
-                break
+        for number in [each for each in self._waiting.get(ref, ()) if each >= count]:
+            if number != count:
+                raise NotFound(f"the output {ref} has no chunk {count}")
+            data = await self._spool.load_chunk(ref, number)
             parts.append(data[max(offset - at, 0) : max(offset + limit - at, 0)])
-            at += len(data)
-            stored.append(len(data))
+            count, at = count + 1, at + len(data)
         return b"".join(parts)
 
     # ── sending after ──
