@@ -254,6 +254,19 @@ async def test_the_work_ends_when_its_porter_does(walled: Place) -> None:
     await walled.assert_nothing_is_left()
 
 
+async def test_a_container_that_cannot_be_started_says_so_with_a_list_too(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with open_place(tmp_path / "data", "docker", request) as place:
+        assert place.daemon is not None
+        place.daemon.docker("build", "-q", "-t", "horae-test:bare", "-", data=b"FROM scratch\nLABEL is=bare\n")
+        spec = {**place.spec("true", network=["127.0.0.1:1"]), "image": "horae-test:bare"}
+        result, text = await place.run(spec)
+        assert (result.state, result.reason) == (State.FAILED, Reason.ERROR), text
+        assert "the container could not be started" in result.message
+        await place.assert_nothing_is_left()
+
+
 async def test_the_porter_ends_with_a_cancelled_job(walled: Place) -> None:
     output = walled.start(walled.spec("trap '' TERM; echo on; sleep 600; sleep 600", network=["127.0.0.1:1"]))
     await output.until("on\n")

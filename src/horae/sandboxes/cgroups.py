@@ -184,7 +184,8 @@ class _Limited:
 
 def words_of(reason: str, limits: Limits) -> str:
     if reason == Reason.OOM:
-        return f"it needed more memory than its limit of {(limits.memory or 0) / 2**20:g} MiB"
+        most = "there was" if limits.memory is None else f"its limit of {limits.memory / 2**20:g} MiB"
+        return f"it needed more memory than {most}"
     return f"it made more processes than its limit of {limits.pids}"
 
 

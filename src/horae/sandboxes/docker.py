@@ -113,12 +113,10 @@ class DockerSandbox:
         info, told = os.pipe()
         go = contained.input()
         try:
+            if not (pid := await contained.find_pid()):
+                return contained  # it has ended, and its end says why
+            os.write(told, json.dumps({"child-pid": pid}).encode())
             porter = await spawn_porter(self._keeper, plan_doors(room.listed), info, go, command.stderr)
-            try:
-                os.write(told, json.dumps({"child-pid": await contained.find_pid()}).encode())
-            except BaseException:
-                await porter.kill(0)
-                raise
             return WithDoors(contained, porter, os.dup(go))
         except BaseException:
             await contained.kill(0)
@@ -203,14 +201,14 @@ class Contained:
         return os.dup(self._held_end)
 
     async def find_pid(self) -> int:
-        """The container's first process, as a process of this machine."""
+        """The container's first process, as a process of this machine; 0 when it has ended."""
         while not self._end.done():
             if pid := await self._pid():
                 if not group_of(pid, self._container.id).directories:
-                    break
+                    raise Invalid("listed addresses need a Docker daemon on the machine of the agent")
                 return pid
             await asyncio.sleep(START_LOOK_SECONDS)
-        raise Invalid("listed addresses need a Docker daemon whose containers are processes of the agent's machine")
+        return 0
 
     async def _pid(self) -> int:
         """0 while it has not begun."""
