@@ -434,8 +434,8 @@ class Store(Protocol):
         """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
 
     async def sweep(self) -> Swept:
-        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and blocked
-        ones past their start deadline become history as skipped(start_deadline)."""
+        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and
+        blocked ones past their start deadline become history as skipped(start_deadline)."""
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind."""
