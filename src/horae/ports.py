@@ -280,6 +280,7 @@ class Wish(NamedTuple):
     run_id: int
     fence: int
     names: tuple[str, ...]
+    start_by: Moment | None = None  # the start deadline of one that never began: it binds while it waits
 
 
 class Lend(NamedTuple):

@@ -265,6 +265,17 @@ async def test_a_run_that_somebody_wants_cancelled_ends_instead_of_waiting(store
     assert (await store.get_run(successor)).state is State.QUEUED
 
 
+async def test_a_start_deadline_binds_a_run_that_waits_for_a_destination(store: Store, clock: FakeClock):
+    first, second = await running(store, 1), await running(store, 2)
+    await store.take_locks([wish(first, "a"), wish(second, "a")._replace(start_by=START + 2 * SECOND)])
+    clock.advance(2)
+
+    assert (await store.sweep()).expired == 1
+
+    run = await store.get_run(second.run_id)
+    assert (run.state, run.reason) == (State.SKIPPED, "start_deadline")
+
+
 async def test_a_run_that_waits_for_a_destination_can_be_cancelled(store: Store):
     first, second = await running(store, 1), await running(store, 2)
     await store.take_locks([wish(first, "a"), wish(second, "a")])
