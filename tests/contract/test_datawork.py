@@ -66,6 +66,7 @@ async def test_a_fenced_result_moves_nothing(store: Store):
     assert await store.load_cursors([1]) == {}
 
     await store.finish([ended(second, '{"value":8}')])
+    await store.finish([ended(first, '{"value":9}')])
     assert (await store.load_cursors([1]))[1].value == {"value": 8}
 
 
@@ -247,8 +248,9 @@ async def test_a_run_that_gets_one_of_two_destinations_keeps_neither(store: Stor
     first, second, third = [await running(store, job) for job in (1, 2, 3)]
     await store.take_locks([wish(first, "a")])
 
-    await store.take_locks([wish(second, "a", "b")])
+    await store.take_locks([wish(second, "b", "a")])
 
+    assert (await store.get_run(second.run_id)).message.startswith(f"run {first.run_id} writes to a;")
     assert await store.take_locks([wish(third, "b")]) == {third.run_id}
 
 
