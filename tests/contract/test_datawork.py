@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
+
 from horae.core.model import SECOND, Cursor, Overlap, Policy, State
 from horae.ports import Assignment, Birth, Order, Result, Store, Submission, Waiting, Wish
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
 
@@ -283,3 +286,22 @@ async def test_a_run_that_waits_for_a_destination_can_be_cancelled(store: Store)
     await store.take_locks([wish(first, "a"), wish(second, "a")])
 
     assert (await store.cancel([second.run_id], "requested")).ended == {second.run_id}
+
+
+async def test_a_lock_that_another_server_takes_meanwhile_is_not_taken_for_void(
+    postgres_store: PostgresStore, postgres_url: str, clock: FakeClock
+):
+    second = await running(postgres_store, 2)
+    first = await queue(postgres_store, 1)
+    other, connection = PostgresStore(postgres_url, clock=clock), await asyncpg.connect(postgres_url)
+    async with connection.transaction():
+        await connection.execute("INSERT INTO locks (name, run_id, fence) VALUES ('a', $1, 1)", first)
+        taking = asyncio.create_task(postgres_store.take_locks([wish(second, "a")]))
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0)
+        [claimed] = await other.claim("n1", "sync", [], 1)
+    await connection.close()
+    await other.close()
+
+    assert claimed.run_id == first
+    assert await taking == set()
