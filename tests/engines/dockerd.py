@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 IMAGE = "horae-test:slim"
-TOOLS = ("sh", "cat", "sleep", "echo", "ls", "kill", "true", "touch", "grep", "tail", "setsid")
 DEADLINE = 60.0
 
 
@@ -26,6 +25,8 @@ class Daemon:
             self._home / "exec",
             "--pidfile",
             self._home / "pid",
+            "--cgroup-parent",
+            f"/{self._home.name}",
         )
         argv = ["dockerd", "-H", self.url, *map(str, flags), "--bridge=none", "--iptables=false"]
         self._log = (self._home / "log").open("wb")
@@ -54,7 +55,8 @@ class Daemon:
         file = io.BytesIO()
         with tarfile.open(fileobj=file, mode="w") as tar:
             tar.add("/bin/busybox", "bin/busybox")
-            for name in TOOLS:
+            listed = subprocess.run(("busybox", "--list"), capture_output=True, text=True, check=True).stdout
+            for name in sorted({*listed.split()} - {"busybox"}):
                 link = tarfile.TarInfo(f"bin/{name}")
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 tar.addfile(link)
@@ -64,8 +66,22 @@ class Daemon:
         wanted = [word for each in filters for word in ("--filter", each)]
         return self.docker("ps", "-a", "-q", *wanted).split()
 
+    def groups(self) -> list[Path]:
+        """Control groups of containers."""
+        return [entry for top in self._tops() for entry in top.iterdir() if entry.is_dir()]
+
+    def _tops(self) -> list[Path]:
+        return list(Path("/sys/fs/cgroup").glob(f"*/{self._home.name}"))
+
+    def mounts(self) -> list[str]:
+        """File systems of containers."""
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [line for line in lines if str(self._home) in line and line.split()[4].endswith("/merged")]
+
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait(DEADLINE)
         self._log.close()
+        for top in self._tops():
+            top.rmdir()
         shutil.rmtree(self._home, ignore_errors=True)

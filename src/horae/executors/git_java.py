@@ -63,7 +63,7 @@ class JavaProjects:
         home = f"-Duser.home={workspace}"  # Java asks the system for it, not the environment
         return Section(
             f"{BUILD} {command.splitlines()[0]}", BUILD, "the build", ("/bin/sh", "-e", "-c", "--", command), project,
-            {"MAVEN_OPTS": home, "SBT_OPTS": home}, network=spec.get("network") != "off", phase=Phase.PREPARING,
+            {"MAVEN_OPTS": home, "SBT_OPTS": home}, network="network" not in spec, phase=Phase.PREPARING,
         )  # fmt: skip
 
     def _require(self, command: str) -> None:

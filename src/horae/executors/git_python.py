@@ -61,7 +61,7 @@ class PythonProjects:
             env |= {"VIRTUAL_ENV": str(place / program.VENV), "PATH": f"{place / program.VENV / 'bin'}:{self.path}"}
         if command := spec.get("build_cmd"):
             argv = ("/bin/sh", "-e", "-c", "--", command)
-            title, network = f"{BUILD} {command.splitlines()[0]}", spec.get("network") != "off"
+            title, network = f"{BUILD} {command.splitlines()[0]}", "network" not in spec
             yield Section(
                 title, BUILD, "the build", argv, project, env, network=network, sees=sees, phase=Phase.PREPARING
             )
@@ -84,7 +84,7 @@ class PythonProjects:
         argv = (self.python, "-I", program.__file__, str(place), str(_inside(project, spec["requirements"])))
         return Section(
             ENVIRONMENT, ENVIRONMENT, "the environment", argv, project, {"PIP_NO_INPUT": "1"}, Reason.ERROR,
-            network=spec.get("network") != "off", sees=(Path(program.__file__),), keeps=(place,),
+            network="network" not in spec, sees=(Path(program.__file__),), keeps=(place,),
             phase=Phase.PREPARING,
         )  # fmt: skip
 
