@@ -1,6 +1,7 @@
 """The walls a job asks for: its sandbox, its network, and the most it may use.
 
-    sandbox: plain | bubblewrap | docker        network: on | off        limits: {memory: 512MiB, cpus: 1.5, pids: 200}
+    sandbox: plain | bubblewrap | docker        image: golang:1.22
+    network: on | off                           limits: {memory: 512MiB, cpus: 1.5, pids: 200}
 
 What must stay true: a job never runs behind weaker walls than it asks for. What it asks for is a label that an agent
 must have, and an agent refuses what it cannot do.
@@ -14,11 +15,13 @@ from horae.core.fields import ABSENT, Fields, fields_of, kind_of, nearest, shown
 from horae.core.model import Json
 
 SANDBOXES = ("plain", "bubblewrap", "docker")
-FIELDS = frozenset({"sandbox", "network", "limits"})
+FIELDS = frozenset({"sandbox", "image", "network", "limits"})
 _LIMITS = frozenset({"memory", "cpus", "pids"})
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50  # bytes; a shell in a sandbox needs some
 LEAST_PIDS, MOST_PIDS = 8, 4_000_000
 MOST_CPUS = 4096
+MAX_IMAGE = 255
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?(B|KiB|MiB|GiB|TiB)?")
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
@@ -30,7 +33,7 @@ def labels_of(spec: Json) -> tuple[str, ...]:
 
 
 def read_isolation(fields: Fields) -> Json:
-    """What stands there of sandbox, network and limits, canonical."""
+    """What stands there of sandbox, image, network and limits, canonical."""
     sandbox, network, limits = _read_sandbox(fields), _read_network(fields), _read_limits(fields)
     if "image" in fields.values and sandbox not in (None, "docker"):
         fields.fault("sandbox", "E_FIELD_CONFLICT", f"an image needs the sandbox docker, got {sandbox}", "leave it out")
@@ -39,7 +42,7 @@ def read_isolation(fields: Fields) -> Json:
         fields.fault("network", "E_FIELD_CONFLICT", "the sandbox plain cannot take the network away", hint)
     if network == "off" and sandbox is None and "image" not in fields.values:
         sandbox = "bubblewrap"
-    found = {"sandbox": sandbox, "network": network, "limits": limits}
+    found = {"sandbox": sandbox, "image": _read_image(fields), "network": network, "limits": limits}
     return {name: value for name, value in found.items() if value}
 
 
@@ -50,6 +53,13 @@ def _read_sandbox(fields: Fields) -> str | None:
     got = shown(value) if isinstance(value, str) else kind_of(value)
     fields.fault("sandbox", "E_ENUM", f"one of {', '.join(SANDBOXES)}, got {got}", nearest(got, SANDBOXES))
     return None
+
+
+def _read_image(fields: Fields) -> str | None:
+    image = fields.text("image", MAX_IMAGE)
+    if image is not None and not _IMAGE.fullmatch(image):
+        fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
+    return image
 
 
 def _read_network(fields: Fields) -> str | None:
