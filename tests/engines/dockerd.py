@@ -20,8 +20,7 @@ DEADLINE = 60.0
 def _libraries(programs: Sequence[str]) -> set[str]:
     said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout
     found = [Path(word) for word in re.findall(r"/\S+\.so[.\d]*", said)]
-    ends = {str(one) for path in found for one in (path.parent.resolve() / path.name, path.resolve())}
-    return ends
+    return {str(one) for path in found for one in (path.parent.resolve() / path.name, path.resolve())}
 
 
 class Daemon:
@@ -81,11 +80,13 @@ class Daemon:
             for tool in tools:
                 (stage / "usr/bin" / tool).symlink_to("busybox")
             (stage / "image").write_text(image)
-            paths = [path.lstrip("/") for path in dict.fromkeys((*trees, *programs, *_libraries(programs)))]
+            needed = (*programs, *_libraries(programs))
+            single = [path for path in needed if not any(Path(path).is_relative_to(tree) for tree in trees)]
+            paths = [path.lstrip("/") for path in dict.fromkeys((*trees, *single))]
             argv = ["tar", "--exclude=__pycache__", "-c", "-C", directory, ".", "-C", "/", *paths]
             with subprocess.Popen(argv, stdout=subprocess.PIPE) as tar:
                 load = ["docker", "-H", self.url, "import", "-", image]
-                subprocess.run(load, stdin=tar.stdout, check=True, capture_output=True, timeout=5 * DEADLINE)
+                subprocess.run(load, stdin=tar.stdout, check=True, stdout=subprocess.DEVNULL, timeout=5 * DEADLINE)
             assert tar.returncode == 0
 
     def containers(self, *filters: str) -> list[str]:
