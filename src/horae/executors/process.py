@@ -30,6 +30,7 @@ from horae.executors import keeper as program
 from horae.ports import Command, Exit
 
 DIED = Exit(-9, "the keeper died")
+GRACE = 3.0  # seconds from TERM to KILL: whatever it does, work is gone five seconds after it was told to stop
 PACKET_BYTES = 1 << 16
 RETRY_SECONDS = 0.01
 CLOSE_SECONDS = program.VERIFY_SECONDS + program.FAREWELL_SECONDS
@@ -49,7 +50,7 @@ class Spawned:
     async def wait(self) -> Exit:
         return await asyncio.shield(self._exit)
 
-    async def kill(self, grace: float = 5.0) -> Exit:
+    async def kill(self, grace: float = GRACE) -> Exit:
         self._keeper.order_kill(self._number, grace)
         return await self.wait()
 
