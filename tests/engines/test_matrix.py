@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from horae.core.moments import parse_moment
 
+from ..acceptance.agent import AgentProcess
 from .matrix import CASES, CODE, IMAGE, KINDS, SANDBOXES, Witness, World, make_world, processes
 
 pytestmark = pytest.mark.xdist_group("matrix")  # one server, one daemon
@@ -136,3 +138,27 @@ def test_the_next_attempt_starts_clean_after_the_agent_was_killed(world: World, 
         assert "done by" in world.log(run_id) or run["result"] == "done by a handler"
         assert processes(name) == {}
     world.until_clean()
+
+
+def test_what_a_killed_remote_agent_ran_is_gone_before_it_runs_again(world: World, tmp_path: Path) -> None:
+    """In every sandbox at once; the same agent comes back and does it again."""
+    flags = ("--label", "far", "--sandbox", "auto", "--docker-url", world.daemon.url, "--slots", "16")
+    agent = AgentProcess(tmp_path, f"127.0.0.1:{world.server.grpc_port}", "far", *flags).start().joined()
+    runs: dict[int, str] = {}
+    try:
+        for sandbox in SANDBOXES:
+            job = world.job("shell", sandbox, "run", code=0) | {"labels": ["far"]}
+            runs[run_id := world.begin(job)] = job["name"]
+            world.until_staying(run_id, job["name"], "run", "shell")
+        witness = Witness(list(runs.values()))
+        witness.start()
+        agent.kill()
+        agent.start()
+        ended = [world.ended(run_id) for run_id in runs]
+        assert witness.stop() == []
+        assert {(run["state"], run["attempt"], run["node"]) for run in ended} == {("succeeded", 2, "far")}
+        world.server.wait_until(lambda: not world.daemon.containers(), "the containers to go")
+        assert os.listdir(agent.directory / "data" / "agent" / "workspaces") == []
+    finally:
+        agent.stop()
+    assert [processes(name) for name in runs.values()] == [{}, {}, {}]
