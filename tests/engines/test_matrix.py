@@ -19,6 +19,7 @@ from ..acceptance.agent import AgentProcess
 from .matrix import CASES, CODE, IMAGE, KINDS, SANDBOXES, Witness, World, make_world, processes
 
 pytestmark = pytest.mark.xdist_group("matrix")  # one server, one daemon
+EXAMPLE = Path(__file__).parents[2] / "examples" / "container.yaml"
 GONE = 5.0  # seconds within which nothing of it is alive
 TIMEOUT = 6.0  # seconds; enough to be at work on a busy machine
 OURS = os.readlink("/proc/self/ns/pid")
@@ -162,3 +163,12 @@ def test_what_a_killed_remote_agent_ran_is_gone_before_it_runs_again(world: Worl
     finally:
         agent.stop()
     assert [processes(name) for name in runs.values()] == [{}, {}, {}]
+
+
+def test_the_example_of_a_container_runs_in_it(world: World) -> None:
+    world.daemon.docker("tag", IMAGE, "golang:1.22")
+    world.server.cli("submit", str(EXAMPLE))
+    (job,) = (job for job in world.server.every("/v1/jobs") if job["key"] == "container")
+    (run,) = world.server.wait_until(lambda: world.server.every("/v1/runs", job_id=job["id"]), "the run")
+    assert world.ended(run["id"])["state"] == "succeeded", world.log(run["id"])
+    assert "hello from a container" in world.log(run["id"])
