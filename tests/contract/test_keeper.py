@@ -400,10 +400,13 @@ async def test_a_daemon_dies_when_its_job_is_killed(keeper: KeeperProcess) -> No
 async def test_a_job_that_kills_its_parent_ends_itself_and_nobody_else(keeper: KeeperProcess) -> None:
     other = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
     async with open_pipe() as (reader, write_end):
-        script = "sleep 600 & echo $!; kill -KILL $PPID; sleep 600"
-        process = await keeper.spawn(Command(["/bin/sh", "-c", script], ENV, "/", stdout=write_end))
+        script = "sleep 600 & echo $!; read go || true; kill -KILL $PPID; sleep 600"
+        read_end, go = os.pipe()
+        process = await keeper.spawn(Command(["/bin/sh", "-c", script], ENV, "/", stdin=read_end, stdout=write_end))
         with watching(process.pid, other.pid) as [root, another]:
             child = await read_pid(reader)
+            for end in (go, read_end):
+                os.close(end)
             assert await ended(process) == Exit(-9)
             assert root.is_gone
             assert program.look_at(child)[0] == 0

@@ -605,12 +605,18 @@ class Keeper:
     def hand_over(self, packet: bytes, fds: list[int]) -> Post:
         """Give an order to a warder that is free, or to a new one."""
         while self.idle:
-            post = self.idle.pop()
-            with contextlib.suppress(OSError):  # somebody has killed it
-                socket.send_fds(post.link, [packet], fds)
-                return post
-        post = self.make_post()
-        socket.send_fds(post.link, [packet], fds)
+            with contextlib.suppress(ConnectionError):  # somebody has killed it
+                return self.entrust(self.idle.pop(), packet, fds)
+        return self.entrust(self.make_post(), packet, fds)
+
+    def entrust(self, post: Post, packet: bytes, fds: list[int]) -> Post:
+        try:
+            socket.send_fds(post.link, [packet], fds)
+        except ConnectionError:
+            raise
+        except OSError:  # of the order, not of the warder
+            self.idle.append(post)
+            raise
         return post
 
     def make_post(self) -> Post:
@@ -620,6 +626,8 @@ class Keeper:
             if pid == 0:
                 try:
                     Warder(self.me, theirs, self.limits, (self.lock,)).run()
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())  # to the log
                 finally:
                     os._exit(NOT_STARTED)
         ours.setblocking(False)
