@@ -546,14 +546,14 @@ async def test_opening_can_be_given_up_while_an_older_keeper_lives(keeper: Keepe
 async def test_when_the_keeper_is_killed_every_wait_ends_and_all_work_is_gone_before_the_next(tmp_path: Path) -> None:
     keeper = KeeperProcess(tmp_path)
     await keeper.open()
-    assert await run(keeper, "/bin/true") == Exit(0)
+    other = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
     [warder] = program.list_children([keeper.pid])
     async with open_pipe() as (reader, write_end):
         command = Command([*PYTHON, DAEMON + "time.sleep(600)"], {}, "/", stdout=write_end)
-        first, process = [await keeper.spawn(command) for _ in range(2)]
-        daemons = [await read_pid(reader) for _ in range(2)]
-        await first.kill(0)
-    with watching(*daemons[1:], process.pid) as watches:
+        process = await keeper.spawn(command)
+        daemon = await read_pid(reader)
+    await other.kill(PATIENCE)  # its warder is idle now
+    with watching(daemon, process.pid) as watches:
         os.kill(keeper.pid, signal.SIGKILL)
         assert await ended(process) == DIED
         async with asyncio.timeout(PATIENCE):
