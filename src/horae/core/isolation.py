@@ -1,6 +1,6 @@
 """The walls a job asks for: its sandbox, its network, and the most it may use.
 
-    sandbox: plain | bubblewrap | docker        limits: {memory: 512MiB, cpus: 1.5, pids: 200}
+    sandbox: plain | bubblewrap | docker        image: golang:1.22        limits: {memory: 512MiB, cpus: 1.5, pids: 200}
     network: on | off | [db.example.org:5432, 10.0.0.7:8080, pypi.org]         a list: these addresses and no others
 
 What must stay true: a job never runs behind weaker walls than it asks for. What it asks for is a label that an agent
@@ -16,12 +16,14 @@ from horae.core.fields import ABSENT, Fields, fields_of, kind_of, nearest, shown
 from horae.core.model import Json
 
 SANDBOXES = ("plain", "bubblewrap", "docker")
-FIELDS = frozenset({"sandbox", "network", "limits"})
+FIELDS = frozenset({"sandbox", "image", "network", "limits"})
 _LIMITS = frozenset({"memory", "cpus", "pids"})
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50  # bytes; a shell in a sandbox needs some
 LEAST_PIDS, MOST_PIDS = 8, 4_000_000
 MOST_CPUS = 4096
 MOST_PORT = 65535
+MAX_IMAGE = 255
+_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?(B|KiB|MiB|GiB|TiB)?")
 MOST_LISTED = 50  # addresses
 WEB_PORTS = (443, 80)  # of an entry that names none
@@ -40,7 +42,7 @@ def labels_of(spec: Json) -> tuple[str, ...]:
 
 
 def read_isolation(fields: Fields) -> Json:
-    """What stands there of sandbox, network and limits, canonical."""
+    """What stands there of sandbox, image, network and limits, canonical."""
     sandbox, network, limits = _read_sandbox(fields), _read_network(fields), _read_limits(fields)
     if "image" in fields.values and sandbox not in (None, "docker"):
         fields.fault("sandbox", "E_FIELD_CONFLICT", f"an image needs the sandbox docker, got {sandbox}", "leave it out")
@@ -50,7 +52,7 @@ def read_isolation(fields: Fields) -> Json:
         fields.fault("network", "E_FIELD_CONFLICT", "the sandbox plain cannot take the network away", hint)
     if is_less and sandbox is None and "image" not in fields.values:
         sandbox = "bubblewrap"
-    found = {"sandbox": sandbox, "network": network, "limits": limits}
+    found = {"sandbox": sandbox, "image": _read_image(fields), "network": network, "limits": limits}
     return {name: value for name, value in found.items() if value}
 
 
@@ -61,6 +63,13 @@ def _read_sandbox(fields: Fields) -> str | None:
     got = shown(value) if isinstance(value, str) else kind_of(value)
     fields.fault("sandbox", "E_ENUM", f"one of {', '.join(SANDBOXES)}, got {got}", nearest(got, SANDBOXES))
     return None
+
+
+def _read_image(fields: Fields) -> str | None:
+    image = fields.text("image", MAX_IMAGE)
+    if image is not None and not _IMAGE.fullmatch(image):
+        fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
+    return image
 
 
 def _read_network(fields: Fields) -> str | list[str] | None:

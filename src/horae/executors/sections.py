@@ -31,7 +31,7 @@ from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
-from horae.executors.process import DIED
+from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
 from horae.ports import (
     Assignment,
@@ -121,7 +121,7 @@ class SectionExecutor:
         slots: int,
         clock: Clock,
         *,
-        grace: float = 5.0,
+        grace: float = GRACE,
         closing: Closing | None = None,
     ) -> None:
         self.kind = kind
