@@ -137,8 +137,8 @@ class HadoopFiles:
         raise NotImplementedError
 
     def store(self, frame: Any) -> None:
-        from pyspark.sql import Observation
         from pyspark.sql.connect import functions
+        from pyspark.sql.connect.observation import Observation
 
         counted = Observation("horae")
         observed = frame.observe(counted, functions.count(functions.lit(1)).alias("rows"))
