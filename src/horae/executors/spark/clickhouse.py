@@ -4,7 +4,7 @@ Rows go to a stage table beside the table, <table>__horae_<run>. When all are th
 
     replace   EXCHANGE TABLES, and the old one is dropped
     append    the stage is renamed to …_ready, its partitions are moved into the table one by one, and it is renamed to
-              …_done, empty
+              …_done_<moment>, empty
 
 What must stay true:
 - Until it is published the table is as it was; a failed attempt leaves at most a stage, which the next one drops.
@@ -22,7 +22,7 @@ from horae.executors.spark import faults
 
 BATCH = 32 << 20  # bytes sent at once: each makes a part of the table
 KEPT = 24 * 3600  # seconds for which the mark of an append is kept: no run is tried again later than that
-MARK = "__horae_"
+MARK, DONE = "__horae_", "_done_"
 _MOVABLE = ("MergeTree", "ReplacingMergeTree", "SummingMergeTree", "AggregatingMergeTree", "CollapsingMergeTree",
             "VersionedCollapsingMergeTree", "GraphiteMergeTree")  # fmt: skip
 
@@ -38,7 +38,7 @@ class Table:
         self._replaces = output["mode"] == "replace"
         self._url = url
         self._stage = f"{self._table}{MARK}{run}"
-        self._ready, self._done = f"{self._stage}_ready", f"{self._stage}_done"
+        self._ready = f"{self._stage}_ready"
         self._client: Any = None
         self._fields: list[str] = []
         self._is_made = False  # the stage
@@ -54,20 +54,22 @@ class Table:
         if not self._count("system.databases", name=self._database):
             raise faults.Fault(f"there is no database {self._database!r} in ClickHouse: make it, or name another")
         self._tidy()
-        self._is_settled = not self._replaces and (self._exists(self._ready) or self._exists(self._done))
+        self._is_settled = not self._replaces and (self._exists(self._ready) or self._is_marked())
         self._do(f"DROP TABLE IF EXISTS {self._at(self._stage)} SYNC")
         if self._exists(self._table):
             self._check_fields()
 
     def _tidy(self) -> None:
         """Drop the marks of appends that nobody will ask for again."""
-        old = self._client.query(
-            "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, {mark:String}) "
-            "AND endsWith(name, '_done') AND metadata_modification_time < now() - {kept:UInt32}",
-            parameters={"database": self._database, "mark": f"{self._table}{MARK}", "kept": KEPT},
-        )
-        for (name,) in old.result_rows:
-            self._do(f"DROP TABLE IF EXISTS {self._at(name)} SYNC")
+        oldest = self._now() - KEPT
+        for name in self._names(f"{self._table}{MARK}"):
+            moment = name.rpartition(DONE)[2]
+            if DONE in name and moment.isdigit() and int(moment) < oldest:
+                self._do(f"DROP TABLE IF EXISTS {self._at(name)} SYNC")
+
+    def _is_marked(self) -> bool:
+        """Whether an earlier attempt has appended all."""
+        return bool(self._names(f"{self._stage}{DONE}"))
 
     def _check_fields(self) -> None:
         there = [name for name, *_ in self._client.query(f"DESCRIBE TABLE {self._at(self._table)}").result_rows]
@@ -143,7 +145,9 @@ class Table:
         else:  # in one statement, which ClickHouse does once if the table remembers what it was given
             rows = f"SELECT * FROM {self._at(self._ready)}"  # noqa: S608  # quoted
             self._do(f"INSERT INTO {self._at(self._table)} {rows}", {"insert_deduplication_token": self._ready})
-        self._do(f"RENAME TABLE {self._at(self._ready)} TO {self._at(self._done)}")
+        done = self._at(f"{self._stage}{DONE}{self._now()}")
+        self._do(f"RENAME TABLE {self._at(self._ready)} TO {done}")
+        self._do(f"TRUNCATE TABLE {done}")
 
     def _move(self) -> None:
         found = self._client.query(
@@ -160,6 +164,17 @@ class Table:
 
     def _exists(self, table: str) -> bool:
         return self._count("system.tables", database=self._database, name=table)
+
+    def _names(self, begin: str) -> list[str]:
+        found = self._client.query(
+            "SELECT name FROM system.tables WHERE database = {database:String} AND startsWith(name, {begin:String})",
+            parameters={"database": self._database, "begin": begin},
+        )
+        return [name for (name,) in found.result_rows]
+
+    def _now(self) -> int:
+        """Seconds by ClickHouse's clock, which all agents share."""
+        return int(self._client.query("SELECT toUnixTimestamp(now())").result_rows[0][0])
 
     def _is_movable(self) -> bool:
         """Whether parts can be moved into the table from one of the same form."""

@@ -78,10 +78,8 @@ class ObjectFiles:
         self._put(_line(fields))
 
     def write(self, batch: Any) -> None:
-        import pyarrow.compute
-
-        lines = batch.column(batch.num_columns - 1)
-        self._put("\n".join(pyarrow.compute.fill_null(lines, "").to_pylist()).encode() + b"\n")
+        lines = batch.column(batch.num_columns - 1).to_pylist()
+        self._put("".join(f"{line}\n" for line in lines).encode())
         self.rows += batch.num_rows
 
     def _put(self, data: bytes) -> None:
