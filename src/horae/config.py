@@ -355,7 +355,7 @@ def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:
     try:
         return setting.kind.read(given.value)
     except Refused as refused:
-        got = repr(mask_database(given.value) if isinstance(given.value, str) else given.value)
+        got = repr(mask_address(given.value) if given.value and isinstance(given.value, str) else given.value)
         raise ConfigError(
             f"{setting.name} must be {refused.expected}; got {got} ({given.source})",
             code=refused.code,

@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import horae
 from horae.core.datawork import masked
 from horae.core.model import Json, Reason
 from horae.errors import Invalid
@@ -116,5 +115,5 @@ def teller(work: Work) -> Callable[[Json], None]:
 
 def _interpreter() -> tuple[Path, ...]:
     """Where this Python and all that it imports lie, but for what every sandbox has."""
-    places = {Path(sys.prefix), Path(sys.base_prefix), Path(horae.__file__).parent.parent}
+    places = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[3]}
     return tuple(place for place in sorted(places) if not place.is_relative_to("/usr") or "local" in place.parts)

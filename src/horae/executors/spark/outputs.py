@@ -21,6 +21,12 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import hdfs_native
+import obstore
+from obstore.store import LocalStore, S3Store
+from pyspark.sql.connect import functions
+from pyspark.sql.connect.observation import Observation
+
 from horae.core.model import Json
 from horae.executors.spark import faults
 from horae.executors.spark.clickhouse import Table
@@ -73,8 +79,6 @@ class ObjectFiles:
         self._file: Any = None
 
     def open(self, fields: list[str]) -> None:
-        import obstore
-
         self._store, self._prefix = _object_store(self._place)
         path = f"{self._prefix}{_file_name(self._run, 0)}"
         self._file = obstore.open_writer(self._store, path, buffer_size=BUFFER, max_concurrency=UPLOADS)
@@ -94,8 +98,6 @@ class ObjectFiles:
 
     def publish(self) -> None:
         self._file.close()
-        import obstore
-
         found = obstore.list_with_delimiter(self._store, self._prefix or None)["objects"]
         names = [one["path"].rpartition("/")[2] for one in found]
         for name in _superseded(names, self._run, 1, replaces=self._replaces):
@@ -104,8 +106,6 @@ class ObjectFiles:
 
 def _object_store(place: str) -> tuple[Any, str]:
     """The store of an address, and the prefix of its names there."""
-    from obstore.store import LocalStore, S3Store
-
     parts = urlsplit(place)
     if parts.scheme == "file":
         return LocalStore(parts.path, mkdir=True), ""
@@ -129,8 +129,6 @@ class HadoopFiles:
         self._client: Any = None
 
     def open(self, fields: list[str]) -> None:
-        import hdfs_native
-
         self._knock()
         self._client = hdfs_native.Client(self._server)
         self._client.delete(self._stage, recursive=True)
@@ -151,9 +149,6 @@ class HadoopFiles:
         raise NotImplementedError
 
     def store(self, frame: Any) -> None:
-        from pyspark.sql.connect import functions
-        from pyspark.sql.connect.observation import Observation
-
         counted = Observation("horae")
         observed = frame.observe(counted, functions.count(functions.lit(1)).alias("rows"))
         observed.write.mode("overwrite").options(**_SPARK_CSV).csv(f"{self._server}{self._stage}")
