@@ -108,7 +108,7 @@ class Insight:
 
     async def _read(self, ref: str, offset: int, limit: int) -> bytes:
         place, found, name = ref.rpartition(":")
-        if not found or place == self.node:
+        if not found or place == self.node or self._files.is_shared:
             return await self._files.read(name, offset, limit)
         node = await self._node(place)
         if node is not None and node.state != "gone" and node.grpc and self._peers is not None:
@@ -138,7 +138,7 @@ class Insight:
     async def _placed(self, run_id: int, attempt: int, fence: int, node: str | None) -> str:
         """Where the output of an attempt that did not say lies: with its node, or the one its agent came through."""
         ref = self._files.ref(run_id, attempt, fence)
-        if node is None or node == self.node:
+        if node is None or node == self.node or self._files.is_shared:
             return ref
         known = await self._node(node)
         return ref if known is None else f"{known.via or node}:{ref}"
