@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def places(tmp_path: Path, *outputs: Json, **settings: Any) -> list[str]:
 
 def test_an_output_goes_to_its_address_or_below_lake_root(tmp_path: Path) -> None:
     outputs = ({"to": "files", "path": "/a/b"}, {"to": "files", "uri": "hdfs://h:9000/", "path": "/a"})
+    assert places(tmp_path, {"to": "files", "uri": "localhost:9000", "path": "/a"}) == ["hdfs://localhost:9000/a"]
     assert places(tmp_path, *outputs) == [f"file://{tmp_path}/a/b", "hdfs://h:9000/a"]
     assert places(tmp_path, outputs[0], lake_root="s3://bucket/lake") == ["s3://bucket/lake/a/b"]
 
@@ -78,6 +80,16 @@ def test_attempts_of_a_run_share_a_session_and_runs_do_not() -> None:
     assert session_id(work_of({}, attempt=2, fence=9).assignment) == first
     assert session_id(work_of({}, run_id=8).assignment) != first
     assert session_id(work_of({}, due_at=2_000_000).assignment) != first
+
+
+def test_a_server_that_does_not_listen_is_told_at_once_and_may_come_back() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(faults.Fault, match=f"^Spark at {address} cannot be reached: Connection refused$") as caught:
+            faults.reach("Spark", f"sc://{address}/?token=hush")
+    assert caught.value.final is False
+    faults.reach("HDFS", "hdfs://group-of-servers/path")
 
 
 def foreign(module: str, name: str, text: str) -> BaseException:

@@ -83,6 +83,8 @@ class SparkQueries:
         path, uri = str(output["path"]), str(output.get("uri", "")).rstrip("/")
         if ".." in path.split("/"):
             raise Invalid(f"the path {path!r} of an output leads out of its place: write it without ..")
+        if uri and "://" not in uri:  # as the lake contract writes it, host:port
+            uri = f"hdfs://{uri}"
         place = f"{uri or self.lake_root.rstrip('/')}/{path.strip('/')}"
         scheme = place.partition("://")[0] if "://" in place else "file"
         if scheme not in SCHEMES:

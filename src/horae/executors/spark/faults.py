@@ -6,9 +6,12 @@ Foreign errors are recognised by their class's name and module: the libraries ne
 from __future__ import annotations
 
 import re
+import socket
+from urllib.parse import urlsplit
 
 from horae.core.datawork import masked
 
+PATIENCE = 10.0  # seconds for a server to take a connection
 LONGEST = 600  # characters of a message
 
 # Conditions of Spark that its own words explain best, and no retry mends.
@@ -29,6 +32,20 @@ class Fault(Exception):
     def __init__(self, message: str, *, final: bool = True) -> None:
         super().__init__(message)
         self.final = final
+
+
+def reach(what: str, address: str) -> None:
+    """Fail at once where nobody listens: the clients of engines go on trying for many minutes. An address without a
+    port is the name of a group of servers, which the client knows."""
+    parts = urlsplit(address)
+    if parts.hostname is None or parts.port is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE).close()
+    except OSError as error:
+        raise Fault(
+            f"{what} at {parts.hostname}:{parts.port} cannot be reached: {error.strerror or error}", final=False
+        ) from None
 
 
 def explain(error: BaseException) -> tuple[str, bool]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import socket
 from collections.abc import Iterable
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -33,7 +32,6 @@ from horae.executors.spark.clickhouse import Table
 
 LINE = "horae line of text"  # the column that holds a row as text, always the last one
 BUFFER = 8 << 20  # bytes of a file on their way at once
-KNOCK = 10.0  # seconds
 UPLOADS = 2  # and how many of these
 _REPLACED = re.compile(r"(run-\d+-\d+\.csv|part-[^/]*|_SUCCESS)")
 _SPARK_CSV = {"header": "true", "quote": '"', "escape": '"', "nullValue": "", "emptyValue": '""', "timeZone": "UTC"}
@@ -129,21 +127,9 @@ class HadoopFiles:
         self._client: Any = None
 
     def open(self, fields: list[str]) -> None:
-        self._knock()
+        faults.reach("HDFS", self._server)
         self._client = hdfs_native.Client(self._server)
         self._client.delete(self._stage, recursive=True)
-
-    def _knock(self) -> None:
-        """The client would try for minutes to reach a server that is not there."""
-        parts = urlsplit(self._server)
-        if parts.hostname is None or parts.port is None:  # the name of a group of servers
-            return
-        try:
-            socket.create_connection((parts.hostname, parts.port), timeout=KNOCK).close()
-        except OSError as error:
-            raise faults.Fault(
-                f"HDFS at {self._server} cannot be reached: {error.strerror or error}", final=False
-            ) from None
 
     def write(self, batch: Any) -> None:
         raise NotImplementedError

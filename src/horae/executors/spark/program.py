@@ -141,6 +141,8 @@ class Query:
 
     def _connect(self) -> Any:
         url = self._order["spark_url"]
+        if not url.startswith("local"):
+            faults.reach("Spark", url.replace("/;", "/?"))
         address = url if url.startswith("sc://") else start_server(url)
         session = self._open(address, self._order["session"])
         try:
