@@ -65,7 +65,7 @@ ZOMBIE = "Z"
 REAP_LIMIT = 50_000  # at once, so that a storm of dying processes cannot starve the loop
 LOCK_POLL_SECONDS = 0.02
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.5  # between sweeps while something should vanish
-GENTLE_SECONDS = 2.0  # from TERM to KILL for gentle work whose agent has gone
+GENTLE_SECONDS = 5.0  # from TERM to KILL for gentle work whose agent has gone; never beyond the lease
 FAREWELL_SECONDS = 5.0  # for the last reports
 LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the lease's
 
@@ -544,7 +544,7 @@ class Keeper:
         asked = [child for child in self.children.values() if child.gentle and child.code is None]
         for child in asked:
             terminate(child.pid, but=child.pid if child.carries else 0)
-        deadline = boottime() + GENTLE_SECONDS
+        deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
         while any(child.code is None for child in asked) and boottime() < deadline:
             select.select([self.bell], [], [], LOCK_POLL_SECONDS)
             self.silence()
