@@ -165,8 +165,8 @@ class Insight:
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         """The log as it grows, from an attempt (or the latest) on, until the run has ended and all was given.
 
-        A slice without data tells that the run changed its state. When the run is tried again, the log of
-        the new attempt follows, from its beginning.
+        A slice without data tells that the run changed its state, or is further on. When the run is tried
+        again, the log of the new attempt follows, from its beginning.
         """
         run = await self._run(run_id)
         attempt = max(run.attempt if attempt is None else attempt, 1)
@@ -184,7 +184,7 @@ class Insight:
                 return
             await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
             before, run = run, await self._run(run_id)
-            if run.state is not before.state:
+            if (run.state, run.progress) != (before.state, before.progress):
                 yield LogSlice(b"", offset, offset, run, attempt)
 
     async def _run(self, run_id: int) -> Run:
