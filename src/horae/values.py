@@ -291,6 +291,29 @@ def read_docker(value: object) -> str:
     raise Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
 
 
+def read_spark(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"local(\[(\*|[1-9][0-9]*)\])?|(sc|spark)://[^\s/]+\S*", text):
+        return text
+    raise Refused("local[*], sc://host:port or spark://host:port")
+
+
+def read_clickhouse(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"https?://([^\s/@]*@)?[^\s/@]+/?", text):
+        return text
+    raise Refused("an address such as http://user:password@127.0.0.1:8123")
+
+
+def read_lake_root(value: object) -> str:
+    text = str(value).strip() if isinstance(value, (str, Path)) else ""
+    if "://" in text:
+        if re.fullmatch(r"(hdfs|s3)://[^\s/]+(/\S*)?", text):
+            return text.rstrip("/")
+        raise Refused("a directory, hdfs://host:port/path or s3://bucket/path")
+    return str(read_directory(text))
+
+
 def has_hosts(text: str) -> bool:
     """Whether every host of an address, of which PostgreSQL may have several, is one."""
     try:
@@ -304,6 +327,11 @@ def mask_database(url: str) -> str:
     """The address with its password hidden, wherever it stands; works on broken addresses too."""
     hidden = re.sub(r"(//[^:/@]*:).*@", rf"\1{MASK}@", url)
     return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
+
+
+def mask_address(url: str | None) -> str:
+    """The same of an engine that may not be set, and that may be entered with a token."""
+    return re.sub(r"(?i)(token=)[^;&]*", rf"\1{MASK}", mask_database(url)) if url else "none"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

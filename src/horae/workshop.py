@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import socket
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from horae.executors.git_python import PythonProjects
 from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
+from horae.executors.spark import GRACE, SparkQueries
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
@@ -93,7 +95,8 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock),
+            **make_data_executors(config, sandboxes, clock)}  # fmt: skip
 
 
 def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
@@ -111,6 +114,16 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()
     }
+
+
+def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+    """Those whose libraries are installed; whether their engines answer is known when a job runs."""
+    workspaces = config.data / "agent" / "workspaces"
+    if not (importlib.util.find_spec("pyspark") and shutil.which("java", path=PATH)):
+        return {}
+    queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+    executor = SectionExecutor("spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE)
+    return {"spark_sql": executor}
 
 
 def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:

@@ -11,7 +11,9 @@ import pytest
 
 from tests.engines.clickhouse_server import ClickHouse, running_clickhouse
 from tests.engines.dockerd import Daemon
+from tests.engines.hdfs_server import Hdfs, lacking, running_hdfs
 from tests.engines.s3_server import S3, running_s3
+from tests.engines.spark_server import Spark, running_spark
 
 
 @pytest.fixture
@@ -58,3 +60,20 @@ def daemon() -> Iterator[Daemon]:
     made = Daemon()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Spark]:
+    need_packages("pyspark", "grpc_status")
+    if shutil.which("java") is None:
+        _miss("Spark needs java; `make test-engines` as root on Debian installs it")
+    with running_spark() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[Hdfs]:
+    if words := lacking():
+        _miss(f"HDFS needs {words}; `make test-engines` as root on Debian installs it")
+    with running_hdfs() as server:
+        yield server

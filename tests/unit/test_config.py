@@ -112,6 +112,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
+        "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})
@@ -121,6 +122,27 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     assert plain[0] == plain[1] == plain[2]
     assert (by_flags.lease, by_flags.output_limit, by_flags.roles) == (90, 3 * 2**20, ("api", "agent"))
     assert by_flags.address == "https://[::1]:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("clickhouse_url", "https://u:hush@h:8443"), ("spark_url", "sc://h:15002/;use_ssl=true;token=hush;user_id=u")],
+)
+def test_what_opens_an_engine_is_never_shown(name: str, value: str) -> None:
+    shown = {name: text for name, text, _ in load({name: value}, environ={}).shown()}
+    assert "hush" not in str(shown)
+    assert "***" in shown[name]
+    path = write(f'{name} = "{value}"', "x.toml")
+    path.chmod(0o644)
+    assert any("holds a password" in warning for warning in load(file=path, environ={}).warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("spark_url", "http://h"), ("spark_url", "local[0]"), ("clickhouse_url", "h:8123"), ("lake_root", "ftp://h/x")],
+)
+def test_the_address_of_an_engine_must_be_one(name: str, value: str) -> None:
+    assert refused({name: value}).path == name
 
 
 def test_a_file_may_use_the_types_of_toml() -> None:

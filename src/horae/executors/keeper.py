@@ -5,7 +5,7 @@ only. The agent's side is `process.py`; they talk over a Unix socket pair of pac
 children travel with the packets, so no output flows through here.
 
     agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …], "groups",
-                      "rlimits", "carries"} + descriptors
+                      "rlimits", "carries", "gentle"} + descriptors
                      {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
     keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
 
@@ -28,8 +28,9 @@ What must stay true:
 - The list of a process's own children is exact: they vanish from it only when it reaps them, and keeper and warders
   have one thread each.
 - A pid is never trusted: a process is signalled through a pidfd after its parent was checked.
-- When the agent is gone, or closed its end, everything is killed before this program ends and lets go
-  of its lock. When the agent has not renewed in time, everything is killed and nothing more is started.
+- When the agent is gone, or closed its end, everything is killed (gentle work after a moment) before this program
+  ends and lets go of its lock. When the agent has not renewed in time, everything is killed and nothing more is
+  started.
 - When the keeper itself is killed, each warder kills what is below it, and the lock is held until the last has ended.
 - Nothing here waits for a child: that is what warders are for.
 """
@@ -73,6 +74,7 @@ ZOMBIE = "Z"
 REAP_LIMIT = 50_000  # at once, so that a storm of dying processes cannot starve the loop
 LOCK_POLL_SECONDS = 0.02
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.5  # between sweeps while something should vanish
+GENTLE_SECONDS = 5.0  # from TERM to KILL for gentle work whose agent has gone; never beyond the lease
 FAREWELL_SECONDS = 5.0  # for the last reports
 LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the lease's
 
@@ -444,13 +446,14 @@ class Post:
 class Child:
     """One job: the program that was spawned, below its warder, and what is known of its end."""
 
-    __slots__ = ("carries", "code", "ended_at", "id", "kill_at", "message", "pid", "post", "spared")
+    __slots__ = ("carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "post", "spared")
 
-    def __init__(self, number: int, post: Post, *, carries: bool = False) -> None:
+    def __init__(self, number: int, post: Post, *, carries: bool = False, gentle: bool = False) -> None:
         self.id = number
         self.post = post
         self.pid = 0  # of the program, once it was started
         self.carries = carries  # the program is a sandbox, which would take its work with it: TERM passes it by
+        self.gentle = gentle  # it has something to end elsewhere: should the agent die, TERM comes before KILL
         self.code: int | None = None  # of the program, once its warder was reaped
         self.ended_at = 0.0
         self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
@@ -600,7 +603,9 @@ class Keeper:
             self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
             return
         post = self.hand_over(packet, fds)
-        post.child = self.children[number] = Child(number, post, carries=bool(order.get("carries")))
+        post.child = self.children[number] = Child(
+            number, post, carries=bool(order.get("carries")), gentle=bool(order.get("gentle"))
+        )
 
     def hand_over(self, packet: bytes, fds: list[int]) -> Post:
         """Give an order to a warder that is free, or to a new one."""
@@ -762,8 +767,23 @@ class Keeper:
             self.pause = min(self.pause * 2, LONGEST_PAUSE)
         self.sweep_at = min(moments, default=None)
 
+    def ask_gentle(self) -> None:
+        """Let those end by themselves that have something to end elsewhere; the moment for it is short."""
+        asked = [child for child in self.children.values() if child.gentle and child.pid and child.code is None]
+        for child in asked:
+            terminate(child.post.pid, {child.post.pid, child.pid * child.carries})
+        deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
+        while any(child.post.child is child and child.code is None for child in asked) and boottime() < deadline:
+            posts = [child.post for child in asked if child.post.pid in self.posts]
+            select.select([self.bell, *(post.link for post in posts)], [], [], LONGEST_PAUSE)
+            self.silence()
+            for post in posts:
+                self.hear(post)
+            self.reap(boottime())
+
     def exterminate(self) -> None:
         """Kill everything, and do not return before it is gone."""
+        self.ask_gentle()
         pause = SHORTEST_PAUSE
         while self.list_all():
             slay(self.list_all)

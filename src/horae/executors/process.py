@@ -33,7 +33,7 @@ DIED = Exit(-9, "the keeper died")
 GRACE = 3.0  # seconds from TERM to KILL: whatever it does, work is gone five seconds after it was told to stop
 PACKET_BYTES = 1 << 16
 RETRY_SECONDS = 0.01
-CLOSE_SECONDS = program.VERIFY_SECONDS + program.FAREWELL_SECONDS
+CLOSE_SECONDS = program.GENTLE_SECONDS + program.VERIFY_SECONDS + program.FAREWELL_SECONDS
 
 
 class Spawned:
@@ -276,6 +276,7 @@ def _spawn_parcel(number: int, command: Command) -> _Parcel:
         "groups": list(command.groups),
         "rlimits": list(command.rlimits.items()),
         "carries": command.carries,
+        "gentle": command.gentle,
     }
     return _Parcel(_encode(order), sources, number)
 

@@ -97,6 +97,7 @@ class Section:
     is_ours: bool = False  # in the agent's own sandbox, whatever the job says
     given: bytes = b""  # its standard input: what must stand neither in its arguments nor in its environment
     note: Callable[[Json], None] | None = None  # sees each line of JSON that it writes to the descriptor NOTES names
+    gentle: bool = False  # should the agent die, it is asked to end before it is killed
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -215,6 +216,7 @@ class _Attempt:
         self._secrets: Path | None = None  # where its secret files are
         self._is_own = False  # a section of the job itself has begun
         self._steps: list[Json] = []
+        self._fault: Json = {}  # what the last section said of its failure
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
@@ -309,7 +311,7 @@ class _Attempt:
         with ExitStack() as stack:
             pipe = stack.enter_context(_Pipe(self._log, section.watch))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
-            notes = stack.enter_context(_Pipe(_Notes(section.note))).write_end if section.note else None
+            notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))).write_end if section.note else None
             command = Command(
                 section.argv,
                 self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
@@ -318,6 +320,7 @@ class _Attempt:
                 stdout=pipe.write_end,
                 stderr=pipe.write_end,
                 keep=() if notes is None else (notes,),
+                gentle=section.gentle,
             )
             wanted = {} if section.is_ours else self.work.spec
             exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
@@ -326,6 +329,17 @@ class _Attempt:
             seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
+
+    def _hearing(self, note: Callable[[Json], None]) -> Callable[[Json], None]:
+        """Keep what a section says of its own failure: {"error": {"message", "final"?}}."""
+        self._fault = {}
+
+        def hear(told: Json) -> None:
+            if isinstance(fault := told.get("error"), dict) and isinstance(fault.get("message"), str):
+                self._fault = fault
+            note(told)
+
+        return hear
 
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
@@ -366,6 +380,10 @@ class _Attempt:
         if self._reason:
             return self._stopped(f" in {step}", exit_)
         reason = section.reason
+        if self._fault and not exit_.message and not exit_.reason:
+            result = self._result(State.FAILED, reason, self._fault["message"], exit_.code)
+            result.final = self._fault.get("final") is True
+            return result
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
