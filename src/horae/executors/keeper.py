@@ -775,7 +775,7 @@ class Keeper:
         deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
         while any(child.post.child is child and child.code is None for child in asked) and boottime() < deadline:
             posts = [child.post for child in asked if child.post.pid in self.posts]
-            select.select([self.bell, *(post.link for post in posts)], [], [], LONGEST_PAUSE)
+            wait_for_any([self.bell, *(post.link for post in posts)], LONGEST_PAUSE)
             self.silence()
             for post in posts:
                 self.hear(post)
@@ -799,6 +799,14 @@ class Keeper:
     def list_all(self) -> list[int]:
         self.reap(boottime())
         return list_children([self.me])
+
+
+def wait_for_any(ends: list[socket.socket], seconds: float) -> None:
+    """Until one can be read. (`select` knows only a thousand descriptors.)"""
+    poll = select.poll()
+    for end in ends:
+        poll.register(end, select.POLLIN)
+    poll.poll(seconds * 1000)
 
 
 def receive_packet(link: socket.socket) -> tuple[bytes, list[int], bool]:
