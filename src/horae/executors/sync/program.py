@@ -1,0 +1,188 @@
+"""The process of a sync: reads its order from standard input, copies, and tells us how it goes.
+
+    order  {"spec", "cursor", "attempt", "lake_root", "clickhouse_url"}
+    notes  {"progress": {"stage", "rows", …}}, {"facts": {"tables": […], …}}, {"cursor": {…}}, {"error": {…}}
+
+First everything is read into Parquet files of the workspace, then each destination takes them. dlt keeps no state
+beyond the workspace: where to go on is in the order, and the new cursor is told after the last destination has all.
+
+What must stay true: the cursor is told only when every row up to it stands in every destination.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dlt
+import pyarrow as pa
+import pyarrow.compute as pc
+from dlt.common.libs.pyarrow import columns_to_arrow
+from dlt.destinations.exceptions import DestinationTerminalException
+
+from horae.core.model import Json
+from horae.executors.sync.batch import Batch, Destination, Loaded, Refused, batch_of, cursor_value, cursor_word
+from horae.executors.sync.failures import words_for
+from horae.executors.sync.sources import NAME, Wanted, resource_of
+
+NOTES = "HORAE_NOTES"
+TELL_SECONDS = 1.0  # between two words of progress
+
+
+class Teller:
+    """Tells what becomes known, progress not more often than anybody looks."""
+
+    def __init__(self, write: Callable[[bytes], Any]) -> None:
+        self._write = write
+        self._told_at = 0.0
+
+    def note(self, told: Json) -> None:
+        self._write(json.dumps(told).encode() + b"\n")
+
+    def progress(self, stage: str, rows: int, **more: Any) -> None:
+        if time.monotonic() - self._told_at >= TELL_SECONDS:
+            self._told_at = time.monotonic()
+            self.note({"progress": {"stage": stage, "rows": rows, **more}})
+
+
+class Reading:
+    """Reads all that is wanted into files, and how far its cursor came."""
+
+    def __init__(self, spec: Json, since: Any, lake_root: str, teller: Teller) -> None:
+        self._spec = spec
+        self._wanted = Wanted(spec.get("source") or {}, spec["read"], spec.get("cursor"), since, lake_root)
+        self._teller = teller
+        self.rows = 0
+        self.newest: Any = None
+
+    def run(self, directory: Path) -> Batch:
+        directory.mkdir()
+        parts: list[Path] = []
+
+        @dlt.destination(batch_size=0, loader_file_format="parquet", name="stage", loader_parallelism_strategy="sequential")
+        def stage(path: str, table: Any) -> None:
+            try:
+                parts.append(directory / f"{len(parts):05}.parquet")
+                os.link(path, parts[-1])
+            except OSError as error:
+                raise DestinationTerminalException(str(error)) from error
+
+        pipeline = dlt.pipeline("sync", destination=stage, pipelines_dir=str(directory / "dlt"), dataset_name="sync")
+        resource = resource_of(self._wanted).add_map(self._count)
+        resource.apply_hints(table_name=NAME, write_disposition="append", primary_key=(), columns={})
+        pipeline.run(resource, schema_contract="evolve")
+        columns = pipeline.default_schema.tables.get(NAME, {}).get("columns", {})
+        return self._batch(parts, {name: one for name, one in columns.items() if not name.startswith("_dlt_")})
+
+    def _batch(self, parts: list[Path], columns: Json) -> Batch:
+        spec, known = self._spec, {name: one for name, one in columns.items() if "data_type" in one}
+        fallback = columns_to_arrow(known, _capabilities(), "UTC") if known else pa.schema([])
+        json_columns = frozenset(name for name, one in known.items() if one["data_type"] == "json")
+        batch = batch_of(
+            sorted(parts), fallback, cursor=spec.get("cursor"), since=self._wanted.since,
+            primary_key=tuple(spec.get("primary_key", ())), json_columns=json_columns,
+        )  # fmt: skip
+        for name in (*batch.primary_key, *([batch.cursor] if batch.cursor else [])):
+            if batch.parts and name not in batch.schema.names:
+                raise Refused(f"there is no column {name!r} in what is read: {', '.join(batch.schema.names)}")
+        return batch
+
+    def _count(self, item: Any) -> Any:
+        is_table = isinstance(item, pa.Table)
+        self.rows += len(item) if is_table else 1
+        cursor = self._wanted.cursor
+        if cursor is not None:
+            newest = _newest(item, cursor) if is_table else item.get(cursor)
+            if newest is not None and (self.newest is None or newest > self.newest):
+                self.newest = newest
+        self._teller.progress("reading", self.rows)
+        return item
+
+
+def _newest(table: Any, cursor: str) -> Any:
+    if cursor not in table.column_names:
+        raise Refused(f"there is no column {cursor!r} for the cursor: {', '.join(table.column_names)}")
+    return pc.max(table[cursor]).as_py()
+
+
+def _capabilities() -> Any:
+    from dlt.common.destination import DestinationCapabilitiesContext
+
+    return DestinationCapabilitiesContext.generic_capabilities("parquet")
+
+
+def destination_of(place: Json, order: Json) -> Destination:
+    if place["type"] == "postgresql":
+        from horae.executors.sync.postgres import PostgresTable
+
+        return PostgresTable(place)
+    if place["type"] == "clickhouse":
+        from horae.executors.sync.clickhouse import ClickHouseTable
+
+        return ClickHouseTable(place, order["clickhouse_url"])
+    from horae.executors.sync.files import LakeFiles
+
+    return LakeFiles(place, order["lake_root"], order["attempt"])
+
+
+def sync(order: Json, workspace: Path, teller: Teller) -> None:
+    spec = order["spec"]
+    if spec["mode"] == "incremental" and not spec.get("cursor"):
+        raise Refused("an incremental sync needs a cursor: the column that tells what is new")
+    since = _since(spec, order["cursor"])
+    reading = Reading(spec, since, order["lake_root"], teller)
+    batch = reading.run(workspace / "read")
+    done: list[Json] = []
+    for place in spec["destinations"]:
+        name = f"{place['type']}"
+        loaded = destination_of(place, order).load(
+            batch, lambda rows, name=name: teller.progress("writing", rows, of=reading.rows, destination=name)
+        )
+        done.append(_fact(place, loaded))
+        teller.note({"facts": {"tables": done}})
+    teller.note({"facts": {"rows": reading.rows, "bytes": batch.bytes, "tables": done}})
+    newest = since if reading.newest is None else reading.newest
+    if spec["mode"] == "incremental" and newest is not None:
+        teller.note({"cursor": cursor_word(spec["cursor"], newest)})
+
+
+def _since(spec: Json, kept: Json | None) -> Any:
+    """The value from which on rows are new; None: all are. A cursor of another column says nothing of this one."""
+    if spec["mode"] != "incremental":
+        return None
+    if kept and kept.get("column") == spec["cursor"]:
+        return cursor_value(kept)
+    return spec.get("begin")
+
+
+def _fact(place: Json, loaded: Loaded) -> Json:
+    found: Json = {"destination": place["type"], "name": loaded.name, "rows": loaded.rows, "bytes": loaded.bytes}
+    return found | ({"changes": loaded.changes} if loaded.changes else {})
+
+
+def main() -> int:
+    order = json.load(sys.stdin)
+    notes = int(os.environ[NOTES])
+    teller = Teller(lambda data: _write_all(notes, data))
+    try:
+        sync(order, Path.cwd(), teller)
+    except Exception as error:
+        told = words_for(error, order["spec"])
+        teller.note({"error": told})
+        print(told["message"])
+        return 1
+    return 0
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
