@@ -73,6 +73,7 @@ class Reading:
                 raise DestinationTerminalException(str(error)) from error
 
         pipeline = dlt.pipeline("sync", destination=stage, pipelines_dir=str(directory / "dlt"), dataset_name="sync")
+        pipeline.config.restore_from_destination = False
         resource = resource_of(self._wanted).add_map(self._count)
         resource.apply_hints(table_name=NAME, write_disposition="append", primary_key=(), columns={})
         pipeline.run(resource, schema_contract="evolve")

@@ -93,7 +93,7 @@ def _database(wanted: Wanted) -> Any:
         reflection_level="full_with_precision",
         query_adapter_callback=lambda select, _: _selected(wanted, select, table, query),
     )  # fmt: skip
-    return resource.add_map(_typed(table)) if is_fast else resource
+    return resource.add_map(_typed(table, is_fast))
 
 
 def _reflected(wanted: Wanted, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
@@ -153,9 +153,11 @@ def _text(query: str) -> Any:
     return sa.text(re.sub(r":(?=\w)", r"\\:", query))
 
 
-def _typed(table: sa.Table) -> Callable[[Any], Any]:
-    """connectorx widens whole numbers and decimals: give them back their own size."""
-    kinds = {column.name: kind for column in table.columns if (kind := _arrow_type(column.type)) is not None}
+def _typed(table: sa.Table, is_fast: bool) -> Callable[[Any], Any]:
+    """connectorx widens whole numbers and decimals, and the other way gives every moment a time zone: give them back
+    what they are in the database."""
+    types = {column.name: _arrow_type(column.type, is_fast) for column in table.columns}
+    kinds = {name: kind for name, kind in types.items() if kind is not None}
 
     def cast(rows: Any) -> Any:
         fields = [field.with_type(kinds.get(field.name, field.type)) for field in rows.schema]
@@ -164,7 +166,11 @@ def _typed(table: sa.Table) -> Callable[[Any], Any]:
     return cast
 
 
-def _arrow_type(kind: Any) -> Any:
+def _arrow_type(kind: Any, is_fast: bool) -> Any:
+    if isinstance(kind, sa.DateTime) and not kind.timezone:
+        return pa.timestamp("us")
+    if not is_fast:
+        return None
     if isinstance(kind, sa.SmallInteger):
         return pa.int16()
     if isinstance(kind, sa.Integer):
