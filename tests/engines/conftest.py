@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.engines.clickhouse_server import ClickHouse, running_clickhouse
+from tests.engines.hdfs_server import Hdfs, lacking, running_hdfs
 from tests.engines.s3_server import S3, running_s3
+from tests.engines.spark_server import Spark, running_spark
 
 
 @pytest.fixture
@@ -48,4 +50,21 @@ def clickhouse() -> Iterator[ClickHouse]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
     with running_s3() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Spark]:
+    need_packages("pyspark", "grpc_status")
+    if shutil.which("java") is None:
+        _miss("Spark needs java; `make test-engines` as root on Debian installs it")
+    with running_spark() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hdfs() -> Iterator[Hdfs]:
+    if words := lacking():
+        _miss(f"HDFS needs {words}; `make test-engines` as root on Debian installs it")
+    with running_hdfs() as server:
         yield server

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ from typing import Any
 import httpx
 import obstore
 from obstore.store import S3Store
+
+from tests.engines.spark_server import free_ports
 
 ACCESS_KEY, SECRET_KEY = "horae-tests", "horae-tests-secret"
 REGION = "us-east-1"
@@ -67,7 +68,7 @@ class S3:
 @contextmanager
 def running_s3() -> Iterator[S3]:
     directory = Path(tempfile.mkdtemp(prefix="horae-s3-"))
-    ports = _free_ports(2 * len(_SERVICES))
+    ports = free_ports(2 * len(_SERVICES))
     account = {
         "name": "tests",
         "credentials": [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}],
@@ -108,13 +109,3 @@ def _wait(process: subprocess.Popen[bytes], endpoint: str, directory: Path) -> N
         except (httpx.HTTPError, obstore.exceptions.BaseError, OSError):
             time.sleep(0.1)
     raise AssertionError(f"SeaweedFS did not come up: {(directory / 'log').read_text()[-2000:]}")
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
