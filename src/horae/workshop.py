@@ -22,6 +22,7 @@ from horae.executors.git_python import PythonProjects
 from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
+from horae.executors.sync import Syncs
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
@@ -107,6 +108,8 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
         projects.tidy()
         plans["git_python"] = projects.sections
+    if importlib.util.find_spec("dlt") is not None:
+        plans["sync"] = Syncs().sections
     return {
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()

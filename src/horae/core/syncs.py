@@ -30,7 +30,7 @@ MAX_KEY = 16  # columns of a primary key
 MAX_DESTINATIONS = 10
 MAX_OPTIONS = 64 * 1024  # bytes of JSON
 LARGEST_ID = 2**63 - 1
-FAR = ("s3://", "hdfs://")  # begin the address of files that are not below the root of the lake
+FAR = ("s3://",)  # begin the address of files that are not below the root of the lake
 SERVICE = "service"  # a source that only workers outside Horae know
 
 
@@ -64,9 +64,7 @@ DESTINATIONS: Mapping[str, Place] = {
     "clickhouse": Place(("url", "username", "password", "database", "table"), ("table",)),
     "files": Place(("path", "database", "table", "format", *_STORAGE)),
 }
-FIELDS = frozenset(
-    {"source", "source_id", "read", "mode", "cursor", "begin", "primary_key", "destinations", "options"}
-)
+FIELDS = frozenset({"source", "source_id", "read", "mode", "cursor", "begin", "primary_key", "destinations", "options"})
 _ANY_READ = Place(tuple(dict.fromkeys(name for place in READS.values() for name in place.fields)))
 
 
@@ -253,12 +251,13 @@ def _lock_of(destination: Json) -> list[str]:
     kind = destination.get("type")
     if kind == "postgresql" and isinstance(destination.get("url"), str) and isinstance(destination.get("table"), str):
         schema, _, table = destination["table"].rpartition(".")
-        return [f"postgresql://{server_of(destination['url'], 5432)}/{schema or 'public'}.{table}"]
+        return [f"postgresql {server_of(destination['url'], 5432)} {schema or 'public'}.{table}"]
     if kind == "clickhouse":
-        server = server_of(destination["url"], 8123) if destination.get("url") else ""
-        return [f"clickhouse://{server}/{destination.get('database', 'default')}.{destination.get('table')}"]
+        server = f"{server_of(destination['url'], 8123)} " if destination.get("url") else ""
+        return [f"clickhouse {server}{destination.get('database', 'default')}.{destination.get('table')}"]
     if kind == "files":
-        return [f"files:{files_path(destination)}"]
+        path = files_path(destination)
+        return [f"files {path if '://' in path else f'/{path}'}"]
     return []
 
 

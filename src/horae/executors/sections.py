@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from horae.core.model import Json, Moment, Phase, Reason, State
@@ -207,6 +208,8 @@ class _Attempt:
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
         self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
+        self._error: Json = {}  # what a section said went wrong
+        self._cursor: str | None = None  # how far a section said it came
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
@@ -296,7 +299,11 @@ class _Attempt:
         with ExitStack() as stack:
             pipe = stack.enter_context(_Pipe(self._log, section.watch))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
-            notes = stack.enter_context(_Pipe(_Notes(section.note))).write_end if section.note else None
+            notes = (
+                stack.enter_context(_Pipe(_Notes(partial(self._hear, section.note)))).write_end
+                if section.note
+                else None
+            )
             command = Command(
                 section.argv,
                 self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
@@ -327,6 +334,14 @@ class _Attempt:
         told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
         return {**written, **told, "HORAE_STEP": section.name}
 
+    def _hear(self, note: Callable[[Json], None], told: Json) -> None:
+        """What every kind of work may tell is kept here; the rest is for the plan."""
+        if isinstance(error := told.get("error"), dict):
+            self._error = error
+        if isinstance(cursor := told.get("cursor"), dict):
+            self._cursor = json.dumps(cursor)
+        note(told)
+
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
         self._process = process
@@ -350,8 +365,16 @@ class _Attempt:
         reason = section.reason
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
+        if self._error and not exit_.message and not exit_.reason:
+            return self._told_failure(reason, exit_.code)
         colon = ":" if exit_.message else ""
         return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
+
+    def _told_failure(self, reason: Reason, code: int) -> Result:
+        """The work said itself what went wrong, and whether trying again can help."""
+        result = self._result(State.FAILED, reason, str(self._error.get("message", "")), code)
+        result.final = self._error.get("final") is True
+        return result
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {
@@ -376,6 +399,7 @@ class _Attempt:
             exit_code=exit_code,
             message=message,
             result=self._facts(),
+            cursor=self._cursor if state is State.SUCCEEDED else None,
         )
 
     def _facts(self) -> str:

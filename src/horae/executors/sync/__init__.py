@@ -1,7 +1,7 @@
 """Kind `sync`: rows are read from a source and written to tables or files, whole or only what is new.
 
     spec   core.syncs
-    result {"tables": [{"destination", "name", "rows", "bytes", "changes"}, …], "rows", "bytes", …}
+    result {"tables": [{"name", "rows", "bytes", "changes"}, …], "rows", "bytes", "cursor"?}   (core.figures)
 
 The work is one process of ours (executors.sync.program) on the library dlt, in the agent's own sandbox. Its order,
 secrets included, comes by its standard input; what it tells comes back as notes. How far it came is the cursor: it is
@@ -28,7 +28,6 @@ from horae.executors.sections import Section
 from horae.ports import Work
 
 PROGRAM = "horae.executors.sync.program"
-REMEDY = "pip install 'horae[sync]'"
 # dlt reports its use over the network, and takes settings from files, unless told not to.
 QUIET = {
     "RUNTIME__DLTHUB_TELEMETRY": "false",
@@ -48,7 +47,7 @@ class Syncs:
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         order = {
-            "spec": work.spec,
+            "spec": {**work.spec, "source": _source_of(work.spec)},
             "cursor": json.loads(work.cursor) if work.cursor else None,
             "attempt": f"{work.assignment.run_id}-{work.assignment.fence}",
             "lake_root": self.lake_root,
@@ -71,6 +70,12 @@ class Syncs:
         except OSError as error:
             raise Invalid(f"the lake_root {self.lake_root} cannot be made: {error.strerror}") from None
         return (root.resolve(),)
+
+
+def _source_of(spec: Json) -> Json:
+    """The source written in the spec, or the kept one that it names."""
+    source: Json = spec.get("source") or {}
+    return dict(source.get("config", source))
 
 
 def _import_path() -> str:

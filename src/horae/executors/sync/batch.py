@@ -59,7 +59,7 @@ class Loaded:
     name: str
     rows: int = 0
     bytes: int = 0
-    changes: list[Json] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
 
 
 class Destination(Protocol):

@@ -99,22 +99,24 @@ class PostgresTable:
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in wanted.items()]
         self._run(cursor, "CREATE TABLE {live} ({columns})", columns=sql.SQL(", ").join(columns))
 
-    def _change(self, cursor: Any, before: dict[str, tuple[str, bool]], wanted: dict[str, str], batch: Batch) -> list[Json]:
+    def _change(
+        self, cursor: Any, before: dict[str, tuple[str, bool]], wanted: dict[str, str], batch: Batch
+    ) -> list[str]:
         """Give the table the columns that the rows need."""
-        changes: list[Json] = []
+        changes: list[str] = []
         for name, kind in wanted.items():
             if name not in before:
                 self._run(cursor, f"ALTER TABLE {{live}} ADD COLUMN {{name}} {kind}", name=sql.Identifier(name))
-                changes.append({"column": name, "change": "added", "type": kind})
+                changes.append(f"column {name} added, {kind}")
             elif (old := before[name][0]) != kind and old not in _HOLDS[kind]:
                 self._widen(cursor, name, old, kind, batch)
-                changes.append({"column": name, "change": "type", "from": old, "type": kind})
-        for name in before.keys() - wanted.keys() if wanted else ():
+                changes.append(f"column {name} was {old}, is {kind}")
+        for name in sorted(before.keys() - wanted.keys()) if wanted else ():
             if not before[name][1]:
                 raise Refused(
                     f"the column {name!r} of {self._place['table']} must not be null, and the source has it no more"
                 )
-            changes.append({"column": name, "change": "gone"})
+            changes.append(f"column {name} is gone from the source")
         return changes
 
     def _widen(self, cursor: Any, name: str, old: str, kind: str, batch: Batch) -> None:

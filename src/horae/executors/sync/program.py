@@ -1,7 +1,7 @@
 """The process of a sync: reads its order from standard input, copies, and tells us how it goes.
 
     order  {"spec", "cursor", "attempt", "lake_root", "clickhouse_url"}
-    notes  {"progress": {"stage", "rows", …}}, {"facts": {"tables": […], …}}, {"cursor": {…}}, {"error": {…}}
+    notes  {"progress": {"step", "rows", …}}, {"facts": {"tables": […], …}}, {"cursor": {…}}, {"error": {…}}
 
 First everything is read into Parquet files of the workspace, then each destination takes them. dlt keeps no state
 beyond the workspace: where to go on is in the order, and the new cursor is told after the last destination has all.
@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ import dlt
 import pyarrow as pa
 import pyarrow.compute as pc
 from dlt.common.libs.pyarrow import columns_to_arrow
-from dlt.destinations.exceptions import DestinationTerminalException
 
 from horae.core.model import Json
 from horae.executors.sync.batch import Batch, Destination, Loaded, Refused, batch_of, cursor_value, cursor_word
@@ -44,10 +44,10 @@ class Teller:
     def note(self, told: Json) -> None:
         self._write(json.dumps(told).encode() + b"\n")
 
-    def progress(self, stage: str, rows: int, **more: Any) -> None:
+    def progress(self, step: str, rows: int, **more: Any) -> None:
         if time.monotonic() - self._told_at >= TELL_SECONDS:
             self._told_at = time.monotonic()
-            self.note({"progress": {"stage": stage, "rows": rows, **more}})
+            self.note({"progress": {"step": step, "rows": rows, **more}})
 
 
 class Reading:
@@ -64,14 +64,13 @@ class Reading:
         directory.mkdir()
         parts: list[Path] = []
 
-        @dlt.destination(batch_size=0, loader_file_format="parquet", name="stage", loader_parallelism_strategy="sequential")
-        def stage(path: str, table: Any) -> None:
-            try:
-                parts.append(directory / f"{len(parts):05}.parquet")
-                os.link(path, parts[-1])
-            except OSError as error:
-                raise DestinationTerminalException(str(error)) from error
+        def take(path: Any, _: Any) -> None:
+            parts.append(directory / f"{len(parts):05}.parquet")
+            os.link(path, parts[-1])
 
+        stage = dlt.destination(
+            take, batch_size=0, loader_file_format="parquet", name="stage", loader_parallelism_strategy="sequential"
+        )
         pipeline = dlt.pipeline("sync", destination=stage, pipelines_dir=str(directory / "dlt"), dataset_name="sync")
         pipeline.config.restore_from_destination = False
         resource = resource_of(self._wanted).add_map(self._count)
@@ -125,7 +124,7 @@ def destination_of(place: Json, order: Json) -> Destination:
     if place["type"] == "clickhouse":
         from horae.executors.sync.clickhouse import ClickHouseTable
 
-        return ClickHouseTable(place, order["clickhouse_url"])
+        return ClickHouseTable(place, order["clickhouse_url"], order["attempt"])
     from horae.executors.sync.files import LakeFiles
 
     return LakeFiles(place, order["lake_root"], order["attempt"])
@@ -139,17 +138,20 @@ def sync(order: Json, workspace: Path, teller: Teller) -> None:
     reading = Reading(spec, since, order["lake_root"], teller)
     batch = reading.run(workspace / "read")
     done: list[Json] = []
-    for place in spec["destinations"]:
-        name = f"{place['type']}"
-        loaded = destination_of(place, order).load(
-            batch, lambda rows, name=name: teller.progress("writing", rows, of=reading.rows, destination=name)
-        )
-        done.append(_fact(place, loaded))
+    for number, place in enumerate(spec["destinations"]):
+        tell = partial(_tell_writing, teller, number, len(spec["destinations"]))
+        done.append(_fact(destination_of(place, order).load(batch, tell)))
         teller.note({"facts": {"tables": done}})
-    teller.note({"facts": {"rows": reading.rows, "bytes": batch.bytes, "tables": done}})
+    facts: Json = {"rows": reading.rows, "bytes": batch.bytes, "tables": done}
     newest = since if reading.newest is None else reading.newest
     if spec["mode"] == "incremental" and newest is not None:
-        teller.note({"cursor": cursor_word(spec["cursor"], newest)})
+        facts["cursor"] = cursor_word(spec["cursor"], newest)
+        teller.note({"cursor": facts["cursor"]})
+    teller.note({"facts": facts})
+
+
+def _tell_writing(teller: Teller, done: int, total: int, rows: int) -> None:
+    teller.progress("writing", rows, tables={"done": done, "total": total})
 
 
 def _since(spec: Json, kept: Json | None) -> Any:
@@ -161,9 +163,8 @@ def _since(spec: Json, kept: Json | None) -> Any:
     return spec.get("begin")
 
 
-def _fact(place: Json, loaded: Loaded) -> Json:
-    found: Json = {"destination": place["type"], "name": loaded.name, "rows": loaded.rows, "bytes": loaded.bytes}
-    return found | ({"changes": loaded.changes} if loaded.changes else {})
+def _fact(loaded: Loaded) -> Json:
+    return {"name": loaded.name, "rows": loaded.rows, "bytes": loaded.bytes, "changes": loaded.changes}
 
 
 def main() -> int:
@@ -175,7 +176,7 @@ def main() -> int:
     except Exception as error:
         told = words_for(error, order["spec"])
         teller.note({"error": told})
-        print(told["message"])
+        sys.stdout.write(f"{told['message']}\n")
         return 1
     return 0
 

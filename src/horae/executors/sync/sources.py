@@ -35,7 +35,7 @@ class Wanted:
 
     source: Json
     read: Json
-    cursor: str | None
+    cursor: Any  # the name of a column, or None
     since: Any
     lake_root: str
 
@@ -110,7 +110,7 @@ def _reflected(wanted: Wanted, engine: sa.Engine, metadata: sa.MetaData) -> sa.T
 def _columns_of(query: str, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
     """A query as if it were a table, with the types that the database says it has."""
     with engine.connect() as connection:
-        described = connection.execute(_text(f"SELECT * FROM (\n{_bare(query)}\n) AS q LIMIT 0"))
+        described = connection.execute(_text(f"SELECT * FROM (\n{_bare(query)}\n) AS q LIMIT 0"))  # noqa: S608
         found = described.cursor.description if described.cursor is not None else ()
         columns = [sa.Column(one[0], _described(one)) for one in found]
     return sa.Table(NAME, metadata, *columns)
@@ -191,10 +191,11 @@ def _rest(wanted: Wanted) -> Any:
         endpoint["params"] = params
     if items := wanted.read.get("items"):
         endpoint["data_selector"] = items
-    client: Json = {"base_url": wanted.source["url"].rstrip("/") + "/"}
+    client: Any = {"base_url": wanted.source["url"].rstrip("/") + "/"}
     if auth := _auth(wanted.source):
         client["auth"] = auth
-    (resource,) = rest_api_resources({"client": client, "resources": [{"name": NAME, "endpoint": endpoint}]})
+    wish: Any = {"client": client, "resources": [{"name": NAME, "endpoint": endpoint}]}
+    (resource,) = rest_api_resources(wish)
     if wanted.since is None:
         return resource
     return resource.add_filter(lambda item: _is_new(item.get(wanted.cursor), wanted.since))
@@ -264,7 +265,9 @@ MOST_OF_A_BLOCK = 16 << 20  # bytes of CSV from which the types are told
 
 
 def _s3(wanted: Wanted) -> Any:
-    return _files(wanted, f"s3://{wanted.read['path'].removeprefix('s3://').lstrip('/')}", s3_credentials(wanted.source))
+    return _files(
+        wanted, f"s3://{wanted.read['path'].removeprefix('s3://').lstrip('/')}", s3_credentials(wanted.source)
+    )
 
 
 def _lake(wanted: Wanted) -> Any:

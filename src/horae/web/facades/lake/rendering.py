@@ -11,7 +11,7 @@ from typing import Any
 
 from horae.core.datawork import shown_spec
 from horae.core.model import Job, Json, Loan, Moment, Run, Source, Standing
-from horae.web.facades.lake import connectors, schedules, words
+from horae.web.facades.lake import connectors, schedules, translation, words
 from horae.web.facades.lake.reading import NAME
 from horae.web.facades.lake.words import Side
 
@@ -150,24 +150,23 @@ def sync_job(job: Job, at: Standing, result: Any, *, is_for_worker: bool = False
     spec, sent = job.spec if is_for_worker else shown_spec(job.kind, job.spec), sent_with(job)
     done = result if isinstance(result, dict) else {}
     synced = done.get("updated_time")
+    class_name = translation.shown_class(job, sent)
     found = {
-        "class_name": spec["class_name"],
+        "class_name": class_name,
         "org_id": job.org,
         "job_id": job.id,
         "display_name": job.name,
-        "job_type": connectors.job_type(spec["class_name"]),
+        "job_type": connectors.job_type(class_name),
         "creator_id": job.owner,
         "last_modified": schedules.milliseconds(job.updated_at),
-        "sync_mode": connectors.MODES_SHOWN[spec["sync_mode"]],
-        "source_id": spec["source_id"],
+        "sync_mode": connectors.MODES_SHOWN[spec["mode"]],
+        "source_id": spec.get("source_id", 0),
         "last_successful_sync": synced if type(synced) is int else _sent_number(sent, "last_run_time"),
         "sync_interval_in_mn": _sent_number(sent, "sync_interval_in_mn"),
         **_standing(job, at, "sync"),
-        "dest_database_name": spec["dest_database_name"],
-        "dest_table_name": spec["dest_table_name"],
-        "destinations": [connectors.DESTINATIONS_SHOWN[each] for each in spec["destinations"]],
+        **translation.shown_destinations(spec),
     }
-    return {**spec.get("options", {}), **resumed(job, done), **found}
+    return {**translation.shown_own(class_name, spec), **resumed(job, done), **found}
 
 
 def resumed(job: Job, done: Json) -> Json:
@@ -196,7 +195,7 @@ def source(it: Source, config: Json) -> Json:
         "org_id": it.org,
         "id": it.id,
         "display_name": it.name,
-        **config,
+        **translation.shown_config(it.kind, config),
         "creator_id": it.owner,
         "last_modify": schedules.milliseconds(it.updated_at),
     }

@@ -59,7 +59,7 @@ class SyncJobs:
         return await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
 
     async def _check_sources(self, org: int, drafts: Sequence[Draft]) -> None:
-        for source_id in sorted({draft.spec["source_id"] for draft in drafts} - {0}):
+        for source_id in sorted({draft.spec.get("source_id", 0) for draft in drafts} - {0}):
             try:
                 await self._sources.get(org, source_id)
             except NotFound:
