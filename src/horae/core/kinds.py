@@ -287,7 +287,7 @@ KINDS: dict[str, Kind] = {
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
     "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
-    "sync": Kind(("source_id", "destinations"), syncs.FIELDS, syncs.read_sync),
+    "sync": Kind(("source_id",), syncs.FIELDS, syncs.read_sync),
 }
 # What to do where no agent has a kind that needs programs of the machine.
 REMEDIES = {

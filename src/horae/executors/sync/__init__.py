@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import horae
 from horae.core.model import Json
 from horae.errors import Invalid
 from horae.executors.sections import Section
@@ -79,7 +78,7 @@ def _source_of(spec: Json) -> Json:
 
 
 def _import_path() -> str:
-    return str(Path(horae.__file__).parents[1])
+    return str(Path(__file__).parents[3])
 
 
 def _code() -> tuple[Path, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,8 +109,6 @@ def fitted(table: Any, schema: Any) -> Any:
 
 
 def _as_json(column: Any) -> Any:
-    import json
-
     texts = (None if value is None else json.dumps(value, default=str) for value in column.to_pylist())
     return pa.array(texts, pa.string())
 

@@ -133,6 +133,10 @@ class ClickHouseTable:
         self._do(kept, **values)
 
 
+def destination(place: Json, order: Json) -> ClickHouseTable:
+    return ClickHouseTable(place, order["clickhouse_url"], order["attempt"])
+
+
 def connect(place: Json, default_url: str) -> Any:
     url = place.get("url") or default_url
     if not url:

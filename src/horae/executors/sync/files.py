@@ -120,6 +120,10 @@ class LakeFiles:
                 writer.write_table(fitted(piece, schema))
 
 
+def destination(place: Json, order: Json) -> LakeFiles:
+    return LakeFiles(place, order["lake_root"], order["attempt"])
+
+
 def _pieces(parquet: Any) -> Iterator[Any]:
     return (pa.Table.from_batches([piece]) for piece in parquet.iter_batches(ROWS))
 

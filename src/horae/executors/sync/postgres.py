@@ -15,6 +15,7 @@ from typing import Any
 import psycopg2
 import pyarrow as pa
 from psycopg2 import errors, sql
+from pyarrow import csv
 
 from horae.core.model import Json
 from horae.executors.sync.batch import Batch, Loaded, Refused
@@ -170,6 +171,10 @@ class PostgresTable:
         self._run(cursor, "DROP TABLE {stage}")
 
 
+def destination(place: Json, _: Json) -> PostgresTable:
+    return PostgresTable(place)
+
+
 def connect(place: Json) -> Any:
     """A connection whose statements end soon after we do, whatever they are about."""
     url = address_of(place)
@@ -222,8 +227,6 @@ _TYPES: tuple[tuple[Callable[[Any], bool], str], ...] = (
 
 def _csv(table: Any) -> io.BytesIO:
     """Rows as COPY reads them: null is nothing, an empty text is quoted."""
-    from pyarrow import csv
-
     for index, kind in enumerate(table.schema.types):
         if pa.types.is_binary(kind):
             hexed = (None if value is None else f"\\x{value.hex()}" for value in table.column(index).to_pylist())

@@ -17,12 +17,14 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import dlt
 import pyarrow as pa
 import pyarrow.compute as pc
+from dlt.common.destination import DestinationCapabilitiesContext
 from dlt.common.libs.pyarrow import columns_to_arrow
 
 from horae.core.model import Json
@@ -111,23 +113,17 @@ def _newest(table: Any, cursor: str) -> Any:
 
 
 def _capabilities() -> Any:
-    from dlt.common.destination import DestinationCapabilitiesContext
-
     return DestinationCapabilitiesContext.generic_capabilities("parquet")
 
 
 def destination_of(place: Json, order: Json) -> Destination:
-    if place["type"] == "postgresql":
-        from horae.executors.sync.postgres import PostgresTable
+    """Each type is a module, loaded where it is used: their libraries take long to load."""
+    module: Any = import_module(f"horae.executors.sync.{_MODULES[place['type']]}")
+    made: Destination = module.destination(place, order)
+    return made
 
-        return PostgresTable(place)
-    if place["type"] == "clickhouse":
-        from horae.executors.sync.clickhouse import ClickHouseTable
 
-        return ClickHouseTable(place, order["clickhouse_url"], order["attempt"])
-    from horae.executors.sync.files import LakeFiles
-
-    return LakeFiles(place, order["lake_root"], order["attempt"])
+_MODULES = {"postgresql": "postgres", "clickhouse": "clickhouse", "files": "files"}
 
 
 def sync(order: Json, workspace: Path, teller: Teller) -> None:

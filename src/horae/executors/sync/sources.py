@@ -11,13 +11,19 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import dlt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import sqlalchemy as sa
+from dlt.common.configuration.specs import AwsCredentials
 from dlt.sources.filesystem import filesystem
+from dlt.sources.helpers import requests
+from dlt.sources.rest_api import rest_api_resources
 from dlt.sources.sql_database import sql_table
+from pyarrow import csv
 
 from horae.core.model import Json
 from horae.core.syncs import unknown_source
@@ -184,8 +190,6 @@ def _arrow_type(kind: Any, is_fast: bool) -> Any:
 
 
 def _rest(wanted: Wanted) -> Any:
-    from dlt.sources.rest_api import rest_api_resources
-
     endpoint: Json = {"path": wanted.read["path"]}
     if params := _params(wanted):
         endpoint["params"] = params
@@ -228,10 +232,6 @@ def _sheets(wanted: Wanted) -> Any:
 
 
 def _sheet_rows(wanted: Wanted) -> Iterator[Any]:
-    from urllib.parse import quote
-
-    from dlt.sources.helpers import requests
-
     source, read = wanted.source, wanted.read
     sheet, cells = quote(read["sheet"], safe=""), quote(read["range"], safe="!:")
     headers = {"Authorization": f"Bearer {source['access_token']}"} if source.get("access_token") else {}
@@ -279,8 +279,6 @@ def _lake(wanted: Wanted) -> Any:
 
 def s3_credentials(place: Json) -> Any:
     """How to log in to S3; where the place says nothing, as the environment does."""
-    from dlt.common.configuration.specs import AwsCredentials
-
     if not place.get("access_key_id"):
         return None
     return AwsCredentials(
@@ -317,8 +315,6 @@ def _read_files(wanted: Wanted) -> Any:
 
 
 def _rows_of(read: Json, item: Any) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
     if (read.get("format") or ("parquet" if item["file_name"].endswith(".parquet") else "csv")) == "parquet":
         with item.open() as file:
             for piece in pq.ParquetFile(file).iter_batches(ROWS):
@@ -333,8 +329,6 @@ def _rows_of(read: Json, item: Any) -> Iterator[Any]:
 
 
 def _csv(read: Json, file: Any) -> Iterator[Any]:
-    from pyarrow import csv
-
     reading = csv.ReadOptions(
         block_size=MOST_OF_A_BLOCK, skip_rows=read.get("skip_rows", 0),
         autogenerate_column_names=not read.get("header", True),
