@@ -77,8 +77,8 @@ def batch_of(parts: list[Path], fallback: Any, **more: Any) -> Batch:
 
 
 def plain(schema: Any) -> Any:
-    """The schema without what only differs in how it is laid out in memory."""
-    return pa.schema([(field.name, _plain(field.type)) for field in schema])
+    """The schema without what only differs in how it is laid out in memory, and without dlt's own columns."""
+    return pa.schema([(field.name, _plain(field.type)) for field in schema if not field.name.startswith("_dlt_")])
 
 
 def _plain(kind: Any) -> Any:
