@@ -416,7 +416,7 @@ class Store(Protocol):
         """(run id, fence, JSON text) each: noted where the run is running under the same fence, until it stops."""
 
     async def load_cursors(self, job_ids: Sequence[int]) -> dict[int, Cursor]:
-        """Job → how far its syncs have come, for those that have a cursor."""
+        """Job → how far its syncs have come, for those that have a cursor, or had one that was taken away (None)."""
 
     async def set_cursor(self, job_id: int, value: str | None) -> None:
         """Put the cursor (JSON text) where somebody wants it, or away. Attempts that are under way do not move it."""

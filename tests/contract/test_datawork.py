@@ -101,7 +101,7 @@ async def test_a_cursor_can_be_set_and_taken_away_by_hand(store: Store):
     assert await store.load_cursors([1]) == {1: Cursor({"value": 3}, START)}
 
     await store.set_cursor(1, None)
-    assert await store.load_cursors([1]) == {}
+    assert await store.load_cursors([1]) == {1: Cursor(None, START)}
 
 
 async def test_an_attempt_that_began_before_a_cursor_was_set_does_not_move_it(store: Store):

@@ -273,3 +273,27 @@ def _written(output: Json) -> str:
     if output["to"] == "clickhouse":
         return f"clickhouse {output['database']}.{output['table']}"
     return f"files {output.get('uri', '').rstrip('/')}/{output['path'].strip('/')}"
+
+
+# ------------------------------------------------------------------------------------- cursors
+
+
+def first_cursor(spec: Json) -> Json | None:
+    """Where a sync begins that has not come any way yet; None: at the beginning."""
+    return made_cursor(spec.get("options", {}))
+
+
+_CURSOR_WORDS = {"last_synced_value": "value", "incremental_time": "incremental_time"}
+
+
+def made_cursor(said: Json) -> Json | None:
+    """The cursor that the words of a class of sync come to; "0" says that nothing was synced yet."""
+    return {
+        name: said[word] for word, name in _CURSOR_WORDS.items() if said.get(word) not in (None, "", 0, "0")
+    } or None
+
+
+def cursor_words(cursor: Any) -> Json:
+    """A cursor in these words; what it does not say is left out."""
+    said = cursor if isinstance(cursor, Mapping) else {}
+    return {word: said[name] for word, name in _CURSOR_WORDS.items() if name in said}

@@ -302,7 +302,7 @@ class Source:
 class Cursor:
     """How far the syncs of a job have come. What it says belongs to whoever syncs."""
 
-    value: Any
+    value: Any  # None: somebody wants them to begin anew
     moved_at: Moment
     run_id: int | None = None  # the run that moved it; None: set by hand
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from horae.core.datawork import SYNC, locks_of
-from horae.core.model import Cursor, Job, Moment, Reason, Run, Source, State
+from horae.core.datawork import SYNC, first_cursor, locks_of
+from horae.core.model import Cursor, Job, Json, Moment, Reason, Run, Source, State
 from horae.ports import Assignment, Result, Store, Wish
 
 _json = msgspec.json.Encoder().encode
@@ -23,6 +24,11 @@ _json = msgspec.json.Encoder().encode
 @lru_cache(maxsize=10_000)
 def _locks_in(kind: str, spec: str) -> tuple[str, ...]:
     return locks_of(kind, msgspec.json.decode(spec))
+
+
+@lru_cache(maxsize=10_000)
+def _first_cursor_in(kind: str, spec: str) -> Json | None:
+    return first_cursor(msgspec.json.decode(spec)) if kind == SYNC else None
 
 
 @lru_cache(maxsize=10_000)
@@ -64,7 +70,7 @@ class DataWork:
             if a.kind == SYNC and _source_in(a.spec) and source is None:
                 gone.append(_gone(a, now))
             else:
-                ready.append(_equipped(a, source, cursors.get(a.job_id)))
+                ready.append(_equipped(a, source, _cursor_of(a, cursors.get(a.job_id))))
         return ready, gone
 
     async def _sources_of(self, syncs: Sequence[Assignment]) -> dict[int, Source]:
@@ -78,11 +84,16 @@ class DataWork:
         return {job.id: source for job, source in pairs if source is not None and source.org == job.org}
 
 
-def _equipped(a: Assignment, source: Source | None, cursor: Cursor | None) -> Assignment:
+def _cursor_of(a: Assignment, cursor: Cursor | None) -> Any:
+    """Where it goes on; until something has moved the cursor, where its spec says that it begins."""
+    return _first_cursor_in(a.kind, a.spec) if cursor is None else cursor.value
+
+
+def _equipped(a: Assignment, source: Source | None, cursor: Any) -> Assignment:
     if source is not None:
         whole = {"id": source.id, "name": source.name, "kind": source.kind, "config": source.config}
         a = a._replace(source=_json(whole).decode())
-    return a if cursor is None else a._replace(cursor=_json(cursor.value).decode())
+    return a if cursor is None else a._replace(cursor=_json(cursor).decode())
 
 
 def _gone(a: Assignment, now: Moment) -> Result:

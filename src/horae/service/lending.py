@@ -91,13 +91,17 @@ class Lending:
         *,
         message: str = "",
         result: Any = None,
+        cursor: Json | None = None,
     ) -> None:
-        """End an attempt as its worker says: succeeded, failed or cancelled."""
+        """End an attempt as its worker says: succeeded, failed or cancelled. A `cursor` counts with success only."""
         loan = await self._loan(run_id, attempt)
         reason = {State.FAILED: Reason.ERROR, State.CANCELLED: Reason.REQUESTED}.get(state, Reason.NONE)
         text = None if result is None else msgspec.json.encode(result).decode()
         now = await self._store.now()
-        ended = Result(run_id, loan.fence, state, reason, finished_at=now, message=message, result=text)
+        ended = Result(
+            run_id, loan.fence, state, reason, finished_at=now, message=message, result=text,
+            cursor=None if cursor is None else msgspec.json.encode(cursor).decode(),
+        )  # fmt: skip
         if run_id not in await self._execution.finish([ended]):
             raise await self._refusal(run_id)
 

@@ -284,7 +284,7 @@ SELECT org, name, sealed FROM secrets ORDER BY org, name;
 DELETE FROM secrets WHERE org = $1 AND name = $2 RETURNING name;
 
 -- load_cursors --
-SELECT job_id, value, moved_at, run_id FROM cursors WHERE job_id IN {ids} AND value IS NOT NULL;
+SELECT job_id, value, moved_at, run_id FROM cursors WHERE job_id IN {ids};
 
 -- move_cursor --
 -- By a run that has just succeeded; not by one that began before somebody set it.

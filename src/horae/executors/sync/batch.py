@@ -70,10 +70,17 @@ class Destination(Protocol):
         """`tell` is called with how many rows have been written so far."""
 
 
-def batch_of(parts: list[Path], fallback: Any, **more: Any) -> Batch:
+def batch_of(parts: list[Path], fallback: Any, cursor: str | None, since: Any, **more: Any) -> Batch:
     schemas = [pq.read_schema(part).remove_metadata() for part in parts]
-    schema = pa.unify_schemas(schemas, promote_options="permissive") if schemas else fallback
-    return Batch(parts, plain(schema), **more)
+    schema = plain(pa.unify_schemas(schemas, promote_options="permissive") if schemas else fallback)
+    return Batch(parts, schema, cursor=cursor, since=_typed(since, cursor, schema), **more)
+
+
+def _typed(since: Any, cursor: str | None, schema: Any) -> Any:
+    """A value that somebody wrote as text, as what the column holds."""
+    if not isinstance(since, str) or cursor not in schema.names:
+        return since
+    return pa.scalar(since).cast(schema.field(cursor).type).as_py()
 
 
 def plain(schema: Any) -> Any:
@@ -134,4 +141,5 @@ def cursor_word(column: str, value: Any) -> Json:
 
 
 def cursor_value(word: Json) -> Any:
-    return _KINDS[word["type"]][2](word["value"])
+    """The value of a kept cursor; one that people have set has no type, and stays as they wrote it."""
+    return _KINDS[word["type"]][2](word["value"]) if word.get("type") in _KINDS else word.get("value")

@@ -154,7 +154,7 @@ def _since(spec: Json, kept: Json | None) -> Any:
     """The value from which on rows are new; None: all are. A cursor of another column says nothing of this one."""
     if spec["mode"] != "incremental":
         return None
-    if kept and kept.get("column") == spec["cursor"]:
+    if kept and kept.get("column", spec["cursor"]) == spec["cursor"]:
         return cursor_value(kept)
     return spec.get("begin")
 

@@ -7,6 +7,8 @@ What must stay true: with `since`, no row whose cursor is at least that is left 
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -143,11 +145,29 @@ def _is_fast(kind: Any) -> bool:
 def _selected(wanted: Wanted, select: Any, table: sa.Table, query: str | None) -> Any:
     if wanted.cursor is not None and wanted.cursor not in table.columns:
         raise Refused(f"there is no column {wanted.cursor!r} for the cursor: {', '.join(table.columns.keys())}")
+    if wanted.since is None:
+        return select if query is None else _text(_bare(query))
+    since = _converted(wanted.since, table.c[wanted.cursor].type)
     if query is None:
-        return select if wanted.since is None else select.where(table.c[wanted.cursor] >= wanted.since)
+        return select.where(table.c[wanted.cursor] >= since)
     inner = sa.sql.expression.TextualSelect(_text(_bare(query)), list(table.columns)).subquery("q")
-    found = sa.select(inner)
-    return found if wanted.since is None else found.where(inner.c[wanted.cursor] >= wanted.since)
+    return sa.select(inner).where(inner.c[wanted.cursor] >= since)
+
+
+_FROM_TEXT: dict[type, Callable[[str], Any]] = {
+    int: int, float: float, decimal.Decimal: decimal.Decimal, dt.date: dt.date.fromisoformat,
+    dt.datetime: dt.datetime.fromisoformat,
+}  # fmt: skip
+
+
+def _converted(since: Any, kind: Any) -> Any:
+    """A value that somebody wrote as text, as what the column holds."""
+    if not isinstance(since, str) or isinstance(kind, sa.types.NullType):
+        return since
+    try:
+        return _FROM_TEXT.get(kind.python_type, str)(since)
+    except (ValueError, ArithmeticError):
+        raise Refused(f"the cursor begins at {since!r}, which is no value of a column of {kind}") from None
 
 
 def _bare(query: str) -> str:
@@ -224,7 +244,7 @@ def _auth(source: Json) -> Json | None:
 def _is_new(value: Any, since: Any) -> bool:
     if value is None:
         return False
-    return bool(str(value) >= since if isinstance(since, str) else value >= since)
+    return bool(value >= type(value)(since) if isinstance(since, str) else value >= since)
 
 
 def _sheets(wanted: Wanted) -> Any:
