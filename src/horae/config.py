@@ -31,6 +31,7 @@ from horae.values import (
     mask_database,
     nearest,
     read_allowed_hosts,
+    read_clickhouse,
     read_database,
     read_directory,
     read_docker,
@@ -39,11 +40,13 @@ from horae.values import (
     read_host,
     read_key_file,
     read_labels,
+    read_lake_root,
     read_node,
     read_ports,
     read_roles,
     read_script_roots,
     read_settings_file,
+    read_spark,
     show_bytes,
     show_ports,
     show_seconds,
@@ -108,6 +111,9 @@ class Config:
     lake_workers: str
     lake_lease: float
     secret_key_file: Path
+    spark_url: str
+    clickhouse_url: str | None
+    lake_root: str  # a directory, hdfs://… or s3://…
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -292,6 +298,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("secret_key_file", Kind("FILE", read_key_file), lambda values: values["data"] / "secrets.key",
             "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
             "secrets.key in the data directory"),
+    Setting("spark_url", Kind("URL", read_spark, mask_database), "local[*]",
+            "Where Spark SQL runs: local[*] starts one for each query, sc://host:port is a Spark Connect server, "
+            "spark://host:port a standalone master."),
+    Setting("clickhouse_url", Kind("URL", read_clickhouse, mask_database), _nothing,
+            "The ClickHouse that data work writes to, http(s)://user:password@host:8123.", "none"),
+    Setting("lake_root", Kind("DIR", read_lake_root), lambda values: values["data"] / "lake",
+            "Where files of data work go that name no place of their own: a directory, hdfs://… or s3://…; local files "
+            "are written nowhere else.", "lake in the data directory"),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

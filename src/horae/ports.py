@@ -802,6 +802,7 @@ class Command:
     groups: Sequence[str] = ()  # files of control groups that it joins before it becomes its program
     rlimits: Mapping[int, int] = field(default_factory=dict)  # resource → most of it
     carries: bool = False  # it only carries the work: what asks the work to end passes it by
+    gentle: bool = False  # should the agent die, it is asked to end (TERM) a moment before it is killed
 
 
 @dataclass(frozen=True, slots=True)

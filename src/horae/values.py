@@ -268,6 +268,29 @@ def read_docker(value: object) -> str:
     raise Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
 
 
+def read_spark(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"local(\[(\*|[1-9][0-9]*)\])?|(sc|spark)://[^\s/]+\S*", text):
+        return text
+    raise Refused("local[*], sc://host:port or spark://host:port")
+
+
+def read_clickhouse(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"https?://([^\s/@]*@)?[^\s/@]+/?", text):
+        return text
+    raise Refused("an address such as http://user:password@127.0.0.1:8123")
+
+
+def read_lake_root(value: object) -> str:
+    text = str(value).strip() if isinstance(value, (str, Path)) else ""
+    if "://" in text:
+        if re.fullmatch(r"(hdfs|s3)://[^\s/]+(/\S*)?", text):
+            return text.rstrip("/")
+        raise Refused("a directory, hdfs://host:port/path or s3://bucket/path")
+    return str(read_directory(text))
+
+
 def has_hosts(text: str) -> bool:
     """Whether every host of an address, of which PostgreSQL may have several, is one."""
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import shutil
 import socket
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from horae.executors.git_python import PythonProjects
 from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
+from horae.executors.spark import SparkQueries
 from horae.executors.sync import Syncs
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
@@ -109,7 +111,10 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         projects.tidy()
         plans["git_python"] = projects.sections
     if importlib.util.find_spec("dlt") is not None:
-        plans["sync"] = Syncs().sections
+        plans["sync"] = Syncs(config.lake_root, config.clickhouse_url or "", os.environ).sections
+    if importlib.util.find_spec("pyspark") and shutil.which("java", path=PATH):
+        queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+        plans["spark_sql"] = queries.sections
     return {
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()

@@ -74,7 +74,10 @@ async def main():
     if sys.argv[2] == "lease":
         keeper.renew(1.0)
     script = {DAEMON!r} + "import signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
-    job = await keeper.spawn(Command({PYTHON!r} + [script], {{}}, "/", stdout=1))
+    if sys.argv[2] == "gentle":
+        script = {DAEMON!r} + "import signal; signal.signal(15, lambda *_: (print('asked', flush=True), os._exit(0)))"
+        script += "; time.sleep(600)"
+    job = await keeper.spawn(Command({PYTHON!r} + [script], {{}}, "/", stdout=1, gentle=sys.argv[2] == "gentle"))
     print("job", job.pid, flush=True)
     print("keeper", keeper.pid, flush=True)
     if sys.argv[2] == "forked" and os.fork() == 0:  # a copy that never execs keeps the socket open
@@ -457,6 +460,16 @@ async def test_when_the_agent_is_killed_all_its_work_dies_before_the_next_keeper
             assert all(watch.is_gone for watch in watches)
             assert await run(keeper, "/bin/true") == Exit(0)
             await keeper.close()
+
+
+async def test_gentle_work_is_asked_to_end_when_the_agent_is_killed(tmp_path: Path) -> None:
+    async with agent(tmp_path, "gentle") as (process, pids):
+        assert process.stdout is not None
+        with watching(*pids.values()) as watches:
+            process.kill()
+            assert await asyncio.to_thread(process.stdout.readline) == b"asked\n"
+            for watch in watches:
+                await watch.until_gone()
 
 
 async def test_when_the_agent_stands_still_its_work_dies_with_the_lease(tmp_path: Path) -> None:

@@ -123,8 +123,9 @@ class Front(BaseHTTPRequestHandler):
             if database := asked.get("database"):
                 self.engine.query(f"USE `{database}`")
             for name, value in asked.items():
-                if name not in _CONTROL and not name.startswith("param_"):
-                    self.engine.query(f"SET {name}='{value}'")
+                if name not in _CONTROL:
+                    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+                    self.engine.query(f"SET {name}='{escaped}'")
             done = self.engine.query(statement, asked.get("default_format") or "TabSeparated")
             return (done.bytes() or b"", done.rows_read()) if done is not None else (b"", 0)
 

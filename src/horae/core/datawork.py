@@ -280,7 +280,7 @@ def _written(output: Json) -> str:
 
 def first_cursor(spec: Json) -> Json | None:
     """Where a sync begins that has not come any way yet; None: at the beginning."""
-    return made_cursor(spec.get("options", {}))
+    return {"value": spec["begin"]} if "begin" in spec else made_cursor(spec.get("options", {}))
 
 
 _CURSOR_WORDS = {"last_synced_value": "value", "incremental_time": "incremental_time"}

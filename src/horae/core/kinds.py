@@ -294,6 +294,8 @@ REMEDIES = {
     "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
     "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
     "sync": "an agent needs the libraries of syncs: pip install 'horae[sync]'",
+    "spark_sql": "an agent needs Spark and java: pip install 'horae[spark]'; on Debian, apt-get install "
+    "default-jre-headless",
 }
 _WORK_FIELDS = {name: kind for kind, about in KINDS.items() for name in about.fields}
 _ANY_FIELDS = JOB_FIELDS | _WORK_FIELDS.keys()

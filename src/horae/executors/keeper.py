@@ -5,7 +5,7 @@ only. The agent's side is `process.py`; they talk over a Unix socket pair of pac
 children travel with the packets, so no output flows through here.
 
     agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …], "groups",
-                      "rlimits", "carries"} + descriptors
+                      "rlimits", "carries", "gentle"} + descriptors
                      {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
     keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
 
@@ -19,8 +19,9 @@ What must stay true:
 - The list of the keeper's own children is exact: they vanish from it only when the keeper reaps them,
   and it has one thread.
 - A pid is never trusted: a process is signalled through a pidfd after its parent was checked.
-- When the agent is gone, or closed its end, everything is killed before this program ends and lets go
-  of its lock. When the agent has not renewed in time, everything is killed and nothing more is started.
+- When the agent is gone, or closed its end, everything is killed (gentle work after a moment) before this program
+  ends and lets go of its lock. When the agent has not renewed in time, everything is killed and nothing more is
+  started.
 - A root that does not wait for its orphans collects them as zombies until it ends; only it could reap them.
 - Nothing here waits for a child: starting one returns at the fork, and children report their own
   failure to exec through a pipe.
@@ -64,6 +65,7 @@ ZOMBIE = "Z"
 REAP_LIMIT = 50_000  # at once, so that a storm of dying processes cannot starve the loop
 LOCK_POLL_SECONDS = 0.02
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.5  # between sweeps while something should vanish
+GENTLE_SECONDS = 2.0  # from TERM to KILL for gentle work whose agent has gone
 FAREWELL_SECONDS = 5.0  # for the last reports
 LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the lease's
 
@@ -289,12 +291,13 @@ class Forge:
 class Child:
     """One job: the root process that was spawned, and what is known of its end."""
 
-    __slots__ = ("carries", "code", "ended_at", "id", "kill_at", "message", "pid", "spared")
+    __slots__ = ("carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "spared")
 
-    def __init__(self, number: int, pid: int, *, carries: bool = False) -> None:
+    def __init__(self, number: int, pid: int, *, carries: bool = False, gentle: bool = False) -> None:
         self.id = number
         self.pid = pid
         self.carries = carries  # the root is a sandbox, which would take its work with it: TERM passes it by
+        self.gentle = gentle  # it has something to end elsewhere: should the agent die, TERM comes before KILL
         self.code: int | None = None  # of the root, once reaped
         self.ended_at = 0.0
         self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
@@ -436,7 +439,9 @@ class Keeper:
             self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
             return
         pid = self.forge.fork(order, fds)
-        self.children[number] = self.roots[pid] = Child(number, pid, carries=bool(order.get("carries")))
+        self.children[number] = self.roots[pid] = Child(
+            number, pid, carries=bool(order.get("carries")), gentle=bool(order.get("gentle"))
+        )
         self.reports.append(["start", number, pid])
 
     def kill(self, number: int, grace: float) -> None:
@@ -534,8 +539,20 @@ class Keeper:
             self.pause = min(self.pause * 2, LONGEST_PAUSE)
         self.sweep_at = min(moments, default=None)
 
+    def ask_gentle(self) -> None:
+        """Let those end by themselves that have something to end elsewhere; the moment for it is short."""
+        asked = [child for child in self.children.values() if child.gentle and child.code is None]
+        for child in asked:
+            terminate(child.pid, but=child.pid if child.carries else 0)
+        deadline = boottime() + GENTLE_SECONDS
+        while any(child.code is None for child in asked) and boottime() < deadline:
+            select.select([self.bell], [], [], LOCK_POLL_SECONDS)
+            self.silence()
+            self.reap(boottime())
+
     def exterminate(self) -> None:
         """Kill everything, and do not return before it is gone."""
+        self.ask_gentle()
         pause = SHORTEST_PAUSE
         while self.list_all():
             slay(self.list_all)

@@ -34,7 +34,7 @@ from horae.ports import Command, Exit
 DIED = Exit(-9, "the keeper died")
 PACKET_BYTES = 1 << 16
 RETRY_SECONDS = 0.01
-CLOSE_SECONDS = program.VERIFY_SECONDS + program.FAREWELL_SECONDS
+CLOSE_SECONDS = program.GENTLE_SECONDS + program.VERIFY_SECONDS + program.FAREWELL_SECONDS
 
 
 class Spawned:
@@ -277,6 +277,7 @@ def _spawn_parcel(number: int, command: Command) -> _Parcel:
         "groups": list(command.groups),
         "rlimits": list(command.rlimits.items()),
         "carries": command.carries,
+        "gentle": command.gentle,
     }
     return _Parcel(_encode(order), sources, number)
 

@@ -25,7 +25,6 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from horae.core.model import Json, Moment, Phase, Reason, State
@@ -98,6 +97,7 @@ class Section:
     is_ours: bool = False  # in the agent's own sandbox, whatever the job says
     given: bytes = b""  # its standard input: what must stand neither in its arguments nor in its environment
     note: Callable[[Json], None] | None = None  # sees each line of JSON that it writes to the descriptor NOTES names
+    gentle: bool = False  # should the agent die, it is asked to end before it is killed
 
 
 # The sections of a work, in the workspace given. One by one: where the next one starts may depend on what the last
@@ -208,7 +208,7 @@ class _Attempt:
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
         self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
         self._steps: list[Json] = []
-        self._error: Json = {}  # what a section said went wrong
+        self._fault: Json = {}  # what the last section said of its failure
         self._cursor: str | None = None  # how far a section said it came
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
@@ -299,11 +299,7 @@ class _Attempt:
         with ExitStack() as stack:
             pipe = stack.enter_context(_Pipe(self._log, section.watch))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
-            notes = (
-                stack.enter_context(_Pipe(_Notes(partial(self._hear, section.note)))).write_end
-                if section.note
-                else None
-            )
+            notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))).write_end if section.note else None
             command = Command(
                 section.argv,
                 self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
@@ -312,6 +308,7 @@ class _Attempt:
                 stdout=pipe.write_end,
                 stderr=pipe.write_end,
                 keep=() if notes is None else (notes,),
+                gentle=section.gentle,
             )
             wanted = {} if section.is_ours else self.work.spec
             exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
@@ -320,6 +317,19 @@ class _Attempt:
             seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
         return exit_
+
+    def _hearing(self, note: Callable[[Json], None]) -> Callable[[Json], None]:
+        """Keep what a section says of its own failure: {"error": {"message", "final"?}}; and its cursor."""
+        self._fault = {}
+
+        def hear(told: Json) -> None:
+            if isinstance(fault := told.get("error"), dict) and isinstance(fault.get("message"), str):
+                self._fault = fault
+            if isinstance(cursor := told.get("cursor"), dict):
+                self._cursor = json.dumps(cursor)
+            note(told)
+
+        return hear
 
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
@@ -333,14 +343,6 @@ class _Attempt:
         written = {name: str(value) for name, value in asked.items()}
         told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
         return {**written, **told, "HORAE_STEP": section.name}
-
-    def _hear(self, note: Callable[[Json], None], told: Json) -> None:
-        """What every kind of work may tell is kept here; the rest is for the plan."""
-        if isinstance(error := told.get("error"), dict):
-            self._error = error
-        if isinstance(cursor := told.get("cursor"), dict):
-            self._cursor = json.dumps(cursor)
-        note(told)
 
     async def _attend(self, process: Process) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
@@ -363,18 +365,14 @@ class _Attempt:
         if self._reason:
             return self._stopped(f" in {step}", exit_)
         reason = section.reason
+        if self._fault and not exit_.message and not exit_.reason:
+            result = self._result(State.FAILED, reason, self._fault["message"], exit_.code)
+            result.final = self._fault.get("final") is True
+            return result
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
-        if self._error and not exit_.message and not exit_.reason:
-            return self._told_failure(reason, exit_.code)
         colon = ":" if exit_.message else ""
         return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
-
-    def _told_failure(self, reason: Reason, code: int) -> Result:
-        """The work said itself what went wrong, and whether trying again can help."""
-        result = self._result(State.FAILED, reason, str(self._error.get("message", "")), code)
-        result.final = self._error.get("final") is True
-        return result
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +43,7 @@ class Syncs:
 
     lake_root: str = ""
     clickhouse_url: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)  # of the agent, which may hold what opens the lake
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         order = {
@@ -52,12 +53,23 @@ class Syncs:
             "lake_root": self.lake_root,
             "clickhouse_url": self.clickhouse_url,
         }
-        env = {**QUIET, "DLT_DATA_DIR": str(workspace / "dlt"), "HOME": str(workspace), "PYTHONPATH": _import_path()}
+        env = {
+            **QUIET,
+            **self._lake_keys(),
+            "DLT_DATA_DIR": str(workspace / "dlt"),
+            "HOME": str(workspace),
+            "PYTHONPATH": _import_path(),
+        }
         yield Section(
             "sync", "sync", "the sync", (sys.executable, "-m", PROGRAM), workspace, env,
             network=True, sees=_code(), keeps=self._keeps(), is_ours=True,
             given=json.dumps(order).encode(), note=partial(_hear, work),
         )  # fmt: skip
+
+    def _lake_keys(self) -> dict[str, str]:
+        """They open the lake only: other buckets need credentials of their own (executors.sync.storage)."""
+        names = [name for name in self.environ if name.startswith("AWS_")] if self.lake_root.startswith("s3://") else []
+        return {name: self.environ[name] for name in names}
 
     def _keeps(self) -> tuple[Path, ...]:
         """The lake, where it is a directory of this machine."""

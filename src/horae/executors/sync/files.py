@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,6 +25,7 @@ from pyarrow import csv
 
 from horae.core.model import Json
 from horae.core.syncs import files_path
+from horae.executors.sync import storage
 from horae.executors.sync.batch import ROWS, Batch, Loaded, Refused, fitted, plain
 
 STAGE = ".horae-stage-"  # begins the name of a directory that is being made
@@ -38,8 +38,8 @@ class LakeFiles:
         self._format = place.get("format", "parquet")
         self._attempt = attempt
         self._path = files_path(place)
-        self._fs, self._directory = _find(self._path, place, lake_root)
-        self._is_local = "://" not in self._path and "://" not in lake_root
+        self._fs, self._directory = storage.find(self._path, place, lake_root)
+        self._is_local = storage.is_local(lake_root, self._path)
 
     def load(self, batch: Batch, tell: Callable[[int], None]) -> Loaded:
         if not batch.is_whole and self._format != "parquet":
@@ -159,23 +159,6 @@ def _check_widening(path: str, name: str, was: Any, kind: Any, batch: Batch) -> 
 
 
 # ── where files are ────────────────────────────────────────────────────────────────────────────────
-
-
-def _find(path: str, place: Json, lake_root: str) -> tuple[Any, str]:
-    """The file system of a destination, and the path of its directory there."""
-    if "://" not in path:
-        if not lake_root:
-            raise Refused("this agent has no lake: set lake_root to the directory or address of its files")
-        path = f"{lake_root.rstrip('/')}/{path}"
-    if "://" not in path:
-        return fsspec.filesystem("file"), str(Path(path).resolve())
-    if not path.startswith("s3://"):
-        raise Refused(f"files are written to a directory or to s3://, not to {path.partition('://')[0]}://")
-    given = {"key": place.get("access_key_id"), "secret": place.get("secret_access_key")}
-    more: Json = {"client_kwargs": {"region_name": place["region"]}} if place.get("region") else {}
-    endpoint = place.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL")
-    files = fsspec.filesystem("s3", endpoint_url=endpoint, skip_instance_cache=True, **given, **more)
-    return files, path.removeprefix("s3://").rstrip("/")
 
 
 class _Target:

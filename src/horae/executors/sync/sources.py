@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-from dlt.common.configuration.specs import AwsCredentials
 from dlt.sources.filesystem import filesystem
 from dlt.sources.helpers import requests
 from dlt.sources.rest_api import rest_api_resources
@@ -29,6 +28,7 @@ from pyarrow import csv
 
 from horae.core.model import Json
 from horae.core.syncs import unknown_source
+from horae.executors.sync import storage
 from horae.executors.sync.batch import ROWS, Refused
 
 NAME = "rows"  # of the one table that dlt sees
@@ -285,40 +285,23 @@ MOST_OF_A_BLOCK = 16 << 20  # bytes of CSV from which the types are told
 
 
 def _s3(wanted: Wanted) -> Any:
-    return _files(
-        wanted, f"s3://{wanted.read['path'].removeprefix('s3://').lstrip('/')}", s3_credentials(wanted.source)
-    )
+    path = f"{storage.S3}{wanted.read['path'].removeprefix(storage.S3).lstrip('/')}"
+    return _files(wanted, *storage.find(path, wanted.source, ""))
 
 
 def _lake(wanted: Wanted) -> Any:
-    if not wanted.lake_root:
-        raise Refused("this agent has no lake: set lake_root to the directory or address of its files")
-    root = wanted.lake_root if "://" in wanted.lake_root else f"file://{wanted.lake_root}"
-    return _files(wanted, f"{root.rstrip('/')}/{wanted.read['path']}", None)
+    return _files(wanted, *storage.find(wanted.read["path"], {}, wanted.lake_root))
 
 
-def s3_credentials(place: Json) -> Any:
-    """How to log in to S3; where the place says nothing, as the environment does."""
-    if not place.get("access_key_id"):
-        return None
-    return AwsCredentials(
-        aws_access_key_id=place["access_key_id"],
-        aws_secret_access_key=place.get("secret_access_key", ""),
-        region_name=place.get("region"),
-        endpoint_url=place.get("endpoint"),
-    )
-
-
-def _files(wanted: Wanted, path: str, credentials: Any) -> Any:
-    """Files by a pattern: the part of the path before its first * or, without one, the file or all of a directory."""
-    scheme, _, rest = path.partition("://")
-    parts = rest.rstrip("/").split("/")
+def _files(wanted: Wanted, files: Any, path: str) -> Any:
+    """Files by a pattern: from the first part of the path with a * on; without one, the file, or all of a directory."""
+    parts = path.rstrip("/").split("/")
     fixed = next((number for number, part in enumerate(parts) if re.search(r"[*?\[]", part)), len(parts))
     if fixed == len(parts) and "." in parts[-1] and fixed > 1:
         fixed -= 1
     pattern = "/".join(parts[fixed:]) or "**/*"
-    more = {} if credentials is None else {"credentials": credentials}
-    found = filesystem(f"{scheme}://{'/'.join(parts[:fixed])}", file_glob=pattern, **more)
+    scheme = "file" if "file" in files.protocol else "s3"
+    found = filesystem(f"{scheme}://{'/'.join(parts[:fixed])}", credentials=files, file_glob=pattern)
     return (found | _read_files(wanted)).with_name(NAME)
 
 

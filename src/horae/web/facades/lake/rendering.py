@@ -7,7 +7,6 @@ believed where they fit.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from horae.core import figures

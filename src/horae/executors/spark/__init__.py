@@ -1,0 +1,120 @@
+"""Kind `spark_sql`: one statement on Spark, and its rows to files and tables.
+
+    spec   {"query", "outputs"?: [{"to": "files", "uri"?, "path", "mode"?} | {"to": "clickhouse", "database", "table",
+            "mode"?}, …]}
+    result {"rows", "bytes", "tables": [{"name", "rows", "bytes"}, …], "stages": {"done", "total"}, "query_id",
+            "steps": […]}
+
+`program` does it, as a process of its own in the agent's sandbox; this is what it is ordered to do.
+
+What must stay true:
+- The order, which holds passwords, is given on standard input only.
+- Every attempt of a run works under the same session and tag on the cluster, so each can end what an earlier one left.
+- Local files are written below `lake_root`, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import horae
+from horae.core.datawork import masked
+from horae.core.model import Json, Reason
+from horae.errors import Invalid
+from horae.executors.sections import Section
+from horae.ports import Assignment, Work
+
+QUERY = "query"  # name of the section
+SESSIONS = uuid.UUID("1f0a5a0e-8a63-5b1c-9d55-0c8f6d1b7a42")  # the namespace of the ids of our sessions
+PASSED_ON = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "JAVA_HOME", "SPARK_CONF_DIR")  # of the agent's environment
+CLOUD = "AWS_"  # begins the names of further ones, which hold keys
+SCHEMES = ("hdfs", "s3", "file")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkQueries:
+    """How queries are carried out here. `environ` is the agent's own."""
+
+    spark_url: str
+    clickhouse_url: str | None
+    lake_root: str
+    environ: Mapping[str, str]
+
+    def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
+        outputs = [self._resolved(output) for output in work.spec.get("outputs", ())]
+        local = [Path(each["place"].removeprefix("file://")) for each in outputs if each["to"] == "files"
+                 and each["place"].startswith("file://")]  # fmt: skip
+        for directory in local:
+            directory.mkdir(parents=True, exist_ok=True)
+        env = {name: self.environ[name] for name in PASSED_ON if name in self.environ}
+        yield Section(
+            QUERY, QUERY, "the query", (sys.executable, "-m", "horae.executors.spark.program"), workspace,
+            {**env, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}, Reason.ERROR, network=True,
+            sees=_interpreter(), keeps=tuple(local), is_ours=True, gentle=True,
+            given=json.dumps(self._order(work, outputs)).encode(), note=teller(work),
+        )  # fmt: skip
+
+    def _order(self, work: Work, outputs: list[Json]) -> Json:
+        keys = {name: value for name, value in self.environ.items() if name.startswith(CLOUD)}
+        return {
+            "run": work.assignment.run_id,
+            "session": str(session_id(work.assignment)),
+            "spark_url": self.spark_url,
+            "clickhouse_url": self.clickhouse_url,
+            "query": work.spec["query"],
+            "outputs": outputs,
+            "keys": keys,
+        }
+
+    def _resolved(self, output: Json) -> Json:
+        """An output with its place in one address."""
+        if output["to"] == "clickhouse":
+            if self.clickhouse_url is None:
+                raise Invalid("an output goes to ClickHouse, and this agent knows of none: set clickhouse_url")
+            return {"mode": "append", **output}
+        return {"to": "files", "mode": output.get("mode", "append"), "place": self._place(output)}
+
+    def _place(self, output: Json) -> str:
+        path, uri = str(output["path"]), str(output.get("uri", "")).rstrip("/")
+        if ".." in path.split("/"):
+            raise Invalid(f"the path {path!r} of an output leads out of its place: write it without ..")
+        place = f"{uri or self.lake_root.rstrip('/')}/{path.strip('/')}"
+        scheme = place.partition("://")[0] if "://" in place else "file"
+        if scheme not in SCHEMES:
+            raise Invalid(f"an output goes to {masked(uri)!r}; files can be written to {', '.join(SCHEMES)}")
+        return self._inside(place.removeprefix("file://")) if scheme == "file" else place
+
+    def _inside(self, place: str) -> str:
+        found = os.path.realpath(place)
+        if "://" in self.lake_root or not Path(found).is_relative_to(os.path.realpath(self.lake_root)):
+            raise Invalid(f"the local path {place!r} of an output is not below lake_root, which is {self.lake_root!r}")
+        return f"file://{found}"
+
+
+def session_id(assignment: Assignment) -> uuid.UUID:
+    """The same for all attempts of a run, and another for each run of each installation that shares a cluster."""
+    return uuid.uuid5(SESSIONS, f"{assignment.run_id}/{assignment.job_id}/{assignment.due_at}")
+
+
+def teller(work: Work) -> Callable[[Json], None]:
+    """Takes what a program of data work tells."""
+
+    def note(told: Json) -> None:
+        if isinstance(progress := told.get("progress"), dict):
+            work.tell_progress(progress)
+        if isinstance(facts := told.get("facts"), dict):
+            work.facts.update(facts)
+
+    return note
+
+
+def _interpreter() -> tuple[Path, ...]:
+    """Where this Python and all that it imports lie, but for what every sandbox has."""
+    places = {Path(sys.prefix), Path(sys.base_prefix), Path(horae.__file__).parent.parent}
+    return tuple(place for place in sorted(places) if not place.is_relative_to("/usr") or "local" in place.parts)
