@@ -84,12 +84,7 @@ def address_of(place: Json) -> sa.URL:
 
 
 def _database(wanted: Wanted) -> Any:
-    url = address_of(wanted.source)
-    timeout = {"connect_timeout": CONNECT_SECONDS}
-    try:
-        engine = sa.create_engine(url, connect_args=timeout, poolclass=sa.NullPool)
-    except ModuleNotFoundError as error:
-        raise Refused(f"the driver of this database is missing: pip install {error.name}") from None
+    engine = _engine(address_of(wanted.source))
     metadata = sa.MetaData()
     query = wanted.read.get("query")
     table = _columns_of(query, engine, metadata) if query else _reflected(wanted, engine, metadata)
@@ -102,6 +97,27 @@ def _database(wanted: Wanted) -> Any:
         query_adapter_callback=lambda select, _: _selected(wanted, select, table, query),
     )  # fmt: skip
     return resource.add_map(_typed(table, is_fast))
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    """A PostgreSQL that can is asked to end our queries when we end; one that cannot, or a pool before it, refuses
+    to be asked."""
+    plain_engine = _make_engine(url)
+    if not url.drivername.startswith("postgresql") or "options" in url.query:
+        return plain_engine
+    watched = _make_engine(url.update_query_dict({"options": "-c client_connection_check_interval=1000"}))
+    try:
+        watched.connect().close()
+    except sa.exc.OperationalError:
+        return plain_engine
+    return watched
+
+
+def _make_engine(url: sa.URL) -> sa.Engine:
+    try:
+        return sa.create_engine(url, connect_args={"connect_timeout": CONNECT_SECONDS}, poolclass=sa.NullPool)
+    except ModuleNotFoundError as error:
+        raise Refused(f"the driver of this database is missing: pip install {error.name}") from None
 
 
 def _reflected(wanted: Wanted, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
