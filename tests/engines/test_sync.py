@@ -57,6 +57,7 @@ def server() -> Iterator[Postgres]:
 @pytest.fixture
 def database(server: Postgres) -> Iterator[Database]:
     found = Database(server.url)
+    found.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename IS NOT NULL AND pid <> pg_backend_pid()")
     for (name,) in found.do("SELECT nspname FROM pg_namespace WHERE nspname IN ('public', 'lake')"):
         found.do(f"DROP SCHEMA {name} CASCADE")
     found.do("CREATE SCHEMA public")

@@ -70,9 +70,11 @@ class Destination(Protocol):
         """`tell` is called with how many rows have been written so far."""
 
 
-def batch_of(parts: list[Path], fallback: Any, cursor: str | None, since: Any, **more: Any) -> Batch:
+def batch_of(parts: list[Path], known: Any, cursor: str | None, since: Any, **more: Any) -> Batch:
     schemas = [pq.read_schema(part).remove_metadata() for part in parts]
-    schema = plain(pa.unify_schemas(schemas, promote_options="permissive") if schemas else fallback)
+    """`known` are the columns that the source says it has: one that is empty in all rows stands in no file."""
+    found = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+    schema = plain([*found, *(field for field in known if field.name not in found.names)])
     return Batch(parts, schema, cursor=cursor, since=_typed(since, cursor, schema), **more)
 
 

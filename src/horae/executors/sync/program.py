@@ -83,10 +83,10 @@ class Reading:
 
     def _batch(self, parts: list[Path], columns: Json) -> Batch:
         spec, known = self._spec, {name: one for name, one in columns.items() if "data_type" in one}
-        fallback = columns_to_arrow(known, _capabilities(), "UTC") if known else pa.schema([])
+        named = columns_to_arrow(known, _capabilities(), "UTC") if known else pa.schema([])
         json_columns = frozenset(name for name, one in known.items() if one["data_type"] == "json")
         batch = batch_of(
-            sorted(parts), fallback, cursor=spec.get("cursor"), since=self._wanted.since,
+            sorted(parts), named, cursor=spec.get("cursor"), since=self._wanted.since,
             primary_key=tuple(spec.get("primary_key", ())), json_columns=json_columns,
         )  # fmt: skip
         for name in (*batch.primary_key, *([batch.cursor] if batch.cursor else [])):

@@ -105,7 +105,7 @@ def _engine(url: sa.URL) -> sa.Engine:
     plain_engine = _make_engine(url)
     if not url.drivername.startswith("postgresql") or "options" in url.query:
         return plain_engine
-    watched = _make_engine(url.update_query_dict({"options": "-c client_connection_check_interval=1000"}))
+    watched = _make_engine(url.update_query_dict({"options": "-cclient_connection_check_interval=1000"}))
     try:
         watched.connect().close()
     except sa.exc.OperationalError:
