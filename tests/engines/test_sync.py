@@ -26,6 +26,14 @@ timestamptz '2026-01-01' + i * interval '1 minute' AS updated_at FROM generate_s
 """
 
 
+# Sessions that a failed test left, with their locks.
+LEFT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename > '' AND pid <> pg_backend_pid()"
+NEW = """INSERT INTO orders (id, name, amount, updated_at)
+SELECT id + 2000, 'new', amount + 2000, updated_at + interval '1 day' FROM orders WHERE id <= 20"""
+TYPES = """SELECT column_name, data_type FROM information_schema.columns
+WHERE table_name = 'kinds' AND table_schema = '{}'"""
+
+
 class Database:
     def __init__(self, url: str) -> None:
         self.url = url
@@ -57,7 +65,7 @@ def server() -> Iterator[Postgres]:
 @pytest.fixture
 def database(server: Postgres) -> Iterator[Database]:
     found = Database(server.url)
-    found.do("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename IS NOT NULL AND pid <> pg_backend_pid()")
+    found.do(LEFT)
     for (name,) in found.do("SELECT nspname FROM pg_namespace WHERE nspname IN ('public', 'lake')"):
         found.do(f"DROP SCHEMA {name} CASCADE")
     found.do("CREATE SCHEMA public")
@@ -100,16 +108,15 @@ def rows_in(directory: Path) -> Any:
 
 
 def test_a_whole_table_is_copied_with_its_types(database: Database, sync: Syncer):
-    database.do("""CREATE TABLE kinds AS SELECT id, id::int AS whole, amount::numeric AS exact, id / 3.0::float8 AS f, name,
-        updated_at, updated_at::timestamp AS naive, updated_at::date AS day, '10:00'::time AS at, id % 2 = 0 AS even,
+    database.do("""CREATE TABLE kinds AS SELECT id, id::int AS whole, amount::numeric AS exact, id / 3.0::float8 AS f,
+        name, updated_at, updated_at::timestamp AS naive, updated_at::date AS day, '10:00'::time AS at, id % 2 = 0 AS even,
         jsonb_build_object('a', id) AS doc, ''::text AS empty, E'a,"b\\n\\\\' AS odd, '\\x00ff'::bytea AS raw,
         NULL::int AS nothing FROM orders""")
     facts = sync(source=database.source(), read={"table": "kinds"}, destinations=database.table("lake.kinds"))
     assert (facts["rows"], facts["tables"][0]["name"], facts["tables"][0]["rows"]) == (1000, "lake.kinds", 1000)
     assert facts["bytes"] > 0
     assert database.do("SELECT * FROM kinds EXCEPT SELECT * FROM lake.kinds") == []
-    types = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = '{}' AND table_name = 'kinds'"
-    assert dict(database.do(types.format("lake"))) == dict(database.do(types.format("public")))
+    assert dict(database.do(TYPES.format("lake"))) == dict(database.do(TYPES.format("public")))
 
 
 def test_a_full_sync_takes_the_place_of_the_table_with_its_indexes_and_views(database: Database, sync: Syncer):
@@ -148,9 +155,7 @@ def test_an_incremental_sync_brings_what_is_new_and_ties_at_the_border_once(
     }  # fmt: skip
     assert sync(**wish)["rows"] == 1000
     database.do("INSERT INTO orders SELECT 2000, 'tie', amount, updated_at FROM orders WHERE id = 1000")
-    database.do(
-        "INSERT INTO orders SELECT id + 2000, 'new', amount + 2000, updated_at + interval '1 day' FROM orders WHERE id <= 20"
-    )
+    database.do(NEW)
     sync.attempt(**wish)  # killed between load and finish: the cursor stayed
     facts = sync(**wish)
     assert facts["rows"] == 22 - (cursor == "id")
@@ -219,13 +224,12 @@ def test_a_table_goes_to_clickhouse_whole_and_then_what_is_new(
     table = f"orders{len(key)}"
     wish = {
         "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": "updated_at",
-        "primary_key": key, "destinations": [{"type": "clickhouse", "url": clickhouse.url, "database": "lake", "table": table}],
+        "primary_key": key,
+        "destinations": [{"type": "clickhouse", "url": clickhouse.url, "database": "lake", "table": table}],
     }  # fmt: skip
     assert sync(**wish)["rows"] == 1000
     database.do("ALTER TABLE orders ADD COLUMN more int")
-    database.do(
-        "INSERT INTO orders SELECT id + 2000, 'new', amount, updated_at + interval '1 day', 5 FROM orders WHERE id <= 20"
-    )
+    database.do(NEW)
     sync.attempt(**wish)
     facts = sync(**wish)
     assert (facts["rows"], facts["tables"][0]["changes"]) == (21, [])
