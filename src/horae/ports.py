@@ -280,6 +280,7 @@ class Wish(NamedTuple):
     run_id: int
     fence: int
     names: tuple[str, ...]
+    start_by: Moment | None = None  # the start deadline of one that never began: it binds while it waits
 
 
 class Lend(NamedTuple):
@@ -697,6 +698,16 @@ class Output(Protocol):
 
 
 class Files(Protocol):
+    @property
+    def is_shared(self) -> bool:
+        """Whether every node has the same ones; else each has its own."""
+
+    async def take_up(self) -> None:
+        """Take up what an earlier life of this process left undone."""
+
+    async def settle(self, seconds: float) -> None:
+        """Give what is not stored yet a last chance; what stays is taken up by the next life."""
+
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output: ...
 
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
@@ -713,6 +724,10 @@ class Files(Protocol):
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
+
+    async def trim(self, limit: int) -> int:
+        """Remove outputs, the oldest runs' first, until all that is left is at most `limit` bytes; answers how many
+        bytes that were."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""

@@ -152,7 +152,7 @@ class RetentionRole:
 
     async def step(self) -> None:
         if self._clock.elapsed() - self._tidied_at >= TIDY:
-            await self._retention.tidy()
+            await self._retention.tidy(is_leader=self._cluster.is_leader)
             self._tidied_at = self._clock.elapsed()
         has_more = self._cluster.is_leader and await self._retention.purge()
         await self._clock.sleep(NEXT_PURGE if has_more else PURGE)

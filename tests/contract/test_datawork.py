@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
+
 from horae.core.model import SECOND, Cursor, Overlap, Policy, State
 from horae.ports import Assignment, Birth, Order, Result, Store, Submission, Waiting, Wish
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
 
@@ -66,6 +69,7 @@ async def test_a_fenced_result_moves_nothing(store: Store):
     assert await store.load_cursors([1]) == {}
 
     await store.finish([ended(second, '{"value":8}')])
+    await store.finish([ended(first, '{"value":9}')])
     assert (await store.load_cursors([1]))[1].value == {"value": 8}
 
 
@@ -247,8 +251,9 @@ async def test_a_run_that_gets_one_of_two_destinations_keeps_neither(store: Stor
     first, second, third = [await running(store, job) for job in (1, 2, 3)]
     await store.take_locks([wish(first, "a")])
 
-    await store.take_locks([wish(second, "a", "b")])
+    await store.take_locks([wish(second, "b", "a")])
 
+    assert (await store.get_run(second.run_id)).message.startswith(f"run {first.run_id} writes to a;")
     assert await store.take_locks([wish(third, "b")]) == {third.run_id}
 
 
@@ -265,8 +270,38 @@ async def test_a_run_that_somebody_wants_cancelled_ends_instead_of_waiting(store
     assert (await store.get_run(successor)).state is State.QUEUED
 
 
+async def test_a_start_deadline_binds_a_run_that_waits_for_a_destination(store: Store, clock: FakeClock):
+    first, second = await running(store, 1), await running(store, 2)
+    await store.take_locks([wish(first, "a"), wish(second, "a")._replace(start_by=START + 2 * SECOND)])
+    clock.advance(2)
+
+    assert (await store.sweep()).expired == 1
+
+    run = await store.get_run(second.run_id)
+    assert (run.state, run.reason) == (State.SKIPPED, "start_deadline")
+
+
 async def test_a_run_that_waits_for_a_destination_can_be_cancelled(store: Store):
     first, second = await running(store, 1), await running(store, 2)
     await store.take_locks([wish(first, "a"), wish(second, "a")])
 
     assert (await store.cancel([second.run_id], "requested")).ended == {second.run_id}
+
+
+async def test_a_lock_that_another_server_takes_meanwhile_is_not_taken_for_void(
+    postgres_store: PostgresStore, postgres_url: str, clock: FakeClock
+):
+    second = await running(postgres_store, 2)
+    first = await queue(postgres_store, 1)
+    other, connection = PostgresStore(postgres_url, clock=clock), await asyncpg.connect(postgres_url)
+    async with connection.transaction():
+        await connection.execute("INSERT INTO locks (name, run_id, fence) VALUES ('a', $1, 1)", first)
+        taking = asyncio.create_task(postgres_store.take_locks([wish(second, "a")]))
+        while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            await asyncio.sleep(0)
+        [claimed] = await other.claim("n1", "sync", [], 1)
+    await connection.close()
+    await other.close()
+
+    assert claimed.run_id == first
+    assert await taking == set()

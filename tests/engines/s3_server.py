@@ -43,10 +43,11 @@ class S3:
             "AWS_ALLOW_HTTP": "true",
         }
 
-    def store(self, bucket: str) -> Any:
-        """The bucket, made if it is missing (as SeaweedFS does on the first write)."""
+    def store(self, bucket: str, prefix: str | None = None) -> Any:
+        """The bucket, made if it is missing (as SeaweedFS does on the first write), or what lies below a prefix."""
         made = S3Store(
             bucket,
+            prefix=prefix,
             endpoint=self.endpoint,
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,

@@ -135,6 +135,11 @@ class GrpcLink:
         """Say who we are; once welcome, the stream is for everybody."""
         (frame,) = await stream.ask(CONNECT_SECONDS, Urgency.BEAT, hello=self._hello())
         welcome = frame.welcome
+        if self._spool.is_shared and not welcome.shared:
+            raise ConfigError(
+                f"the server {welcome.node} keeps output in a directory of its own, not in a shared store",
+                path="files", hint="start the agent without files: it sends its output to the server",
+            )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
         self._spool.begin(welcome.node, takes_files=welcome.files)

@@ -133,7 +133,7 @@ class Agents:
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
-            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
+            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True, shared=self.files.is_shared,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
@@ -214,7 +214,8 @@ class Session:
         self.id = session_id
         self._agents = agents
         self._context = context
-        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=agents.node)
+        place = "" if agents.files.is_shared else agents.node
+        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=place)
         self._link.resume(node)
         self._outbox = Outbox()
         self._ended = asyncio.Event()

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from horae.core.datawork import SYNC, first_cursor, locks_of
-from horae.core.model import Cursor, Job, Json, Moment, Reason, Run, Source, State
+from horae.core.model import SECOND, Cursor, Job, Json, Moment, Policy, Reason, Run, Source, State
+from horae.core.specs import policy_from_text
 from horae.ports import Assignment, Result, Store, Wish
 
 _json = msgspec.json.Encoder().encode
@@ -44,7 +45,11 @@ class DataWork:
 
     async def lock(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Those that may write what they write; the others wait from now on."""
-        wishes = [Wish(a.run_id, a.fence, names) for a in claimed if (names := _locks_in(a.kind, a.spec))]
+        wishes = [
+            Wish(a.run_id, a.fence, names, _start_by(policy_from_text(a.policy), a.attempt, a.due_at))
+            for a in claimed
+            if (names := _locks_in(a.kind, a.spec))
+        ]
         if not wishes:
             return list(claimed)
         granted = await self._store.take_locks(wishes)
@@ -54,7 +59,8 @@ class DataWork:
     async def lock_one(self, job: Job, run: Run) -> bool:
         """As lock, of a run that is lent."""
         names = locks_of(job.kind, job.spec)
-        return not names or bool(await self._store.take_locks([Wish(run.id, run.fence, names)]))
+        wish = Wish(run.id, run.fence, names, _start_by(job.policy, run.attempt, run.due_at))
+        return not names or bool(await self._store.take_locks([wish]))
 
     async def equip(self, claimed: Sequence[Assignment], now: Moment) -> tuple[list[Assignment], list[Result]]:
         """Syncs with their sources and cursors; and the ends of those whose source is gone."""
@@ -82,6 +88,12 @@ class DataWork:
         jobs = await self._store.load_jobs(sorted(wanted))
         pairs = ((job, sources.get(wanted[job.id])) for job in jobs)
         return {job.id: source for job, source in pairs if source is not None and source.org == job.org}
+
+
+def _start_by(policy: Policy, attempt: int, due_at: Moment) -> Moment | None:
+    """The start deadline of a run that has not begun by this attempt, if it has one."""
+    seconds = policy.start_deadline_seconds
+    return None if seconds is None or attempt > 1 else due_at + round(seconds * SECOND)
 
 
 def _cursor_of(a: Assignment, cursor: Cursor | None) -> Any:

@@ -34,7 +34,7 @@ class Secrecy:
             return "; ".join(secrets.missing_words(name, self._values) for name in missing)
         known: Mapping[str, str] = {name: value for name, value in self._values.items() if value is not None}
         work.spec = secrets.filled(work.spec, known)
-        work.assignment = work.assignment._replace(secrets=None)
+        work.assignment = work.assignment._replace(secrets=None, source=None)
         if self._forms:
             work.output = MaskedOutput(work.output, self._forms, ref)
         return ""

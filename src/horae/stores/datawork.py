@@ -75,7 +75,7 @@ class DataWorkStore(LoanStore):
         holder = holders.get(busy)
         who = f"run {holder}" if holder is not None else "another run"
         note = f"{who} writes to {busy}; this one begins when that has ended"
-        rows = yield "block_run", wish.run_id, wish.fence, holder, note, now + PATIENCE
+        rows = yield "block_run", wish.run_id, wish.fence, holder, note, now + PATIENCE, wish.start_by
         if rows and rows[0][0]:
             yield "bury_returned", wish.run_id, now
             yield "drop_returned", wish.run_id

@@ -318,7 +318,7 @@ DELETE FROM locks WHERE run_id IN {ids};
 -- block_run --
 -- An attempt that did not begin, for what it writes is being written. One that somebody wants cancelled keeps its reason.
 UPDATE live SET state = 2, reason = CASE WHEN cancel THEN reason ELSE 'destination_busy' END, attempt = attempt - 1,
-  node = NULL, started_at = NULL, phase = 1, waits_for = $3, note = $4, eligible_at = $5
+  node = NULL, started_at = NULL, phase = 1, waits_for = $3, note = $4, eligible_at = $5, start_by = $6
 WHERE id = $1 AND fence = $2 AND state = 1
 RETURNING cancel, job_id;
 

@@ -491,7 +491,7 @@ def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
 
 
 def _standing(run: model.Run) -> tuple[Any, ...]:
-    return run.state, run.attempt, run.phase, run.cancel_requested
+    return run.state, run.attempt, run.phase, run.cancel_requested, run.progress
 
 
 def _event_place(last: str | None, run: model.Run) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import Source, State
+from horae.core.model import Policy, Source, State
 from horae.errors import Conflict, Unavailable
 from horae.files import open_files
 from horae.ports import Result, Submission, Work
@@ -161,6 +161,23 @@ async def test_who_gets_less_than_asked_because_of_a_busy_destination_is_told_to
     assert len(await stage.execution.claim(node("n1"), "spark_sql", 2)) == 1
 
     assert {"waiting", "runs"} <= set(stage.queue.take())
+
+
+async def test_a_start_deadline_binds_until_the_first_attempt_has_begun(
+    stage: Stage, probe: Probe, lending: Lending, clock: FakeClock
+):
+    policy = Policy(start_deadline_seconds=2)
+    await probe.submit([Submission([spark(1), spark(2, policy=policy), spark(3, policy=policy)])])
+    first, second, third = [(await stage.jobs.run_now(job)).id for job in (1, 2, 3)]
+    await lending.lend_run(first, **W1)
+    await stage.execution.claim(node("n1"), "spark_sql", 1)
+    with pytest.raises(Conflict):
+        await lending.lend_run(third, **W1)
+    clock.advance(2)
+
+    await probe.sweep()
+
+    assert [(await stage.jobs.get_run(run)).reason for run in (second, third)] == ["start_deadline"] * 2
 
 
 # ── lending ──
