@@ -28,6 +28,7 @@ from horae.values import (
     choice,
     duration,
     is_loopback,
+    mask_address,
     mask_database,
     nearest,
     read_allowed_hosts,
@@ -307,10 +308,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("secret_key_file", Kind("FILE", read_key_file), lambda values: values["data"] / "secrets.key",
             "Keys that secrets are encrypted with; made when it is first needed, the same on every node.",
             "secrets.key in the data directory"),
-    Setting("spark_url", Kind("URL", read_spark, mask_database), "local[*]",
+    Setting("spark_url", Kind("URL", read_spark, mask_address), "local[*]",
             "Where Spark SQL runs: local[*] starts one for each query, sc://host:port is a Spark Connect server, "
             "spark://host:port a standalone master."),
-    Setting("clickhouse_url", Kind("URL", read_clickhouse, mask_database), _nothing,
+    Setting("clickhouse_url", Kind("URL", read_clickhouse, mask_address), _nothing,
             "The ClickHouse that data work writes to, http(s)://user:password@host:8123.", "none"),
     Setting("lake_root", Kind("DIR", read_lake_root), lambda values: values["data"] / "lake",
             "Where files of data work go that name no place of their own: a directory, hdfs://… or s3://…; local files "
@@ -363,7 +364,7 @@ def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:
     try:
         return setting.kind.read(given.value)
     except Refused as refused:
-        got = repr(mask_database(given.value) if isinstance(given.value, str) else given.value)
+        got = repr(mask_address(given.value) if given.value and isinstance(given.value, str) else given.value)
         raise ConfigError(
             f"{setting.name} must be {refused.expected}; got {got} ({given.source})",
             code=refused.code,
@@ -481,7 +482,7 @@ def _file_warnings(path: Path, mode: int, table: Mapping[str, object]) -> tuple[
     warnings = []
     if mode & stat.S_IWOTH:
         warnings.append(f"{path} can be changed by every user of this machine: chmod o-w {path}")
-    database = str(table.get("database", ""))
-    if mode & stat.S_IROTH and mask_database(database) != database:
+    addresses = [str(table[name]) for name in ("database", "spark_url", "clickhouse_url") if table.get(name)]
+    if mode & stat.S_IROTH and any(mask_address(each) != each for each in addresses):
         warnings.append(f"{path} holds a password and can be read by every user: chmod o-r {path}")
     return tuple(warnings)

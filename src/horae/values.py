@@ -329,6 +329,11 @@ def mask_database(url: str) -> str:
     return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
 
 
+def mask_address(url: str | None) -> str:
+    """The same of an engine that may not be set, and that may be entered with a token."""
+    return re.sub(r"(?i)(token=)[^;&]*", rf"\1{MASK}", mask_database(url)) if url else "none"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]}?" if close else ""

@@ -75,8 +75,8 @@ async def main():
         keeper.renew(1.0)
     script = {DAEMON!r} + "import signal; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
     if sys.argv[2] == "gentle":
-        script = {DAEMON!r} + "import signal; signal.signal(15, lambda *_: (print('asked', flush=True), os._exit(0)))"
-        script += "; time.sleep(600)"
+        script = "import signal; signal.signal(15, lambda *_: (print('asked', flush=True), os._exit(0)))"
+        script += {DAEMON!r} + "time.sleep(600)"
     job = await keeper.spawn(Command({PYTHON!r} + [script], {{}}, "/", stdout=1, gentle=sys.argv[2] == "gentle"))
     print("job", job.pid, flush=True)
     print("keeper", keeper.pid, flush=True)

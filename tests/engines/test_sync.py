@@ -109,7 +109,7 @@ def rows_in(directory: Path) -> Any:
 
 def test_a_whole_table_is_copied_with_its_types(database: Database, sync: Syncer):
     database.do("""CREATE TABLE kinds AS SELECT id, id::int AS whole, amount::numeric AS exact, id / 3.0::float8 AS f,
-        name, updated_at, updated_at::timestamp AS naive, updated_at::date AS day, '10:00'::time AS at, id % 2 = 0 AS even,
+        name, updated_at, updated_at::timestamp AS naive, updated_at::date AS day, '10:00'::time AS at, id % 2 = 0 AS b,
         jsonb_build_object('a', id) AS doc, ''::text AS empty, E'a,"b\\n\\\\' AS odd, '\\x00ff'::bytea AS raw,
         NULL::int AS nothing FROM orders""")
     facts = sync(source=database.source(), read={"table": "kinds"}, destinations=database.table("lake.kinds"))

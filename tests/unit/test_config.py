@@ -124,6 +124,27 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     assert by_flags.address == "https://[::1]:1"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("clickhouse_url", "https://u:hush@h:8443"), ("spark_url", "sc://h:15002/;use_ssl=true;token=hush;user_id=u")],
+)
+def test_what_opens_an_engine_is_never_shown(name: str, value: str) -> None:
+    shown = {name: text for name, text, _ in load({name: value}, environ={}).shown()}
+    assert "hush" not in str(shown)
+    assert "***" in shown[name]
+    path = write(f'{name} = "{value}"', "x.toml")
+    path.chmod(0o644)
+    assert any("holds a password" in warning for warning in load(file=path, environ={}).warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("spark_url", "http://h"), ("spark_url", "local[0]"), ("clickhouse_url", "h:8123"), ("lake_root", "ftp://h/x")],
+)
+def test_the_address_of_an_engine_must_be_one(name: str, value: str) -> None:
+    assert refused({name: value}).path == name
+
+
 def test_a_file_may_use_the_types_of_toml() -> None:
     write('port = 99\nroles = ["agent", "api"]\nlease = 12.5\nallowed_hosts = []\noutput_limit = 2048\n')
     found = load(environ={})

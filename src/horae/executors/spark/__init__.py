@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import horae
 from horae.core.datawork import masked
 from horae.core.model import Json, Reason
 from horae.errors import Invalid
@@ -84,6 +83,8 @@ class SparkQueries:
         path, uri = str(output["path"]), str(output.get("uri", "")).rstrip("/")
         if ".." in path.split("/"):
             raise Invalid(f"the path {path!r} of an output leads out of its place: write it without ..")
+        if uri and "://" not in uri:  # as the lake contract writes it, host:port
+            uri = f"hdfs://{uri}"
         place = f"{uri or self.lake_root.rstrip('/')}/{path.strip('/')}"
         scheme = place.partition("://")[0] if "://" in place else "file"
         if scheme not in SCHEMES:
@@ -116,5 +117,5 @@ def teller(work: Work) -> Callable[[Json], None]:
 
 def _interpreter() -> tuple[Path, ...]:
     """Where this Python and all that it imports lie, but for what every sandbox has."""
-    places = {Path(sys.prefix), Path(sys.base_prefix), Path(horae.__file__).parent.parent}
+    places = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[3]}
     return tuple(place for place in sorted(places) if not place.is_relative_to("/usr") or "local" in place.parts)

@@ -17,6 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import clickhouse_connect
+import pyarrow
+from pyarrow import types
+
 from horae.core.model import Json
 from horae.executors.spark import faults
 
@@ -47,8 +51,6 @@ class Table:
         self._waiting_bytes = 0
 
     def open(self, fields: list[str]) -> None:
-        import clickhouse_connect
-
         self._client = clickhouse_connect.get_client(dsn=self._url, database="default", query_limit=0)
         self._fields = fields
         if not self._count("system.databases", name=self._database):
@@ -107,8 +109,6 @@ class Table:
         self._is_made = True
 
     def _flush(self) -> None:
-        import pyarrow
-
         if not self._waiting:
             return
         table, sink = pyarrow.concat_tables(self._waiting), pyarrow.BufferOutputStream()
@@ -206,8 +206,6 @@ _SIMPLE = {
 
 def column_type(field: Any) -> str:
     """The type of a column that holds this field of Arrow."""
-    import pyarrow.types as types
-
     kind = field.type
     if types.is_list(kind):
         return f"Array({column_type(kind.value_field)})"

@@ -6,9 +6,12 @@ Foreign errors are recognised by their class's name and module: the libraries ne
 from __future__ import annotations
 
 import re
+import socket
+from urllib.parse import urlsplit
 
 from horae.core.datawork import masked
 
+PATIENCE = 10.0  # seconds for a server to take a connection
 LONGEST = 600  # characters of a message
 
 # Conditions of Spark that its own words explain best, and no retry mends.
@@ -17,20 +20,39 @@ _FINAL_CLASSES = frozenset({
     "ArrayIndexOutOfBoundsException", "IllegalArgumentException", "UnsupportedOperationException",
     "SparkRuntimeException",
 })  # fmt: skip
-_MULTIPLE = re.compile(r"at or near ';'|extra input ';'")
+# What Spark says of a second statement, and the picture of the query that follows.
+_MULTIPLE = re.compile(r"^\[PARSE_SYNTAX_ERROR\].*extra input.*== SQL ==[^^]*;", re.DOTALL)
 # Codes of ClickHouse: unknown database or table, wrong types, syntax, access denied, wrong password, read only …
 _FINAL_CODES = frozenset({6, 10, 16, 20, 27, 32, 36, 38, 41, 43, 44, 46, 47, 48, 53, 57, 60, 62, 70, 72, 81, 117, 122, 164, 192, 194, 291, 349, 497, 516, 530})  # fmt: skip  # noqa: E501
 
 
 class Fault(Exception):
-    """Found by ourselves; no retry can help."""
+    """Found by ourselves; unless it says so, no retry can help."""
+
+    def __init__(self, message: str, *, final: bool = True) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+def reach(what: str, address: str) -> None:
+    """Fail at once where nobody listens: the clients of engines go on trying for many minutes. An address without a
+    port is the name of a group of servers, which the client knows."""
+    parts = urlsplit(address)
+    if parts.hostname is None or parts.port is None:
+        return
+    try:
+        socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE).close()
+    except OSError as error:
+        raise Fault(
+            f"{what} at {parts.hostname}:{parts.port} cannot be reached: {error.strerror or error}", final=False
+        ) from None
 
 
 def explain(error: BaseException) -> tuple[str, bool]:
     """(the sentence, whether a retry is useless)."""
     module, name = type(error).__module__, type(error).__name__
     if isinstance(error, Fault):
-        return _tidy(str(error)), True
+        return _tidy(str(error)), error.final
     if module.startswith("pyspark"):
         return _spark(error, name)
     if module.startswith("clickhouse_connect"):
@@ -48,8 +70,8 @@ def is_closed(error: BaseException) -> bool:
 
 
 def _spark(error: BaseException, name: str) -> tuple[str, bool]:
-    text = str(error)
-    if "PARSE_SYNTAX_ERROR" in text and _MULTIPLE.search(text):
+    text = str(error).strip()
+    if _MULTIPLE.search(text):
         return "the query holds more than one statement: write one, and a job for each further one", True
     if "StatusCode.UNAVAILABLE" in text or name == "RetriesExceeded":
         return _tidy(f"Spark cannot be reached: {_first(text)}"), False
@@ -57,7 +79,7 @@ def _spark(error: BaseException, name: str) -> tuple[str, bool]:
         return _tidy(f"Spark refuses us: {_first(text)}"), True
     condition = re.match(r"\[([A-Z_.]+)", text)
     is_final = name in _FINAL_CLASSES and condition is not None
-    return _tidy(f"Spark: {_first(text)}"), is_final
+    return _tidy(f"Spark: {_sentence(_first(text))}"), is_final
 
 
 def _clickhouse(text: str) -> tuple[str, bool]:
@@ -88,9 +110,16 @@ def _first(text: str) -> str:
             break
         if line:
             kept.append(line)
-    where = re.search(r"\(line (\d+), pos (\d+)\)", text)
-    found = " ".join(kept)
-    return found if where is None or where[0] in found else f"{found} (line {where[1]}, position {int(where[2]) + 1})"
+    return " ".join(kept)
+
+
+def _sentence(text: str) -> str:
+    """The first sentence, and where in the query it is about; advice follows it."""
+    said = re.match(r".*?\.(?=\s|$)", text)
+    where = re.search(r"line (\d+),? pos(?:ition)? (\d+)", text)
+    if said is None:
+        return text
+    return said[0] if where is None else f"{said[0]} (line {where[1]}, position {where[2]})"
 
 
 def _tidy(text: str) -> str:

@@ -20,7 +20,14 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import hdfs_native
+import obstore
+from obstore.store import LocalStore, S3Store
+from pyspark.sql.connect import functions
+from pyspark.sql.connect.observation import Observation
+
 from horae.core.model import Json
+from horae.executors.spark import faults
 from horae.executors.spark.clickhouse import Table
 
 LINE = "horae line of text"  # the column that holds a row as text, always the last one
@@ -70,8 +77,6 @@ class ObjectFiles:
         self._file: Any = None
 
     def open(self, fields: list[str]) -> None:
-        import obstore
-
         self._store, self._prefix = _object_store(self._place)
         path = f"{self._prefix}{_file_name(self._run, 0)}"
         self._file = obstore.open_writer(self._store, path, buffer_size=BUFFER, max_concurrency=UPLOADS)
@@ -91,8 +96,6 @@ class ObjectFiles:
 
     def publish(self) -> None:
         self._file.close()
-        import obstore
-
         found = obstore.list_with_delimiter(self._store, self._prefix or None)["objects"]
         names = [one["path"].rpartition("/")[2] for one in found]
         for name in _superseded(names, self._run, 1, replaces=self._replaces):
@@ -101,8 +104,6 @@ class ObjectFiles:
 
 def _object_store(place: str) -> tuple[Any, str]:
     """The store of an address, and the prefix of its names there."""
-    from obstore.store import LocalStore, S3Store
-
     parts = urlsplit(place)
     if parts.scheme == "file":
         return LocalStore(parts.path, mkdir=True), ""
@@ -126,8 +127,7 @@ class HadoopFiles:
         self._client: Any = None
 
     def open(self, fields: list[str]) -> None:
-        import hdfs_native
-
+        faults.reach("HDFS", self._server)
         self._client = hdfs_native.Client(self._server)
         self._client.delete(self._stage, recursive=True)
 
@@ -135,9 +135,6 @@ class HadoopFiles:
         raise NotImplementedError
 
     def store(self, frame: Any) -> None:
-        from pyspark.sql.connect import functions
-        from pyspark.sql.connect.observation import Observation
-
         counted = Observation("horae")
         observed = frame.observe(counted, functions.count(functions.lit(1)).alias("rows"))
         observed.write.mode("overwrite").options(**_SPARK_CSV).csv(f"{self._server}{self._stage}")

@@ -25,6 +25,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NoReturn
 
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql.connect import functions
+from pyspark.sql.connect.session import SparkSession
+
 from horae.core.model import Json
 from horae.executors.sections import NOTES
 from horae.executors.spark import faults
@@ -135,9 +140,9 @@ class Query:
     # ── the session ──
 
     def _connect(self) -> Any:
-        from pyspark.errors import PySparkException
-
         url = self._order["spark_url"]
+        if not url.startswith("local"):
+            faults.reach("Spark", url.replace("/;", "/?"))
         address = url if url.startswith("sc://") else start_server(url)
         session = self._open(address, self._order["session"])
         try:
@@ -151,8 +156,6 @@ class Query:
         return session
 
     def _open(self, address: str, session_id: str) -> Any:
-        from pyspark.sql.connect.session import SparkSession
-
         base, _, parameters = address.partition("/;")
         given = [one for one in parameters.split(";") if one and not one.startswith(("session_id=", "user_id="))]
         asked = ";".join([*given, f"user_id={USER}", f"session_id={session_id}"])
@@ -252,17 +255,12 @@ def stream(session: Any, frame: Any) -> Iterator[Any]:
 
 def _with_lines(frame: Any, names: list[str]) -> Any:
     """The frame with each row as a line of CSV, made by Spark, as one more column."""
-    from pyspark.sql.connect import functions
-
     columns = [functions.col(f"`{name.replace('`', '``')}`") for name in names]
     return frame.select(*columns, functions.to_csv(functions.struct(*columns), _CSV).alias(LINE))
 
 
 def start_server(master: str) -> str:
     """A Connect server in front of a local or standalone master, which ends with this program; its address."""
-    from pyspark import SparkContext
-    from pyspark.sql.connect.session import SparkSession
-
     SparkSession._start_connect_server(master, dict(_OWN_SERVER))
     context: Any = SparkContext._active_spark_context
     service = getattr(getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
