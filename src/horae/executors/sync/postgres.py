@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg2
@@ -73,13 +74,15 @@ class PostgresTable:
             return loaded
         if not before:
             self._create(cursor, wanted)
-        else:
-            loaded.changes = self._change(cursor, before, wanted, batch)
         self._run(cursor, "CREATE TABLE {stage} (LIKE {live} INCLUDING ALL)")
+        change = partial(self._change, cursor, before or self._columns(cursor), wanted, batch)
+        loaded.changes = change(self._stage)
         loaded.rows = self._copy(cursor, batch, tell)
+        # The table itself, which others read, is locked only from here on.
         if batch.is_whole:
-            self._exchange(cursor)
+            self._exchange(cursor, change)
         else:
+            change(self._live)
             self._merge(cursor, batch)
         return loaded
 
@@ -101,16 +104,23 @@ class PostgresTable:
         self._run(cursor, "CREATE TABLE {live} ({columns})", columns=sql.SQL(", ").join(columns))
 
     def _change(
-        self, cursor: Any, before: dict[str, tuple[str, bool]], wanted: dict[str, str], batch: Batch
+        self,
+        cursor: Any,
+        before: dict[str, tuple[str, bool]],
+        wanted: dict[str, str],
+        batch: Batch,
+        table: sql.Identifier,
     ) -> list[str]:
-        """Give the table the columns that the rows need."""
+        """Give a table, the stage or the live one, the columns that the rows need; what was changed."""
         changes: list[str] = []
         for name, kind in wanted.items():
             if name not in before:
-                self._run(cursor, f"ALTER TABLE {{live}} ADD COLUMN {{name}} {kind}", name=sql.Identifier(name))
+                self._run(
+                    cursor, f"ALTER TABLE {{table}} ADD COLUMN {{name}} {kind}", table=table, name=sql.Identifier(name)
+                )
                 changes.append(f"column {name} added, {kind}")
             elif (old := before[name][0]) != kind and old not in _HOLDS[kind]:
-                self._widen(cursor, name, old, kind, batch)
+                self._widen(cursor, table, name, old, kind, batch)
                 changes.append(f"column {name} was {old}, is {kind}")
         for name in sorted(before.keys() - wanted.keys()) if wanted else ():
             if not before[name][1]:
@@ -120,17 +130,15 @@ class PostgresTable:
             changes.append(f"column {name} is gone from the source")
         return changes
 
-    def _widen(self, cursor: Any, name: str, old: str, kind: str, batch: Batch) -> None:
+    def _widen(self, cursor: Any, table: sql.Identifier, name: str, old: str, kind: str, batch: Batch) -> None:
         if kind not in _HOLDS.get(old, frozenset()) and not batch.is_whole:
             raise Refused(
                 f"the column {name!r} of {self._place['table']} is {old}, and what is read is {kind}: "
                 f"change the column, or do a full sync"
             )
-        column = sql.Identifier(name)
-        if kind in _HOLDS.get(old, frozenset()):
-            self._run(cursor, f"ALTER TABLE {{live}} ALTER COLUMN {{name}} TYPE {kind}", name=column)
-        else:  # its rows are about to be replaced
-            self._run(cursor, f"ALTER TABLE {{live}} ALTER COLUMN {{name}} TYPE {kind} USING NULL", name=column)
+        using = "" if kind in _HOLDS.get(old, frozenset()) else " USING NULL"  # of a table that is to be replaced
+        statement = f"ALTER TABLE {{table}} ALTER COLUMN {{name}} TYPE {kind}{using}"
+        self._run(cursor, statement, table=table, name=sql.Identifier(name))
 
     def _copy(self, cursor: Any, batch: Batch, tell: Callable[[int], None]) -> int:
         rows = 0
@@ -142,7 +150,7 @@ class PostgresTable:
             tell(rows)
         return rows
 
-    def _exchange(self, cursor: Any) -> None:
+    def _exchange(self, cursor: Any, change: Callable[[sql.Identifier], object]) -> None:
         """Readers see the old table until we commit. One that others depend on, such as a view, keeps its identity."""
         cursor.execute("SAVEPOINT exchange")
         try:
@@ -150,6 +158,7 @@ class PostgresTable:
         except errors.DependentObjectsStillExist:
             cursor.execute("ROLLBACK TO SAVEPOINT exchange")
             self._run(cursor, "TRUNCATE {live}")
+            change(self._live)
             self._run(cursor, "INSERT INTO {live} SELECT * FROM {stage}")
             self._run(cursor, "DROP TABLE {stage}")
         else:

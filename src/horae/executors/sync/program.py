@@ -76,7 +76,7 @@ class Reading:
         pipeline = dlt.pipeline("sync", destination=stage, pipelines_dir=str(directory / "dlt"), dataset_name="sync")
         pipeline.config.restore_from_destination = False
         resource = resource_of(self._wanted).add_map(self._count)
-        resource.apply_hints(table_name=NAME, write_disposition="append", primary_key=(), columns={})
+        resource.apply_hints(table_name=NAME, write_disposition="append")
         pipeline.run(resource, schema_contract="evolve")
         columns = pipeline.default_schema.tables.get(NAME, {}).get("columns", {})
         return self._batch(parts, {name: one for name, one in columns.items() if not name.startswith("_dlt_")})
