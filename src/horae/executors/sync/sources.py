@@ -211,13 +211,11 @@ def _typed(table: sa.Table, is_fast: bool) -> Callable[[Any], Any]:
 def _arrow_type(kind: Any, is_fast: bool) -> Any:
     if isinstance(kind, sa.DateTime) and not kind.timezone:
         return pa.timestamp("us")
-    if not is_fast:
-        return None
     if isinstance(kind, sa.SmallInteger):
         return pa.int16()
     if isinstance(kind, sa.Integer):
         return pa.int64() if isinstance(kind, sa.BigInteger) else pa.int32()
-    if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
+    if is_fast and isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
         return pa.decimal128(kind.precision, kind.scale or 0)
     return None
 
