@@ -27,10 +27,11 @@ from horae.executors.sections import Section
 from horae.ports import Work
 
 PROGRAM = "horae.executors.sync.program"
-# dlt reports its use over the network, and takes settings from files, unless told not to.
+# dlt reports its use over the network, and delays signals that ask it to end, unless told not to.
 QUIET = {
     "RUNTIME__DLTHUB_TELEMETRY": "false",
     "RUNTIME__LOG_LEVEL": "CRITICAL",
+    "RUNTIME__INTERCEPT_SIGNALS": "false",
     "PYTHONUNBUFFERED": "1",
     "PYTHONWARNINGS": "ignore",
 }
