@@ -1,29 +1,44 @@
-"""What a sandbox costs: the shortest job there is, as often as possible, against the same program started bare."""
+"""What a sandbox costs: the shortest job there is, as often as possible, against the bare sandbox.
+
+Bare is the same sandbox, with its walls and its control groups, around the same program in a session of its own, its
+output read and its end waited for; but started by the least there is (a thread and vfork) in place of our keeper, and
+without an attempt around it: no workspace, no log, no result, nobody who would kill what it leaves behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import shlex
+import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from tests.engines.dockerd import IMAGE, Daemon
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure
 from horae.bootstrap import SystemClock
 from horae.core.model import State
 from horae.executors.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.ports import Assignment, Command, Executor, Keeper, Process, Result, Room, Sandbox, Sandboxes, Work
+from horae.ports import Assignment, Command, Executor, Exit, Keeper, Process, Result, Room, Sandbox, Sandboxes, Work
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.docker import DockerSandbox
 from horae.sandboxes.plain import PlainSandbox
 
+NAMES = ("plain", "bubblewrap", "docker")
 ABREAST = 4
-SPEC = {"steps": [{"name": "true", "run": "true"}]}
+AIM = Aim("at least", 0.87, "quotient")  # 15 % more time
+SPEC: dict[str, Any] = {"steps": [{"name": "true", "run": "true"}]}
 
 
 class NoOutput:
@@ -40,26 +55,68 @@ class NoOutput:
     async def close(self) -> None: ...
 
 
-class Recorder:
-    """A keeper that starts nothing: it keeps the command that a sandbox makes."""
+class BareKeeper:
+    """Starts programs, and guarantees nothing."""
 
     is_alive = True
-    command: Command
 
     async def open(self) -> None: ...
 
     def renew(self, seconds: float) -> None: ...
 
     async def spawn(self, command: Command) -> Process:
-        self.command = command
-        raise InterruptedError
+        argv = command.argv
+        if command.groups:
+            joins = "".join(f"echo 0 > {shlex.quote(group)}; " for group in command.groups)
+            argv = ("/bin/sh", "-c", f'{joins}exec "$@"', "sh", *argv)
+        stdin = subprocess.DEVNULL if command.stdin is None else os.dup(command.stdin)
+        return Bare(asyncio.create_task(asyncio.to_thread(start_bare, command, argv, stdin)))
 
     async def close(self) -> None: ...
 
 
-def make_sandbox(name: str, keeper: Keeper, data: Path) -> Sandbox:
+@dataclass
+class Bare:
+    task: asyncio.Task[Exit]
+    pid = 0
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self.task)
+
+    async def kill(self, grace: float = 5.0) -> Exit:
+        raise NotImplementedError("nobody kills what is measured")
+
+
+def start_bare(command: Command, argv: Sequence[str], stdin: int) -> Exit:
+    done = subprocess.run(
+        argv, env=command.env, cwd=command.cwd, check=False, start_new_session=True,
+        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    if stdin != subprocess.DEVNULL:
+        os.close(stdin)
+    return Exit(done.returncode)
+
+
+@contextmanager
+def docker_daemon(name: str) -> Iterator[str]:
+    """The address of a daemon of our own that has the image; empty where none is wanted."""
+    if name != "docker":
+        yield ""
+        return
+    if not all(map(shutil.which, ("dockerd", "docker", "busybox"))):
+        raise Void("dockerd, docker and busybox are needed")
+    daemon = Daemon()
+    try:
+        yield daemon.url
+    finally:
+        daemon.stop()
+
+
+def make_sandbox(name: str, keeper: Keeper, data: Path, url: str) -> Sandbox:
     if name == "plain":
         return PlainSandbox(keeper, Groups(data))
+    if name == "docker":
+        return DockerSandbox("docker", url, keeper, "bench")
     bwrap = find_bwrap()
     if not isinstance(bwrap, Bwrap):
         raise Void(bwrap)
@@ -68,63 +125,66 @@ def make_sandbox(name: str, keeper: Keeper, data: Path) -> Sandbox:
 
 @figure(
     "sandbox",
-    "shell jobs of one step `true` a second, in each sandbox; bare: the same program started without Horae",
+    "shell jobs of one step `true` a second, in each sandbox; bare: the sandbox without an agent around it",
     stores=("sqlite",), size=[1000], quick={"size": [100]},
 )  # fmt: skip
 async def sandbox(bench: Bench) -> AsyncIterator[Line]:
-    for name in ("plain", "bubblewrap"):
-        for size in bench["size"]:
-
-            async def ours(name: str = name, size: int = size) -> tuple[float, dict[str, Any]]:
-                async with executor(name) as one:
-                    return await rate(size, lambda number: carry_out(one, number)), {}
-
-            async def bare(name: str = name, size: int = size) -> float:
-                return await bare_rate(name, size)
-
-            aim = Aim("at least", 0.87, "quotient")  # 15 % more time
-            line = Line(f"sandbox.{name}", bench.store, "per s", aim=aim, detail={"size": size, "abreast": ABREAST})
-            yield await measure(line, bench["trials"], ours, bare)
+    for name in NAMES:
+        for full in bench["size"]:
+            size = full // 20 if name == "docker" else full
+            line = Line(f"sandbox.{name}", bench.store, "per s", aim=AIM, detail={"size": size, "abreast": ABREAST})
+            try:
+                with docker_daemon(name) as url:
+                    ours, bare = partial(our_rate, name, size, url), partial(bare_rate, name, size, url)
+                    yield await measure(line, bench["trials"], ours, bare)
+            except Void as why:
+                line.void = str(why)
+                yield line
 
 
-@asynccontextmanager
-async def executor(name: str) -> AsyncIterator[Executor]:
-    with tempfile.TemporaryDirectory() as directory:
-        data = Path(directory)
-        keeper = KeeperProcess(data / "agent")
-        sandbox = make_sandbox(name, keeper, data)
+async def our_rate(name: str, size: int, url: str) -> tuple[float, dict[str, Any]]:
+    spec = SPEC | ({"image": IMAGE} if name == "docker" else {})
+    async with placed(name, KeeperProcess, url) as (data, sandbox):
         one = shell_executor(Sandboxes({name: sandbox}, name), data / "workspaces", ABREAST, SystemClock())
-        for part in (keeper, sandbox, one):
-            await part.open()
+        await one.open()
         try:
-            yield one
+            return await rate(size, lambda number: carry_out(one, spec, number)), {}
         finally:
-            for part in (one, keeper, sandbox):
-                await part.close()
+            await one.close()
 
 
-async def bare_rate(name: str, size: int) -> float:
-    """The very command that the sandbox makes, started and waited for, with nothing around it."""
-    with tempfile.TemporaryDirectory() as directory:
-        keeper = Recorder()
-        sandbox = make_sandbox(name, keeper, Path(directory))
-        with suppress(InterruptedError):
-            await sandbox.spawn(Command(("/bin/sh", "-e", "-c", "--", "true"), {}, directory), Room(directory, "1-1"))
-        command = keeper.command
+async def bare_rate(name: str, size: int, url: str) -> float:
+    async with placed(name, lambda _: BareKeeper(), url) as (data, sandbox):
+        command = Command(("/bin/sh", "-e", "-c", "--", "true"), {}, str(data))
 
-        async def start(_: int) -> None:
-            await asyncio.to_thread(
-                subprocess.run, command.argv, env=command.env, cwd=command.cwd, check=True,
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
+        async def start(number: int) -> None:
+            process = await sandbox.spawn(command, Room(str(data), f"{number}-1", image=IMAGE))
+            if (await process.wait()).code:
+                raise Void("a bare program failed")
 
         return await rate(size, start)
 
 
-async def carry_out(one: Executor, number: int) -> None:
+@asynccontextmanager
+async def placed(name: str, make_keeper: Callable[[Path], Keeper], url: str) -> AsyncIterator[tuple[Path, Sandbox]]:
+    """A sandbox in a directory of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory)
+        keeper = make_keeper(data / "agent")
+        sandbox = make_sandbox(name, keeper, data, url)
+        await keeper.open()
+        await sandbox.open()
+        try:
+            yield data, sandbox
+        finally:
+            await keeper.close()
+            await sandbox.close()
+
+
+async def carry_out(one: Executor, spec: dict[str, Any], number: int) -> None:
     done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
     assignment = Assignment(number, 1, 1, 1, None, 0, "shell", "true", "{}", "{}", None)
-    one.start([Work(assignment, SPEC, NoOutput(), None, 0)], done.set_result)
+    one.start([Work(assignment, spec, NoOutput(), None, 0)], done.set_result)
     result = await done
     if result.state is not State.SUCCEEDED:
         raise Void(result.message)

@@ -871,11 +871,12 @@ class Room:
 
     workspace: str  # it owns this
     name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
-    network: str = "off"  # or "on"
+    network: str = "off"  # or "on", or "listed"
     limits: Limits = Limits()
     sees: Sequence[str] = ()  # further paths, to read
     keeps: Sequence[str] = ()  # further paths, to read and write
     image: str = ""  # of a container
+    listed: Sequence[str] = ()  # host:port each: all that it reaches where its network is listed
 
 
 class Sandbox(Protocol):

@@ -23,7 +23,7 @@ from horae.executors.git_python import PythonProjects
 from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
-from horae.executors.spark import SparkQueries
+from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
@@ -96,7 +96,8 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock)}
+    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock),
+            **make_data_executors(config, sandboxes, clock)}  # fmt: skip
 
 
 def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
@@ -112,13 +113,20 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         plans["git_python"] = projects.sections
     if importlib.util.find_spec("dlt") is not None:
         plans["sync"] = Syncs(config.lake_root, config.clickhouse_url or "", os.environ).sections
-    if importlib.util.find_spec("pyspark") and shutil.which("java", path=PATH):
-        queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
-        plans["spark_sql"] = queries.sections
     return {
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()
     }
+
+
+def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+    """Those whose libraries are installed; whether their engines answer is known when a job runs."""
+    workspaces = config.data / "agent" / "workspaces"
+    if not (importlib.util.find_spec("pyspark") and shutil.which("java", path=PATH)):
+        return {}
+    queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+    executor = SectionExecutor("spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE)
+    return {"spark_sql": executor}
 
 
 def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:

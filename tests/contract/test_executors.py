@@ -19,6 +19,7 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.executors.process import KeeperProcess
+from horae.executors.secretfiles import SecretFiles
 from horae.executors.sections import Section, SectionExecutor
 from horae.executors.shell import Rules, shell_executor
 from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
@@ -510,11 +511,30 @@ async def test_a_checkout_is_the_first_section_and_fills_the_workspace(shell: Ri
 
 
 async def test_secret_files_are_there_after_the_checkout_for_their_owner_only(shell: Rig, repository: str) -> None:
-    look = 'cd "$HORAE_SECRETS_DIR"; stat -c "%a %n" . a a/key; cat a/key; case $PWD in "$HOME"/*) echo inside;; esac'
+    look = 'cd "$HORAE_SECRETS_DIR"; stat -c "%a %n" . a a/key; cat a/key; stat -f -c %T .; echo at $PWD'
     spec = steps(look, checkout={"url": repository, "ref": "main"}, files={"a/key": "line\n"})
     result, text = await shell.run(spec)
     assert result.state is State.SUCCEEDED, text
-    assert text.endswith("700 .\n700 a\n400 a/key\nline\ninside\n")
+    assert "700 .\n700 a\n400 a/key\nline\ntmpfs\nat " in text
+    assert not os.path.exists(text.split()[-1])
+
+
+def test_without_a_file_system_in_memory_secret_files_lie_in_the_workspace(tmp_path: Path) -> None:
+    directory = SecretFiles("shell", tmp_path, memory=tmp_path).write({"a/key": "x"}, tmp_path)
+    assert directory is not None
+    assert directory.parent == tmp_path
+    assert directory.name.startswith(".horae-secrets-")  # which artifacts leave out
+    assert SecretFiles("shell", tmp_path).write({}, tmp_path) is None
+
+
+def test_secret_files_that_a_crash_left_are_removed_at_the_next_start_and_nobody_elses(tmp_path: Path) -> None:
+    ours, other = SecretFiles("shell", tmp_path), SecretFiles("git_java", tmp_path)
+    left, kept = ours.write({"key": "x"}, tmp_path), other.write({"key": "x"}, tmp_path)
+    assert left is not None
+    assert kept is not None
+    SecretFiles("shell", tmp_path).open()
+    assert (left.exists(), (kept / "key").read_text()) == (False, "x")
+    other.remove(kept)
 
 
 async def test_secret_files_are_gone_before_files_of_the_workspace_are_kept(

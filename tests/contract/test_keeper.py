@@ -293,6 +293,36 @@ async def test_two_hundred_processes_live_at_once_and_die_when_told(keeper: Keep
     assert {exit_.code for exit_ in exits} == {-15}
 
 
+async def test_one_warder_starts_one_program_after_the_other(keeper: KeeperProcess, tmp_path: Path) -> None:
+    script = ("/bin/sh", "-c", "echo $PPID")
+    warders = {await output_of(keeper, tmp_path / "out", *script) for _ in range(5)}
+    limited = await output_of(keeper, tmp_path / "out", *script, rlimits={resource.RLIMIT_NOFILE: 50})
+    assert warders == {limited}
+    assert [int(limited)] == program.list_children([keeper.pid])
+
+
+async def test_idle_warders_are_few(keeper: KeeperProcess) -> None:
+    async with asyncio.timeout(PATIENCE):
+        held = [await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/")) for _ in range(program.IDLE_WARDERS + 3)]
+        await asyncio.gather(*(process.kill(PATIENCE) for process in held))
+        while len(program.list_children([keeper.pid])) > program.IDLE_WARDERS:
+            await run(keeper, "/bin/true")
+
+
+async def test_a_program_with_limits_has_them_and_its_failure_to_start_is_told(
+    keeper: KeeperProcess, tmp_path: Path
+) -> None:
+    limits = {resource.RLIMIT_NOFILE: 50}
+    assert await output_of(keeper, tmp_path / "out", "/bin/sh", "-c", "ulimit -n", rlimits=limits) == "50\n"
+    exit_ = await ended(await keeper.spawn(Command(["/no/such/program"], ENV, "/", rlimits=limits)))
+    assert (exit_.code, exit_.message) == (127, "'/no/such/program' could not be started: No such file or directory")
+    exit_ = await ended(await keeper.spawn(Command(["/bin/true"], ENV, "/", groups=("/no/group",))))
+    assert (exit_.code, exit_.message) == (127, "'/no/group' could not be started: No such file or directory")
+    assert await ended(await keeper.spawn(Command(["/bin/sh", "-c", "exit 127"], ENV, "/", rlimits=limits))) == Exit(
+        127
+    )
+
+
 # ── killing ────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -368,6 +398,23 @@ async def test_a_daemon_dies_when_its_job_is_killed(keeper: KeeperProcess) -> No
                 await process.kill(0)
             assert root.is_gone
             assert daemon.is_gone
+
+
+async def test_a_job_that_kills_its_parent_ends_itself_and_nobody_else(keeper: KeeperProcess) -> None:
+    other = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
+    async with open_pipe() as (reader, write_end):
+        script = "sleep 600 & echo $!; read go || true; kill -KILL $PPID; sleep 600"
+        read_end, go = os.pipe()
+        process = await keeper.spawn(Command(["/bin/sh", "-c", script], ENV, "/", stdin=read_end, stdout=write_end))
+        with watching(process.pid, other.pid) as [root, another]:
+            child = await read_pid(reader)
+            for end in (go, read_end):
+                os.close(end)
+            assert await ended(process) == Exit(-9)
+            assert root.is_gone
+            assert program.look_at(child)[0] == 0
+            assert not another.is_gone
+    await other.kill(0)
 
 
 async def test_a_fork_bomb_loses(keeper: KeeperProcess) -> None:
@@ -509,16 +556,25 @@ async def test_opening_can_be_given_up_while_an_older_keeper_lives(keeper: Keepe
 # ── the keeper dies ────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_when_the_keeper_is_killed_every_wait_ends_and_the_roots_die(tmp_path: Path) -> None:
+async def test_when_the_keeper_is_killed_every_wait_ends_and_all_work_is_gone_before_the_next(tmp_path: Path) -> None:
     keeper = KeeperProcess(tmp_path)
     await keeper.open()
-    process = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
-    with watching(process.pid) as [root]:
+    other = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
+    [warder] = program.list_children([keeper.pid])
+    async with open_pipe() as (reader, write_end):
+        command = Command([*PYTHON, DAEMON + "time.sleep(600)"], {}, "/", stdout=write_end)
+        process = await keeper.spawn(command)
+        daemon = await read_pid(reader)
+    await other.kill(PATIENCE)  # its warder is idle now
+    with watching(daemon, process.pid, warder) as watches:
         os.kill(keeper.pid, signal.SIGKILL)
         assert await ended(process) == DIED
         async with asyncio.timeout(PATIENCE):
             await keeper.closed.wait()
-        await root.until_gone()
+        second = KeeperProcess(tmp_path)
+        await second.open()
+        assert all(watch.is_gone for watch in watches)
+        await second.close()
     assert not keeper.is_alive
     with pytest.raises(Unavailable):
         await keeper.spawn(Command(["/bin/true"], ENV, "/"))

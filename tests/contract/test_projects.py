@@ -20,9 +20,10 @@ import pytest
 from horae.core.model import Json, Phase, Reason, State
 from horae.errors import Invalid
 from horae.executors import environment
-from horae.executors.git import PRIVATE, checkout_sections
+from horae.executors.git import checkout_sections
 from horae.executors.git_python import PythonProjects, is_plain
 from horae.executors.process import KeeperProcess
+from horae.executors.secretfiles import MEMORY, SecretFiles
 from horae.executors.sections import SectionExecutor
 from horae.sandboxes.plain import PATH
 from horae.testing import FakeClock
@@ -278,10 +279,11 @@ async def test_a_password_opens_the_repository_and_is_seen_nowhere(
 ) -> None:
     seen: list[str] = []
     modes: list[int] = []
+    prefix = SecretFiles("checkout", tmp_path / "workspaces")._prefix
 
     def look() -> None:
         seen.extend(command_lines("s3cret"))
-        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "workspaces").glob(f"*/{PRIVATE}/*"))
+        modes.extend(stat.S_IMODE(path.stat().st_mode) for path in MEMORY.glob(f"{prefix}*/*"))
         seen.extend(_environments("s3cret"))
 
     server.on_request = look
@@ -371,18 +373,20 @@ async def test_the_workspaces_of_others_cannot_be_cloned(rig: Rig, tmp_path: Pat
 
 
 def sections(tmp_path: Path, known_hosts: Path, **source: str) -> Any:
+    """Those of a checkout over ssh, with the first of them."""
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     wanted = {"url": "git@git.example:team/a.git", **source}
-    return checkout_sections(wanted, workspace, workspace / "project", known_hosts), workspace / PRIVATE
+    steps = checkout_sections(wanted, workspace, workspace / "project", known_hosts)
+    return steps, next(steps)
 
 
 def test_a_private_key_is_a_file_of_ours_for_as_long_as_the_checkout(tmp_path: Path) -> None:
-    steps, private = sections(tmp_path, tmp_path / "known_hosts", private_key="-----BEGIN KEY-----")
+    steps, section = sections(tmp_path, tmp_path / "known_hosts", private_key="-----BEGIN KEY-----")
 
-    section = next(steps)
-
+    [private] = section.keeps
     key = private / "key"
+    assert private.parent == MEMORY
     assert (stat.S_IMODE(key.stat().st_mode), key.read_text()) == (0o600, "-----BEGIN KEY-----\n")
     command = section.env["GIT_SSH_COMMAND"]
     assert f"-i {key}" in command
@@ -394,20 +398,18 @@ def test_a_private_key_is_a_file_of_ours_for_as_long_as_the_checkout(tmp_path: P
 
 
 def test_a_checkout_that_breaks_off_leaves_no_key(tmp_path: Path) -> None:
-    steps, private = sections(tmp_path, tmp_path / "known_hosts", private_key="x")
-    next(steps)
+    steps, section = sections(tmp_path, tmp_path / "known_hosts", private_key="x")
 
     steps.close()
 
-    assert not private.exists()
+    assert not section.keeps[0].exists()
 
 
 def test_the_key_of_a_server_is_remembered_when_it_is_met_first(tmp_path: Path) -> None:
     known_hosts = tmp_path / "known_hosts"
     known_hosts.write_text("a.example ssh-ed25519 AAAA\n")
-    steps, private = sections(tmp_path, known_hosts)
-    next(steps)
-    met = private / "known_hosts"
+    steps, section = sections(tmp_path, known_hosts)
+    met = section.keeps[0] / "known_hosts"
     assert met.read_text() == "a.example ssh-ed25519 AAAA\n"
 
     known_hosts.write_text("a.example ssh-ed25519 AAAA\nc.example ssh-ed25519 CCCC\n")  # by another checkout
@@ -419,8 +421,8 @@ def test_the_key_of_a_server_is_remembered_when_it_is_met_first(tmp_path: Path) 
 
 
 def test_the_real_ssh_understands_what_it_is_told(tmp_path: Path) -> None:
-    steps, private = sections(tmp_path, tmp_path / "known_hosts", private_key="x")
-    command = next(steps).env["GIT_SSH_COMMAND"]
+    steps, section = sections(tmp_path, tmp_path / "known_hosts", private_key="x")
+    [private], command = section.keeps, section.env["GIT_SSH_COMMAND"]
 
     shown = subprocess.run(
         f"{command} -G git.example", shell=True, capture_output=True, text=True, env=GIT, check=False
@@ -433,8 +435,7 @@ def test_the_real_ssh_understands_what_it_is_told(tmp_path: Path) -> None:
 
 
 def test_what_is_no_address_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    steps, private = sections(tmp_path, tmp_path / "known_hosts", url="--x", private_key="x")
-
     with pytest.raises(Invalid):
-        next(steps)
-    assert not private.exists()
+        sections(tmp_path, tmp_path / "known_hosts", url="--x", private_key="x")
+    workspace = tmp_path / "workspace"
+    assert list(workspace.iterdir()) == list(MEMORY.glob(f"{SecretFiles('checkout', tmp_path)._prefix}*")) == []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.engines.clickhouse_server import ClickHouse, running_clickhouse
+from tests.engines.dockerd import Daemon
 from tests.engines.hdfs_server import Hdfs, lacking, running_hdfs
 from tests.engines.s3_server import S3, running_s3
 from tests.engines.spark_server import Spark, running_spark
@@ -51,6 +52,14 @@ def clickhouse() -> Iterator[ClickHouse]:
 def s3() -> Iterator[S3]:
     with running_s3() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """One daemon for each process of tests; who uses it asks for its programs first."""
+    made = Daemon()
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="session")

@@ -24,13 +24,6 @@ DEADLINE = 60.0
 AGENT = "agent-of-this-test"
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[Daemon]:
-    made = Daemon()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def needed(need: Callable[..., None]) -> None:
     need("dockerd", "docker", "busybox")
@@ -173,6 +166,31 @@ def test_the_code_of_work_that_heeds_term_is_told_every_time(
             [inside] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             os.kill(int(inside), signal.SIGTERM)
             assert process.wait(DEADLINE) == 3
+
+
+@pytest.mark.parametrize("shell", [("busybox", "sh"), ("dash",), ("bash",)])
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("exit 127", 127),
+        ("sleep 0.01 & sleep 0.02 & (exit 4); no-such-program", 127),
+        ("kill -KILL $$", 137),
+        ("kill -KILL -1; sleep 600", 137),
+        ("kill -KILL 2; sleep 600", 137),
+    ],
+)
+def test_every_end_of_the_work_ends_the_container_with_its_code(
+    need: Callable[..., None], shell: tuple[str, ...], script: str, code: int
+) -> None:
+    """Also an end that the work makes for those who watch it."""
+    need("bwrap", shell[0])
+    walls = ("bwrap", "--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc", "--as-pid-1")
+    for _ in range(5):
+        argv = (*walls, *shell, "-c", FIRST, "sh", *shell, "-c", script)
+        with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            assert process.wait(DEADLINE) == code
 
 
 async def started(bench: Bench, daemon: Daemon) -> None:

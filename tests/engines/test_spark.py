@@ -31,7 +31,7 @@ def server(spark: Spark, clickhouse: ClickHouse, s3: S3, tmp_path_factory: pytes
         for name, value in {**s3.environment, "HADOOP_USER_NAME": "root"}.items():
             patch.setenv(name, value)
         flags = ["--spark-url", spark.url, "--clickhouse-url", clickhouse.url, "--lake-root", str(directory / "lake")]
-        running = Server(directory, "--heartbeat-interval", "0.5", *flags)
+        running = Server(directory, "--heartbeat-interval", "0.5", "--lease", "30", *flags)
         running.start()
         yield running
         running.stop()
@@ -199,7 +199,7 @@ def program_of(run_id: int) -> int:
 def test_the_query_of_a_killed_agent_is_interrupted_and_its_run_is_done_by_the_next_life(
     spark: Spark, tmp_path: Path
 ) -> None:
-    server = Server(tmp_path, "--heartbeat-interval", "0.5", "--spark-url", spark.url)
+    server = Server(tmp_path, "--spark-url", spark.url)
     server.start()
     try:
         run_id = begin(server, ENDLESS, {"to": "files", "path": "/killed"})

@@ -35,7 +35,6 @@ MAX_RUN = MAX_ENV = 64 * 1024  # bytes
 MAX_DATA = 256 * 1024  # bytes of JSON
 MAX_PATH = 4096  # characters of a working directory, or of a script
 MAX_ARGS = 200
-MAX_IMAGE = 255
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -111,8 +110,6 @@ def _read_shell(fields: Fields) -> Json:
         fields.fault("args", "E_FIELD_CONFLICT", "args belong to a script", "write them into the step")
     if checkout := _read_checkout(fields):
         spec["checkout"] = checkout
-    if image := _read_image(fields):
-        spec["image"] = image
     if env := _read_env(fields):
         spec["env"] = env
     if files := secrets.read_files(fields):
@@ -163,16 +160,6 @@ def _read_checkout(fields: Fields) -> Json:
     inner.refuse_others(_CHECKOUT_FIELDS)
     url, ref = repositories.read_url(inner), repositories.read_ref(inner, "ref")
     return {"url": url} if ref is None else {"url": url, "ref": ref}
-
-
-_IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
-
-
-def _read_image(fields: Fields) -> str | None:
-    image = fields.text("image", MAX_IMAGE)
-    if image is not None and not _IMAGE.fullmatch(image):
-        fields.fault("image", "E_PATTERN", "the name of an image expected, such as golang:1.22")
-    return image
 
 
 def _read_steps(fields: Fields) -> list[Json]:
@@ -279,7 +266,7 @@ KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
         ("steps", "script"),
-        frozenset({"steps", "script", "args", "checkout", "image", "env", "working_directory", "files"})
+        frozenset({"steps", "script", "args", "checkout", "env", "working_directory", "files"})
         | builds.FIELDS
         | isolation.FIELDS,
         _read_shell,

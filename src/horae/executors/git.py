@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,10 +24,9 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from horae.core.model import Json, Phase, Reason
 from horae.core.repositories import is_address, is_commit
 from horae.errors import Invalid
-from horae.executors.sections import Section
+from horae.executors.secretfiles import SecretFiles
+from horae.executors.sections import CHECKOUT, Section
 
-CHECKOUT = "checkout"  # the name of the first section, where there is one
-PRIVATE = ".horae-git"  # the directory of credentials, in the workspace
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
     "GIT_ALLOW_PROTOCOL": "https:http:ssh:file",
@@ -55,10 +53,10 @@ def checkout_sections(
     bare, username, password = _split(url, wanted)
     shown = re.sub(r"//[^/@]*@", "//", bare)
     local = (_readable(Path(unquote(bare.removeprefix("file://"))), workspace),) if bare.startswith("file://") else ()
-    with _access(bare, username, password, wanted.get("private_key"), workspace / PRIVATE, known_hosts) as access:
-        options, env = access
-        git = _Git(("git", *_OPTIONS, *options), env, shown, local)
-        is_empty = directory != workspace or not (workspace / PRIVATE).exists()
+    with _access(bare, username, password, wanted.get("private_key"), workspace, known_hosts) as access:
+        options, env, private = access
+        git = _Git(("git", *_OPTIONS, *options), env, shown, local, private)
+        is_empty = directory != workspace or workspace not in [path.parent for path in private]
         if is_empty and not (ref and is_commit(ref)):
             branch = ("--branch", ref) if ref else ()
             argv = ("clone", *_SHALLOW, *branch, "--", bare, os.path.relpath(directory, workspace))
@@ -105,6 +103,7 @@ class _Git:
     env: dict[str, str]
     shown: str  # the address, without a password
     sees: tuple[Path, ...]
+    keeps: tuple[Path, ...]  # where its credentials are
 
     def section(
         self, title: str, argv: tuple[str, ...], cwd: Path, *, goes_on: bool = False, may_fail: bool = False
@@ -112,7 +111,7 @@ class _Git:
         return Section(
             f"{CHECKOUT} {title}", CHECKOUT, f"the checkout of {self.shown}", (*self.begin, *argv), cwd, self.env,
             Reason.ERROR, network=True, sees=self.sees, phase=Phase.PREPARING, goes_on=goes_on, may_fail=may_fail,
-            is_ours=True,
+            is_ours=True, keeps=self.keeps,
         )  # fmt: skip
 
 
@@ -141,23 +140,28 @@ def _split(url: str, wanted: Json) -> tuple[str, str | None, str | None]:
     return bare, username, password
 
 
+Access = tuple[tuple[str, ...], dict[str, str], tuple[Path, ...]]
+
+
 @contextmanager
 def _access(
-    url: str, username: str | None, password: str | None, key: str | None, private: Path, known_hosts: Path | None
-) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
-    """Options and environment with which git may go to an address; their files are gone afterwards."""
+    url: str, username: str | None, password: str | None, key: str | None, workspace: Path, known_hosts: Path | None
+) -> Iterator[Access]:
+    """Options and environment with which git may go to an address, and where their files are, which are gone
+    afterwards."""
     is_ssh = not url.startswith(("http://", "https://", "file://"))
     if not is_ssh and username is None and password is None:
-        yield (), ENVIRONMENT
+        yield (), ENVIRONMENT, ()
         return
-    private.mkdir(mode=0o700)
+    secret_files = SecretFiles(CHECKOUT, workspace.parent)
+    private = secret_files.make(workspace)
     try:
         if is_ssh:
             yield from _ssh(private, key, known_hosts)
         else:
-            yield _password(url, username or "git", password or "", private), ENVIRONMENT
+            yield _password(url, username or "git", password or "", private), ENVIRONMENT, (private,)
     finally:
-        shutil.rmtree(private, ignore_errors=True)
+        secret_files.remove(private)
 
 
 def _password(url: str, username: str, password: str, private: Path) -> tuple[str, ...]:
@@ -167,7 +171,7 @@ def _password(url: str, username: str, password: str, private: Path) -> tuple[st
     return ("-c", f"credential.helper=store --file={shlex.quote(str(file))}")
 
 
-def _ssh(private: Path, key: str | None, known_hosts: Path | None) -> Iterator[tuple[tuple[str, ...], dict[str, str]]]:
+def _ssh(private: Path, key: str | None, known_hosts: Path | None) -> Iterator[Access]:
     """The keys of servers are lent to the checkout as a copy: what it met first is added to ours afterwards."""
     met = private / "known_hosts"
     before = _read(known_hosts) if known_hosts is not None else ""
@@ -177,7 +181,7 @@ def _ssh(private: Path, key: str | None, known_hosts: Path | None) -> Iterator[t
     if key is not None:
         _write(private / "key", key if key.endswith("\n") else key + "\n")
         ssh += ["-oIdentitiesOnly=yes", "-i", str(private / "key")]
-    yield (), {**ENVIRONMENT, "GIT_SSH_COMMAND": shlex.join(ssh)}
+    yield (), {**ENVIRONMENT, "GIT_SSH_COMMAND": shlex.join(ssh)}, (private,)
     after = _read(met)
     if known_hosts is not None and after != before:
         _remember(known_hosts, after.splitlines(keepends=True))

@@ -56,14 +56,15 @@ class JavaProjects:
 
     def _build(self, spec: Json, workspace: Path, project: Path) -> Section:
         command = spec.get("build_cmd") or COMMANDS[spec["build_tool"]]
-        self._require(command)
+        if "image" not in spec:
+            self._require(command)
         if self.maven_settings is not None:
             (workspace / ".m2").mkdir()
             shutil.copyfile(self.maven_settings, workspace / ".m2" / "settings.xml")
         home = f"-Duser.home={workspace}"  # Java asks the system for it, not the environment
         return Section(
             f"{BUILD} {command.splitlines()[0]}", BUILD, "the build", ("/bin/sh", "-e", "-c", "--", command), project,
-            {"MAVEN_OPTS": home, "SBT_OPTS": home}, network=spec.get("network") != "off", phase=Phase.PREPARING,
+            {"MAVEN_OPTS": home, "SBT_OPTS": home}, network="network" not in spec, phase=Phase.PREPARING,
         )  # fmt: skip
 
     def _require(self, command: str) -> None:

@@ -5,7 +5,7 @@
 
 Packages are installed into a virtual environment. One that is made from a plain list of packages is kept and shared
 by all projects with the same list; one that depends on the project (paths, options, addresses) is made in the
-workspace, for the attempt.
+workspace, for the attempt; so is one of an image, whose interpreter is its own.
 
 What must stay true:
 - Files of the project are used only if they lie in it, links followed.
@@ -52,16 +52,16 @@ class PythonProjects:
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec, project = work.spec, workspace / "project"
         yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts)
-        python, env = self.python, {"PYTHONUNBUFFERED": "1"}
+        python, env = "python3" if "image" in spec else self.python, {"PYTHONUNBUFFERED": "1"}
         sees: tuple[Path, ...] = ()
         if "requirements" in spec:
-            place = self._place(_inside(project, spec["requirements"]), workspace)
-            yield self._environment(spec, place, project)
+            place = self._place(spec, _inside(project, spec["requirements"]), workspace)
+            yield self._environment(spec, python, place, project)
             python, sees = str(place / program.VENV / "bin" / "python"), (place,)
             env |= {"VIRTUAL_ENV": str(place / program.VENV), "PATH": f"{place / program.VENV / 'bin'}:{self.path}"}
         if command := spec.get("build_cmd"):
             argv = ("/bin/sh", "-e", "-c", "--", command)
-            title, network = f"{BUILD} {command.splitlines()[0]}", spec.get("network") != "off"
+            title, network = f"{BUILD} {command.splitlines()[0]}", "network" not in spec
             yield Section(
                 title, BUILD, "the build", argv, project, env, network=network, sees=sees, phase=Phase.PREPARING
             )
@@ -69,22 +69,22 @@ class PythonProjects:
         argv = (python, *what, *shlex.split(spec.get("args", "")))
         yield Section(RUN, RUN, "the program", argv, project, env, sees=sees)
 
-    def _place(self, requirements: Path, workspace: Path) -> Path:
+    def _place(self, spec: Json, requirements: Path, workspace: Path) -> Path:
         """Where the environment is, or will be."""
         text = requirements.read_bytes()[: LARGEST_LIST + 1]
         if len(text) > LARGEST_LIST:
             raise Invalid(f"the requirements are larger than {LARGEST_LIST // 1024} KiB")
-        if not is_plain(text.decode(errors="replace")):
+        if "image" in spec or not is_plain(text.decode(errors="replace")):
             return workspace / ENVIRONMENT
         key = hashlib.sha256(os.path.realpath(self.python).encode() + b"\0" + text).hexdigest()[:32]
         return self.environments.resolve() / key
 
-    def _environment(self, spec: Json, place: Path, project: Path) -> Section:
+    def _environment(self, spec: Json, python: str, place: Path, project: Path) -> Section:
         place.mkdir(parents=True, exist_ok=True)
-        argv = (self.python, "-I", program.__file__, str(place), str(_inside(project, spec["requirements"])))
+        argv = (python, "-I", program.__file__, str(place), str(_inside(project, spec["requirements"])))
         return Section(
             ENVIRONMENT, ENVIRONMENT, "the environment", argv, project, {"PIP_NO_INPUT": "1"}, Reason.ERROR,
-            network=spec.get("network") != "off", sees=(Path(program.__file__),), keeps=(place,),
+            network="network" not in spec, sees=(Path(program.__file__),), keeps=(place,),
             phase=Phase.PREPARING,
         )  # fmt: skip
 

@@ -9,22 +9,30 @@ children travel with the packets, so no output flows through here.
                      {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
     keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
 
+Between the keeper and each program stands a *warder*: a fork of the keeper that starts one program after the
+other and waits for its end. To fork a Python for every program, only so that the kernel is told a few things before
+the program begins, would cost more than most programs do; a warder starts them by vfork.
+
+    keeper → warder   the packet of the spawn, with its descriptors
+    warder → keeper   [pid] of the program, then [code, message] when nothing of it is left
+
 What must stay true:
-- Every process that a job leaves behind ends up below the keeper. The keeper is a child subreaper and
-  so is each *root* it spawns: while a root lives, its orphans (daemons, double forks, new sessions) hang
-  below that root; when it ends, they become children of the keeper. A child of the keeper that is not a
-  root is therefore a *stranger*, left behind by an ended job, and is killed.
-- An exit is reported when the root was reaped and no stranger is left, or with a message that says why
-  this could not be verified.
-- The list of the keeper's own children is exact: they vanish from it only when the keeper reaps them,
-  and it has one thread.
+- Every process that a job leaves behind ends up below the keeper. The keeper is a child subreaper and so is each
+  warder: while a warder lives, the orphans of its job (daemons, double forks, new sessions) hang below it; when it
+  ends, they become children of the keeper. A child of the keeper that is not a warder is therefore a *stranger*,
+  left behind by an ended job, and is killed.
+- A warder serves one job at a time. It goes on to the next only when it has no child at all; if its program leaves
+  something behind, the warder ends as the program did.
+- An exit is reported when a warder says that nothing is left, or when it was reaped and no stranger is left, or with
+  a message that says why this could not be verified.
+- The list of a process's own children is exact: they vanish from it only when it reaps them, and keeper and warders
+  have one thread each.
 - A pid is never trusted: a process is signalled through a pidfd after its parent was checked.
 - When the agent is gone, or closed its end, everything is killed (gentle work after a moment) before this program
   ends and lets go of its lock. When the agent has not renewed in time, everything is killed and nothing more is
   started.
-- A root that does not wait for its orphans collects them as zombies until it ends; only it could reap them.
-- Nothing here waits for a child: starting one returns at the fork, and children report their own
-  failure to exec through a pipe.
+- When the keeper itself is killed, each warder kills what is below it, and the lock is held until the last has ended.
+- Nothing here waits for a child: that is what warders are for.
 """
 
 from __future__ import annotations
@@ -32,6 +40,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import errno
 import fcntl
 import gc
 import itertools
@@ -65,10 +74,14 @@ ZOMBIE = "Z"
 REAP_LIMIT = 50_000  # at once, so that a storm of dying processes cannot starve the loop
 LOCK_POLL_SECONDS = 0.02
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.004, 0.5  # between sweeps while something should vanish
-GENTLE_SECONDS = 2.0  # from TERM to KILL for gentle work whose agent has gone
+GENTLE_SECONDS = 5.0  # from TERM to KILL for gentle work whose agent has gone; never beyond the lease
 FAREWELL_SECONDS = 5.0  # for the last reports
 LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the lease's
 
+ORPHANED = signal.SIGUSR1  # to a warder, when its keeper has died
+WAITED_FOR = {signal.SIGCHLD, ORPHANED}
+FADING_SECONDS = 1.0  # for the rest of a sandbox to end after it
+IDLE_WARDERS = 8  # kept for programs to come
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
@@ -183,13 +196,13 @@ def slay(find_tops: Callable[[], Sequence[int]]) -> None:
         send(pid, (signal.SIGKILL,), family)
 
 
-def terminate(top: int, but: int = 0) -> list[int]:
-    """Ask a whole tree, but for one, to end, all of it at once; answers who has time for it."""
+def terminate(top: int, but: set[int]) -> list[int]:
+    """Ask a whole tree, but for some, to end, all of it at once; answers who has time for it."""
     members = freeze(lambda: [top])
     family = {os.getpid(), *members}
     for signum in (signal.SIGTERM, signal.SIGCONT):
         for pid in members:
-            if pid != but or signum == signal.SIGCONT:
+            if pid not in but or signum == signal.SIGCONT:
                 send(pid, (signum,), family)
     return members
 
@@ -197,23 +210,138 @@ def terminate(top: int, but: int = 0) -> list[int]:
 # ── becoming a job ─────────────────────────────────────────────────────────────────────────────────
 
 
-class Forge:
-    """Forks children that turn into the program they were made for."""
+class Warder:
+    """What a fork of the keeper becomes. `run` never returns."""
 
-    def __init__(self) -> None:
-        self.keeper = os.getpid()
+    def __init__(self, keeper: int, link: socket.socket, limits: tuple[int, int], kept: Sequence[int]) -> None:
+        self.me = os.getpid()
+        self.keeper = keeper
+        self.link = link
+        self.carries = False  # as Child.carries, of the job it serves
+        self._close_all_but((*kept, link.fileno()))
         self.null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.failures, self.failing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits[1], self.limits[1]))
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # the keeper ends with its agent, and by nothing else
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)  # which its programs inherit
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, WAITED_FOR)  # and taken by sigwaitinfo
         self.ignored = [number for number in signal.valid_signals() if signal.getsignal(number) == signal.SIG_IGN]
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
-    def fork(self, order: dict[str, Any], fds: Sequence[int]) -> int:
-        """Make the child; it goes on by itself. What the keeper ignores is blocked meanwhile: a signal
-        sent to the child too early waits for it to be the program instead of being swallowed."""
+    def _close_all_but(self, kept: Sequence[int]) -> None:
+        """The ends of others' sockets before all: who holds one would never hear that the keeper is gone."""
+        first = 3
+        for fd in sorted(kept):
+            os.closerange(first, fd)
+            first = fd + 1
+        os.closerange(first, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+    def run(self) -> NoReturn:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _prctl(PR_SET_PDEATHSIG, ORPHANED, 0, 0, 0)
+        while os.getppid() == self.keeper:
+            packet, fds, _ = receive_packet(self.link)
+            if not packet:
+                break
+            try:
+                pid, failure = self._start(packet, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            self._tell([pid] if pid else failure)
+            if pid:
+                code = self._wait(pid)
+                self._end_like(code)
+                self._tell([code, self._explain(code)])
+        os._exit(0)
+
+    def _tell(self, words: list[Any]) -> None:
+        try:
+            self.link.send(json.dumps(words).encode())
+        except OSError:
+            self._kill_all()  # nobody is there to be told
+
+    def _wait(self, program: int) -> int:
+        while True:
+            if signal.sigwaitinfo(WAITED_FOR).si_signo == ORPHANED:
+                self._kill_all()
+            code = self._reap(program)
+            if code is not None:
+                return code
+
+    def _end_like(self, code: int) -> None:
+        """If the program left something behind, end in the same way. What a sandbox leaves is dying with it."""
+        until = boottime() + (FADING_SECONDS if self.carries else 0.0)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                self._reap(0)
+                left = until - boottime()
+                if left <= 0:
+                    die_like(code)
+                signal.sigtimedwait({signal.SIGCHLD}, left)
+
+    def _reap(self, program: int) -> int | None:
+        """Collect who has ended; the code of the program if it was among them. ChildProcessError: nobody is left."""
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == program:
+                return os.waitstatus_to_exitcode(status)
+            if pid == 0:
+                return None
+
+    def _kill_all(self) -> NoReturn:
+        """The keeper died: let nothing survive it."""
+        pause = SHORTEST_PAUSE
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                slay(lambda: list_children([self.me]))
+                signal.sigtimedwait(WAITED_FOR, pause)
+                self._reap(0)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        os._exit(0)
+
+    # ── starting ──
+
+    def _start(self, packet: bytes, fds: list[int]) -> tuple[int, list[Any]]:
+        """The pid of the program; 0 and what to tell when it could not be started."""
+        code, message = NOT_STARTED, "the program could not be started"
+        order: dict[str, Any] = {}
+        try:
+            order = read_order(packet, fds)
+            self.carries = bool(order.get("carries"))
+            limited = order.get("groups") or order.get("rlimits")
+            return (self._fork(order, fds) if limited else self._spawn(order, fds)), []
+        except OSError as error:
+            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+            message = f"{error.filename or order['argv'][0]!r} could not be started: {error.strerror}"
+        except BaseException as error:
+            message = f"the program could not be started: {error}"
+        return 0, [code, message[:MESSAGE_LIMIT]]
+
+    def _spawn(self, order: dict[str, Any], fds: Sequence[int]) -> int:
+        """By vfork, as a leader of its session, with no signal ignored or blocked."""
+        wanted = self._wanted(order["fds"], fds)
+        moved = self._move(wanted)
+        try:
+            enter(order["cwd"])
+            actions = [(os.POSIX_SPAWN_DUP2, moved[target], target) for target in wanted]
+            return spawn_on_path(
+                order["argv"], order["env"], file_actions=actions, setsid=True, setsigmask=(), setsigdef=self.ignored
+            )
+        finally:
+            os.chdir("/")
+            for fd in moved.values():
+                os.close(fd)
+
+    def _wanted(self, targets: list[list[int]], fds: Sequence[int]) -> dict[int, int]:
+        return dict.fromkeys((0, 1, 2), self.null) | {target: fds[index] for target, index in targets}
+
+    def _move(self, wanted: dict[int, int]) -> dict[int, int]:
+        """Descriptors above the highest number asked for, so that no move closes one that is still needed."""
+        floor = max(wanted) + 1
+        return {target: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor) for target, fd in wanted.items()}
+
+    def _fork(self, order: dict[str, Any], fds: Sequence[int]) -> int:
+        """For a program with limits, which it must have before it begins. Signals are blocked meanwhile: one that
+        is sent to the child too early waits for it to be the program instead of being swallowed."""
         signal.pthread_sigmask(signal.SIG_BLOCK, self.ignored)
         try:
             pid = os.fork()
@@ -221,14 +349,17 @@ class Forge:
                 self._become(order, fds)
             return pid
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            signal.pthread_sigmask(signal.SIG_SETMASK, WAITED_FOR)
 
     def _become(self, order: dict[str, Any], fds: Sequence[int]) -> NoReturn:
         code, message = NOT_STARTED, "the program could not be started"
         try:
-            self._prepare()
-            self._place(order["fds"], fds)
-            self._enter(order["cwd"])
+            os.setsid()
+            for number in self.ignored:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            self._place(self._wanted(order["fds"], fds))
+            enter(order["cwd"])
             self._limit(order)
             os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
         except OSError as error:
@@ -238,19 +369,15 @@ class Forge:
             message = f"the program could not be started: {error}"
         finally:
             try:
-                os.write(self.failing, json.dumps([order["id"], message[:MESSAGE_LIMIT]]).encode() + b"\n")
+                os.write(self.failing, message[:MESSAGE_LIMIT].encode(errors="replace"))
             finally:
                 os._exit(code)
 
-    def _prepare(self) -> None:
-        os.setsid()
-        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self.keeper:  # it died before the line above, so the signal will not come
-            os._exit(NOT_STARTED)
-        for number in self.ignored:
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    def _place(self, wanted: dict[int, int]) -> None:
+        """Put descriptors under the numbers asked for; everything else closes on exec."""
+        self.failing = fcntl.fcntl(self.failing, fcntl.F_DUPFD_CLOEXEC, max(wanted) + 1)
+        for target, fd in self._move(wanted).items():
+            os.dup2(fd, target)
 
     def _limit(self, order: dict[str, Any]) -> None:
         """Join its groups and lower its limits: nobody else's code has run yet, so nothing escapes them."""
@@ -260,45 +387,74 @@ class Forge:
         for number, most in order.get("rlimits", ()):
             resource.setrlimit(number, (most, most))
 
-    def _enter(self, directory: str) -> None:
+    def _explain(self, code: int) -> str:
+        """What a child wrote that could not become its program."""
+        if code not in (NOT_STARTED, NOT_FOUND):
+            return ""
         try:
-            os.chdir(directory)
-        except OSError as error:
-            raise ValueError(f"directory {directory!r}: {error.strerror}") from error
-
-    def _place(self, targets: list[list[int]], fds: Sequence[int]) -> None:
-        """Put descriptors under the numbers asked for; everything else closes on exec. All are moved
-        above the highest number first, so that no move closes one that is still needed."""
-        wanted = dict.fromkeys((0, 1, 2), self.null) | {target: fds[index] for target, index in targets}
-        floor = max(wanted) + 1
-        self.failing = fcntl.fcntl(self.failing, fcntl.F_DUPFD_CLOEXEC, floor)
-        moved = {target: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor) for target, fd in wanted.items()}
-        for target, fd in moved.items():
-            os.dup2(fd, target)
-        resource.setrlimit(resource.RLIMIT_NOFILE, self.limits)
-
-    def read_failures(self) -> dict[int, str]:
-        """What children wrote that could not become their program: id → message."""
-        try:
-            return dict(json.loads(line) for line in os.read(self.failures, 1 << 20).splitlines())
+            return os.read(self.failures, 1 << 16).decode()
         except BlockingIOError:
-            return {}
+            return ""
+
+
+def enter(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise ValueError(f"directory {directory!r}: {error.strerror}") from error
+
+
+def spawn_on_path(argv: list[str], env: dict[str, str], **more: Any) -> int:
+    """As execvpe looks for a program: on the PATH of the new environment, where the first real obstacle counts."""
+    if os.path.dirname(argv[0]):
+        return os.posix_spawn(argv[0], argv, env, **more)
+    obstacle: OSError | None = None
+    missing: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), argv[0])
+    for directory in os.get_exec_path(env):
+        try:
+            return os.posix_spawn(os.path.join(directory, argv[0]), argv, env, **more)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            missing = error
+        except OSError as error:
+            obstacle = obstacle or error
+    raise obstacle or missing
+
+
+def die_like(code: int) -> NoReturn:
+    if code < 0:
+        with contextlib.suppress(OSError):  # KILL and STOP have no other way anyhow
+            signal.signal(-code, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.kill(os.getpid(), -code)
+    os._exit(code if code >= 0 else NOT_STARTED)
 
 
 # ── the loop ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Child:
-    """One job: the root process that was spawned, and what is known of its end."""
+class Post:
+    """A warder, as the keeper sees it."""
 
-    __slots__ = ("carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "spared")
+    __slots__ = ("child", "link", "pid")
 
-    def __init__(self, number: int, pid: int, *, carries: bool = False, gentle: bool = False) -> None:
-        self.id = number
+    def __init__(self, pid: int, link: socket.socket) -> None:
         self.pid = pid
-        self.carries = carries  # the root is a sandbox, which would take its work with it: TERM passes it by
+        self.link = link
+        self.child: Child | None = None  # None: it is free
+
+
+class Child:
+    """One job: the program that was spawned, below its warder, and what is known of its end."""
+
+    __slots__ = ("carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "post", "spared")
+
+    def __init__(self, number: int, post: Post, *, carries: bool = False, gentle: bool = False) -> None:
+        self.id = number
+        self.post = post
+        self.pid = 0  # of the program, once it was started
+        self.carries = carries  # the program is a sandbox, which would take its work with it: TERM passes it by
         self.gentle = gentle  # it has something to end elsewhere: should the agent die, TERM comes before KILL
-        self.code: int | None = None  # of the root, once reaped
+        self.code: int | None = None  # of the program, once its warder was reaped
         self.ended_at = 0.0
         self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
         self.spared: set[int] = set()  # members that got SIGTERM and have until kill_at
@@ -317,12 +473,18 @@ class Child:
 
 
 class Keeper:
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, lock: int) -> None:
         self.me = os.getpid()
-        self.forge = Forge()
+        self.lock = lock
+        self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits[1], self.limits[1]))
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # the keeper ends with its agent, and by nothing else
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         self.until: float | None = None  # the lease; None before the first renewal
         self.children: dict[int, Child] = {}  # by id: all whose end was not reported
-        self.roots: dict[int, Child] = {}  # by pid: those not reaped
+        self.posts: dict[int, Post] = {}  # by pid: all warders not reaped
+        self.idle: list[Post] = []  # those that are free
         self.unkillable: set[int] = set()  # reported as such; swept on
         self.reports: deque[list[Any]] = deque()
         self.sweep_at: float | None = None
@@ -357,6 +519,8 @@ class Keeper:
         for key, events in self.selector.select(self.next_timeout()):
             if key.fileobj is self.bell:
                 self.silence()
+            elif isinstance(key.data, Post):
+                self.hear(key.data)
             elif key.fileobj == self.agent:
                 self.is_connected = False
             elif events & selectors.EVENT_READ:
@@ -403,7 +567,7 @@ class Keeper:
             if not is_whole:
                 raise ValueError("its descriptors were lost: too many open files")
             if order["op"] == "spawn":
-                self.spawn(order, fds)
+                self.spawn(order, packet, fds)
             elif order["op"] == "kill":
                 self.kill(order["id"], float(order["grace"]))
             else:
@@ -431,26 +595,83 @@ class Keeper:
 
     # ── orders ──
 
-    def spawn(self, order: dict[str, Any], fds: Sequence[int]) -> None:
+    def spawn(self, order: dict[str, Any], packet: bytes, fds: list[int]) -> None:
         number = int(order["id"])
         if number in self.children:
             raise ValueError(f"there is a process {number} already")
         if self.lease_is_over(boottime()):
             self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
             return
-        pid = self.forge.fork(order, fds)
-        self.children[number] = self.roots[pid] = Child(
-            number, pid, carries=bool(order.get("carries")), gentle=bool(order.get("gentle"))
+        post = self.hand_over(packet, fds)
+        post.child = self.children[number] = Child(
+            number, post, carries=bool(order.get("carries")), gentle=bool(order.get("gentle"))
         )
-        self.reports.append(["start", number, pid])
+
+    def hand_over(self, packet: bytes, fds: list[int]) -> Post:
+        """Give an order to a warder that is free, or to a new one."""
+        while self.idle:
+            with contextlib.suppress(ConnectionError):  # somebody has killed it
+                return self.entrust(self.idle.pop(), packet, fds)
+        return self.entrust(self.make_post(), packet, fds)
+
+    def entrust(self, post: Post, packet: bytes, fds: list[int]) -> Post:
+        try:
+            socket.send_fds(post.link, [packet], fds)
+        except ConnectionError:
+            raise
+        except OSError:  # of the order, not of the warder
+            self.idle.append(post)
+            raise
+        return post
+
+    def make_post(self) -> Post:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    Warder(self.me, theirs, self.limits, (self.lock,)).run()
+                except BaseException:
+                    sys.excepthook(*sys.exc_info())  # to the log
+                finally:
+                    os._exit(NOT_STARTED)
+        ours.setblocking(False)
+        post = self.posts[pid] = Post(pid, ours)
+        self.selector.register(ours, selectors.EVENT_READ, post)
+        return post
+
+    def hear(self, post: Post) -> None:
+        """Take what a warder has to say. That it says nothing more is told by its end."""
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while packet := post.link.recv(PACKET_LIMIT):
+                words, child = json.loads(packet), post.child
+                if child is None:
+                    continue
+                if len(words) == 1:
+                    child.pid = words[0]
+                    self.reports.append(["start", child.id, child.pid])
+                else:
+                    self.discharge(post, child, *words)
+
+    def discharge(self, post: Post, child: Child, code: int, message: str) -> None:
+        """Nothing is left of a job: its warder is free."""
+        post.child = None
+        del self.children[child.id]
+        self.reports.append(["exit", child.id, code, (child.message or message)[:MESSAGE_LIMIT]])
+        if len(self.idle) < IDLE_WARDERS:
+            self.idle.append(post)
+        else:
+            post.link.shutdown(socket.SHUT_WR)
 
     def kill(self, number: int, grace: float) -> None:
         child = self.children.get(number)
         if child is None:
             return
         now = boottime()
+        if not child.pid:
+            grace = 0.0  # nothing of it has begun
         if grace > 0 and child.kill_at is None and child.code is None:
-            child.spared = set(terminate(child.pid, but=child.pid if child.carries else 0))
+            child.spared = set(terminate(child.post.pid, {child.post.pid, child.pid * child.carries}))
         child.kill_by(now + max(0.0, grace))
         self.sweep_at = now
 
@@ -479,17 +700,23 @@ class Keeper:
                 return count > 0
             self.pause = SHORTEST_PAUSE
             self.unkillable.discard(pid)
-            child = self.roots.pop(pid, None)
-            if child is not None:
-                child.code, child.ended_at = os.waitstatus_to_exitcode(status), now
-                if child.code in (NOT_STARTED, NOT_FOUND):
-                    self.explain_failures()
+            if pid in self.posts:
+                self.lose(self.posts[pid], os.waitstatus_to_exitcode(status), now)
         return True
 
-    def explain_failures(self) -> None:
-        for number, message in self.forge.read_failures().items():
-            if number in self.children:
-                self.children[number].message = message
+    def lose(self, post: Post, code: int, now: float) -> None:
+        """A warder has ended: as its program did, or because it was killed."""
+        self.hear(post)
+        self.strike_off(post)
+        if post.child is not None:
+            post.child.code, post.child.ended_at = code, now
+
+    def strike_off(self, post: Post) -> None:
+        self.selector.unregister(post.link)
+        post.link.close()
+        del self.posts[post.pid]
+        if post in self.idle:
+            self.idle.remove(post)
 
     def sweep(self, now: float) -> None:
         """Kill what has no right to live, report whose end is complete, plan the next sweep."""
@@ -504,7 +731,7 @@ class Keeper:
         self.plan(is_restless, now)
 
     def list_strangers(self) -> list[int]:
-        return [pid for pid in list_children([self.me]) if pid not in self.roots]
+        return [pid for pid in list_children([self.me]) if pid not in self.posts]
 
     def list_spared(self, now: float) -> set[int]:
         return {pid for child in self.children.values() if not child.is_due(now) for pid in child.spared}
@@ -513,17 +740,18 @@ class Keeper:
         """Tops of the trees that must die now."""
         self.reap(now)
         spared = self.list_spared(now)
-        due = [child.pid for child in self.roots.values() if child.is_due(now)]
+        due = [pid for pid, post in self.posts.items() if post.child is not None and post.child.is_due(now)]
         return due + [pid for pid in self.list_strangers() if pid not in spared]
 
     def settle(self, child: Child, left: set[int], now: float) -> None:
         """Report the end of a child if it is complete, or if it ought to be and is not."""
         if child.code is None:
-            left.add(child.pid)
+            left.add(child.post.pid)
         if left and not child.is_overdue(now):
             return
         if left:
-            self.roots.pop(child.pid, None)
+            if child.post.pid in self.posts:
+                self.strike_off(child.post)
             self.unkillable |= left
             shown = ", ".join(describe(pid) for pid in sorted(left)[:5])
             child.message = f"not verified: {len(left)} processes do not die: {shown}"
@@ -541,13 +769,16 @@ class Keeper:
 
     def ask_gentle(self) -> None:
         """Let those end by themselves that have something to end elsewhere; the moment for it is short."""
-        asked = [child for child in self.children.values() if child.gentle and child.code is None]
+        asked = [child for child in self.children.values() if child.gentle and child.pid and child.code is None]
         for child in asked:
-            terminate(child.pid, but=child.pid if child.carries else 0)
-        deadline = boottime() + GENTLE_SECONDS
-        while any(child.code is None for child in asked) and boottime() < deadline:
-            select.select([self.bell], [], [], LOCK_POLL_SECONDS)
+            terminate(child.post.pid, {child.post.pid, child.pid * child.carries})
+        deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
+        while any(child.post.child is child and child.code is None for child in asked) and boottime() < deadline:
+            posts = [child.post for child in asked if child.post.pid in self.posts]
+            select.select([self.bell, *(post.link for post in posts)], [], [], LONGEST_PAUSE)
             self.silence()
+            for post in posts:
+                self.hear(post)
             self.reap(boottime())
 
     def exterminate(self) -> None:
@@ -592,16 +823,16 @@ def read_order(packet: bytes, fds: list[int]) -> Any:
     return json.loads(os.pread(fds[-1], size, 0))
 
 
-def take_lock(directory: str, link: socket.socket) -> bool:
-    """Wait until no other keeper of this directory lives; False when the agent went away meanwhile."""
+def take_lock(directory: str, link: socket.socket) -> int | None:
+    """Wait until no other keeper of this directory lives; None when the agent went away meanwhile."""
     lock = os.open(os.path.join(directory, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
+            return lock
         with contextlib.suppress(BlockingIOError):
             if not link.recv(1, socket.MSG_PEEK):
-                return False
+                return None
         time.sleep(LOCK_POLL_SECONDS)
 
 
@@ -612,8 +843,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the keeper cannot become a child subreaper")
-    if take_lock(sys.argv[2], link):
-        keeper = Keeper(link)
+    lock = take_lock(sys.argv[2], link)
+    if lock is not None:
+        keeper = Keeper(link, lock)
         gc.freeze()  # forked children then copy fewer pages
         keeper.run()
 

@@ -6,10 +6,8 @@ What must stay true:
 - The keeper is never killed from here. Closing the socket is the order to kill everything and end, and
   the keeper holds the lock of its directory until that is done.
 
-If somebody kills the keeper itself (SIGKILL, out of memory), the kernel kills the root of each job with
-it. Descendants of those roots may survive, and the next keeper cannot find them: they have become
-children of the init process, and a pid written down earlier may belong to anybody by now. A sandbox with
-its own pid namespace closes that gap.
+If somebody kills the keeper itself (SIGKILL, out of memory), its warders kill all work, and hold the lock until that is
+done. Work that kills both its warder and the keeper may survive: a sandbox with its own pid namespace closes that gap.
 """
 
 from __future__ import annotations
@@ -32,6 +30,7 @@ from horae.executors import keeper as program
 from horae.ports import Command, Exit
 
 DIED = Exit(-9, "the keeper died")
+GRACE = 3.0  # seconds from TERM to KILL: whatever it does, work is gone five seconds after it was told to stop
 PACKET_BYTES = 1 << 16
 RETRY_SECONDS = 0.01
 CLOSE_SECONDS = program.GENTLE_SECONDS + program.VERIFY_SECONDS + program.FAREWELL_SECONDS
@@ -51,7 +50,7 @@ class Spawned:
     async def wait(self) -> Exit:
         return await asyncio.shield(self._exit)
 
-    async def kill(self, grace: float = 5.0) -> Exit:
+    async def kill(self, grace: float = GRACE) -> Exit:
         self._keeper.order_kill(self._number, grace)
         return await self.wait()
 

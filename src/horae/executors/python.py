@@ -30,7 +30,7 @@ import msgspec
 from horae.core.model import Json, Moment, Reason, State
 from horae.errors import Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
-from horae.executors.process import DIED
+from horae.executors.process import DIED, GRACE
 from horae.executors.worker import (
     Call,
     End,
@@ -118,7 +118,7 @@ class PythonExecutor:
         processes: int | None = None,
         jobs_directory: Path | None = None,
         search_path: Sequence[str] = (),
-        grace: float = 5.0,
+        grace: float = GRACE,
     ) -> None:
         """`processes` bounds the shared workers and the others alike; the default is one per core.
         `grace` is how long a run that was asked to stop may take before its process is killed."""

@@ -21,7 +21,6 @@ import os
 import re
 import shutil
 import signal
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,7 +31,8 @@ from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
-from horae.executors.process import DIED
+from horae.executors.process import DIED, GRACE
+from horae.executors.secretfiles import SecretFiles
 from horae.ports import (
     Assignment,
     Clock,
@@ -48,8 +48,8 @@ from horae.ports import (
     Work,
 )
 
+CHECKOUT = "checkout"  # the name of that section, and of its secret files
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
-SECRETS = ".horae-secrets-"  # begins the name of the directory of secret files in a workspace
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
 NOTES = "HORAE_NOTES"  # environment of a section that may tell us things: the number of a descriptor
@@ -122,7 +122,7 @@ class SectionExecutor:
         slots: int,
         clock: Clock,
         *,
-        grace: float = 5.0,
+        grace: float = GRACE,
         closing: Closing | None = None,
     ) -> None:
         self.kind = kind
@@ -131,6 +131,7 @@ class SectionExecutor:
         self._closing = closing
         self._sandboxes = sandboxes
         self._workspaces = workspaces.resolve()  # the keeper works in another directory
+        self._secret_files = SecretFiles(kind, self._workspaces)
         self._clock = clock
         self._grace = grace
         self._attempts: dict[int, _Attempt] = {}
@@ -143,6 +144,8 @@ class SectionExecutor:
         for entry in self._workspaces.iterdir():
             if _WORKSPACE.fullmatch(entry.name):
                 await _remove(entry)
+        for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self._workspaces)):
+            secret_files.open()
         self._is_open = True
 
     def start(self, works: Sequence[Work], done: Done) -> None:
@@ -150,7 +153,9 @@ class SectionExecutor:
             if not self._is_open:
                 done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
                 continue
-            attempt = _Attempt(work, self._clock, self._spawn, self._grace, self._plan, self._closing)
+            attempt = _Attempt(
+                work, self._clock, self._spawn, self._grace, self._plan, self._closing, self._secret_files
+            )
             self._attempts[work.assignment.run_id] = attempt
             task = asyncio.create_task(self._carry_out(attempt, done))
             self._tasks.add(task)
@@ -194,8 +199,10 @@ class _Attempt:
         grace: float,
         plan: Plan,
         closing: Closing | None,
+        secret_files: SecretFiles,
     ) -> None:
         self.work = work
+        self._secret_files = secret_files
         self._plan = plan
         self._closing = closing
         self._clock = clock
@@ -206,7 +213,8 @@ class _Attempt:
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
-        self._secrets: dict[str, str] | None = None  # where its secret files are, for its environment
+        self._secrets: Path | None = None  # where its secret files are
+        self._is_own = False  # a section of the job itself has begun
         self._steps: list[Json] = []
         self._fault: Json = {}  # what the last section said of its failure
         self._cursor: str | None = None  # how far a section said it came
@@ -240,6 +248,7 @@ class _Attempt:
         finally:
             if timer is not None:
                 timer.cancel()
+            await self._remove_secrets()
             await _remove(workspace)
         return await self._store_output(result)
 
@@ -252,8 +261,9 @@ class _Attempt:
         for section in self._plan(self.work, workspace):
             if self._reason:
                 break
-            if section.reason is Reason.EXIT and self._secrets is None:  # the first that is the job's own
-                self._secrets = _write_secrets(self.work.spec.get("files") or {}, workspace)
+            if section.reason is Reason.EXIT and not self._is_own:
+                self._is_own = True
+                self._secrets = self._secret_files.write(self.work.spec.get("files") or {}, workspace)
             self._enter(section.phase)
             if not section.goes_on:
                 self._log.say(section.title)
@@ -273,8 +283,7 @@ class _Attempt:
         """Do what is left to do, unless somebody stopped it, also meanwhile."""
         if self._closing is None or self._reason:
             return result
-        for directory in (self._secrets or {}).values():  # before files of the workspace are kept
-            await _remove(Path(directory))
+        await self._remove_secrets()  # before files of the workspace are kept
         left = self._closing(self.work, workspace, result.state is State.SUCCEEDED)
         if left is None:
             return result
@@ -282,6 +291,10 @@ class _Attempt:
             return self._stopped(" while its files were stored")
         result.result, result.finished_at = self._facts(), self._clock.now()
         return result
+
+    async def _remove_secrets(self) -> None:
+        if self._secrets is not None:
+            await asyncio.to_thread(self._secret_files.remove, self._secrets)
 
     async def _run_errand(self, errand: Awaitable[Sequence[str]]) -> bool:
         """Something that we do ourselves: a stop ends it too. False when it was stopped."""
@@ -334,14 +347,19 @@ class _Attempt:
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
         network = "on" if section.network else spec.get("network", "off")
-        sees, keeps = map(str, section.sees), map(str, section.keeps)
-        limits = Limits(**spec.get("limits", {}))
-        return Room(str(workspace), name, network, limits, tuple(sees), tuple(keeps), spec.get("image", ""))
+        listed = () if isinstance(network, str) else tuple(network)
+        sees = [str(path) for path in (*section.sees, *([self._secrets] if self._secrets else ()))]
+        keeps = map(str, section.keeps)
+        limits, image = Limits(**spec.get("limits", {})), spec.get("image", "")
+        how = "listed" if listed else network
+        return Room(str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed)
 
     def _environment(self, section: Section) -> dict[str, str]:
         asked = {**(self.work.spec.get("env") or {}), **section.env}
         written = {name: str(value) for name, value in asked.items()}
-        told = {**describe_attempt(self.work.assignment), **(self._secrets or {})}
+        told = describe_attempt(self.work.assignment)
+        if self._secrets is not None:
+            told["HORAE_SECRETS_DIR"] = str(self._secrets)
         return {**written, **told, "HORAE_STEP": section.name}
 
     async def _attend(self, process: Process) -> Exit:
@@ -561,20 +579,6 @@ def _remove_tree(workspace: Path) -> None:
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
     shutil.rmtree(workspace, ignore_errors=True)
-
-
-def _write_secrets(files: dict[str, str], workspace: Path) -> dict[str, str]:
-    """Secret files, in a directory of a name that nobody could put anything at: a checkout may hold links."""
-    if not files:
-        return {}
-    directory = tempfile.mkdtemp(prefix=SECRETS, dir=workspace)
-    for name, value in files.items():
-        path = os.path.join(directory, name)
-        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-        with os.fdopen(opened, "wb") as file:
-            file.write(value.encode())
-    return {"HORAE_SECRETS_DIR": directory}
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:

@@ -29,6 +29,7 @@ from horae.errors import Error, Invalid
 from horae.executors import artifacts
 from horae.executors.caches import Caches
 from horae.executors.git import checkout_sections, head_of
+from horae.executors.process import GRACE
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Sandboxes, Work
 
@@ -119,7 +120,7 @@ def shell_executor(
     slots: int,
     clock: Clock,
     *,
-    grace: float = 5.0,
+    grace: float = GRACE,
     script_roots: Sequence[Path] = (),
     known_hosts: Path | None = None,
     caches: Caches | None = None,

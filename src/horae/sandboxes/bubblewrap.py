@@ -17,6 +17,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import structlog
 from horae.errors import Invalid
 from horae.ports import Command, Keeper, Process, Room
 from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
 from horae.sandboxes.plain import environment
 
 log = structlog.get_logger()
@@ -118,10 +120,32 @@ class BubblewrapSandbox:
 
     async def spawn(self, command: Command, room: Room) -> Process:
         self._refuse_unseen(command.cwd, room)
+        if room.network == "listed":
+            return await self._spawn_with_doors(command, room)
+        return await self._spawn(command, room, ("--share-net",) if room.network == "on" else ())
+
+    async def _spawn_with_doors(self, command: Command, room: Room) -> Process:
+        """bwrap tells the porter where the work will be, and lets it begin when the porter says so."""
+        doors = plan_doors(room.listed)
+        with ExitStack() as stack:
+            (info, told), (blocked, go), hosts = os.pipe(), os.pipe(), os.memfd_create("hosts")
+            for descriptor in (info, told, blocked, go, hosts):
+                stack.callback(os.close, descriptor)
+            os.pwrite(hosts, doors.hosts.encode(), 0)
+            porter = await spawn_porter(self._keeper, doors, info, go, command.stderr)
+            words = ("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts")
+            try:
+                held_back = replace(command, keep=(*command.keep, told, blocked, hosts))
+                return WithDoors(await self._spawn(held_back, room, words), porter, os.dup(go))
+            except BaseException:
+                await porter.kill(0)
+                raise
+
+    async def _spawn(self, command: Command, room: Room, words: Sequence[str]) -> Process:
         argv = (
             *self._begin,
             *self._devices,
-            *(("--share-net",) if room.network == "on" else ()),
+            *words,
             *_bind("--ro-bind", room.sees),
             *_bind("--bind", (*room.keeps, room.workspace)),
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),

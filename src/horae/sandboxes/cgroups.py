@@ -14,11 +14,13 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import resource
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,6 +35,7 @@ CONTROLLERS = {"memory": "memory", "cpus": "cpu", "pids": "pids"}  # limit → c
 PERIOD = 100_000  # microseconds over which processor time is shared out
 LOOK_SECONDS = 0.2
 REMOVE_SECONDS = 2.0  # the kernel may hold on to a group for a moment after its last process
+IF_THERE = {"memory.swap.max", "memory.memsw.limit_in_bytes"}  # not in a kernel that does not account for swap
 OWN_LEAF = "horae-agent"  # where the agent itself moves on v2: a group with processes cannot have limited children
 
 
@@ -53,12 +56,15 @@ class Groups:
         self._said: set[str] = set()
 
     def open(self) -> None:
-        """Find where groups can be made, and remove those of an earlier life: their processes are gone."""
+        """Find where groups can be made, and remove those of an earlier life: their processes are gone. Whoever shares
+        this opens it; once is enough."""
+        if self._places:
+            return
         for controller, (top, is_unified) in find_controllers().items():
             place = Place(top / self._name, is_unified)
             try:
                 if is_unified:
-                    _delegate(top, controller)
+                    delegate(top, controller)
                 place.parent.mkdir(exist_ok=True)
                 if is_unified:
                     (place.parent / "cgroup.subtree_control").write_text(f"+{controller}")
@@ -86,8 +92,8 @@ class Groups:
             group.remove()
             raise
 
-    def _make(self, name: str, limits: Limits) -> _Group:
-        group = _Group()
+    def _make(self, name: str, limits: Limits) -> Group:
+        group = Group()
         try:
             for limit, controller in CONTROLLERS.items():
                 value, place = getattr(limits, limit), self._places.get(controller)
@@ -96,7 +102,8 @@ class Groups:
                     directory.mkdir(exist_ok=True)
                     group.directories[limit] = directory
                     for file, text in _settings(limit, value, is_unified=place.is_unified):
-                        (directory / file).write_text(text)
+                        if file not in IF_THERE or (directory / file).exists():
+                            (directory / file).write_text(text)
         except BaseException:
             group.remove()
             raise
@@ -118,7 +125,7 @@ class Groups:
 
 
 @dataclass(slots=True)
-class _Group:
+class Group:
     """The groups of one process: one directory per limit, which on v2 are the same."""
 
     directories: dict[str, Path] = field(default_factory=dict)
@@ -146,7 +153,7 @@ _OOM_FILES = ("memory.events", "memory.oom_control")  # of v2, of v1
 class _Limited:
     """A process in its groups."""
 
-    def __init__(self, process: Process, group: _Group, limits: Limits) -> None:
+    def __init__(self, process: Process, group: Group, limits: Limits) -> None:
         self.pid = process.pid
         self._process = process
         self._group = group
@@ -172,12 +179,13 @@ class _Limited:
             await asyncio.to_thread(self._group.remove)
         if not reason or exit_.message:
             return exit_
-        return Exit(exit_.code or -9, _words(reason, self._limits), reason)
+        return Exit(exit_.code or -9, words_of(reason, self._limits), reason)
 
 
-def _words(reason: str, limits: Limits) -> str:
+def words_of(reason: str, limits: Limits) -> str:
     if reason == Reason.OOM:
-        return f"it needed more memory than its limit of {(limits.memory or 0) / 2**20:g} MiB"
+        most = "there was" if limits.memory is None else f"its limit of {limits.memory / 2**20:g} MiB"
+        return f"it needed more memory than {most}"
     return f"it made more processes than its limit of {limits.pids}"
 
 
@@ -192,7 +200,7 @@ def find_controllers(mounts: str | None = None, own: str | None = None) -> dict[
     found: dict[str, tuple[Path, bool]] = {}
     for kind, mount, options in _mounted(mounts):
         if kind == "cgroup2":
-            top = _inside(mount, paths.get("", "/"))
+            top = _inside(mount, paths.get("", "/").removesuffix(f"/{OWN_LEAF}"))
             found |= {name: (top, True) for name in _read(top / "cgroup.controllers").split() if name not in found}
             continue
         for names, path in paths.items():
@@ -200,6 +208,14 @@ def find_controllers(mounts: str | None = None, own: str | None = None) -> dict[
             if names and wanted <= options:
                 found |= {name: (_inside(mount, path), False) for name in wanted}
     return {name: found[name] for name in CONTROLLERS.values() if name in found}
+
+
+def group_of(pid: int, name: str) -> Group:
+    """The groups of a process that others made, if their paths bear this name; else none, for they are not its own."""
+    own = _read(Path(f"/proc/{pid}/cgroup"))
+    found = find_controllers(own=own) if name in own else {}
+    limits = {controller: limit for limit, controller in CONTROLLERS.items()}
+    return Group({limits[one]: directory for one, (directory, _) in found.items() if name in str(directory)})
 
 
 def _mounted(mounts: str) -> Iterable[tuple[str, Path, set[str]]]:
@@ -215,21 +231,41 @@ def _inside(mount: Path, path: str) -> Path:
     return inside if inside.is_dir() else mount
 
 
-def _delegate(top: Path, controller: str) -> None:
-    """Let children of our own group have this controller. The group must have no processes of its own then: we, and
-    the keeper, move to a leaf."""
+def delegate(top: Path, controller: str) -> None:
+    """Let children of our own group have this controller. A group that hands out controllers has no processes of its
+    own (but for the root of all): we, the keeper, and what it has started move to a leaf. Where others are in our
+    group it was not made for us, and stays as it is."""
     control = top / "cgroup.subtree_control"
     if controller in control.read_text().split():
         return
     try:
         control.write_text(f"+{controller}")
     except OSError:
-        leaf = top / OWN_LEAF
-        leaf.mkdir(exist_ok=True)
-        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-        for pid in (str(os.getpid()), *children):
-            (leaf / "cgroup.procs").write_text(pid)
+        _step_down(top)
         control.write_text(f"+{controller}")
+
+
+def _step_down(top: Path) -> None:
+    ours = _family(os.getpid())
+    there = [int(pid) for pid in (top / "cgroup.procs").read_text().split()]
+    if others := [pid for pid in there if pid not in ours]:
+        raise OSError(errno.EBUSY, f"process {others[0]}, which is not ours, is in our control group")
+    leaf = top / OWN_LEAF
+    leaf.mkdir(exist_ok=True)
+    for pid in there:
+        with suppress(ProcessLookupError):
+            (leaf / "cgroup.procs").write_text(str(pid))
+
+
+def _family(pid: int) -> set[int]:
+    """A process and all below it."""
+    found, fresh = {pid}, [pid]
+    while fresh:
+        tasks = Path(f"/proc/{fresh.pop()}/task")
+        lists = [_read(task / "children") for task in tasks.iterdir()] if tasks.is_dir() else []
+        fresh += (below := [int(word) for text in lists for word in text.split()])
+        found.update(below)
+    return found
 
 
 def _settings(limit: str, value: float, *, is_unified: bool) -> Iterable[tuple[str, str]]:

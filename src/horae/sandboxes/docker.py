@@ -18,6 +18,7 @@ import asyncio
 import json
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,33 +27,43 @@ from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
 from horae.core.model import Reason
-from horae.errors import Invalid, Unavailable
-from horae.ports import Command, Exit, Keeper, Process, Room
+from horae.errors import Error, Invalid, Unavailable
+from horae.ports import Command, Exit, Keeper, Limits, Process, Room
+from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
+from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
 from horae.sandboxes.plain import PATH
 
 PIDS = 4096  # processes of work that has no limit of its own
 TMP_BYTES = 512 * 1024 * 1024  # of its /tmp, which is memory
 LABEL = "horae.agent"  # whose containers these are
 PULL_SECONDS = 600.0
+START_LOOK_SECONDS = 0.02
 NOT_THERE = 404
+KILLED = -9
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
 # to it any more: then everything dies. The watcher of the input is there before the work is, and heeds no TERM. A wait
-# that TERM cut short has no code to tell and is done again; 127 from the second means that the first had it after all.
+# that a signal cut short has no code to tell (145 where a child had ended) and is done again; 127 from the second means
+# that the first had it after all. The work may kill or stop the watcher, but not the first process, which looks after
+# the watcher whenever a child of its own ends or stops, and does what the watcher would have done.
 FIRST = r"""
 exec 3<&0
 trap '' TERM
-(cat <&3; kill -KILL -1) >/dev/null 2>&1 &
+(while read -r line <&3; do :; done; kill -KILL -1) >/dev/null 2>&1 & watcher=$!
 trap 'kill -TERM -1; told=1' TERM
+trap 'told=1; state=Z; read -r _ _ state _ </proc/$watcher/stat
+  case $state in [TZ]) dead=1; kill -KILL -1;; esac' CHLD
 "$@" </dev/null 2>&1 3<&- & work=$!
 exec >/dev/null 2>&1 3<&-
 while :; do
   told=; wait $work; got=$?
-  [ "$code" ] && [ $got = 127 ] && exit $code
+  [ "$dead" ] && exit 137
+  [ "$code" ] && [ $got = 127 ] && [ $code != 145 ] && exit $code
   code=$got
   [ "$told" ] || exit $code
 done
 """
+WAIT = "read -r go || exit 125\n"  # until the doors are open
 T = TypeVar("T")
 
 
@@ -94,7 +105,25 @@ class DockerSandbox:
             raise
         finally:
             os.close(input_end)
-        return Contained(container, attached, held_end)
+        contained = Contained(container, attached, held_end, room.limits)
+        return await self._open_doors(contained, command, room) if room.network == "listed" else contained
+
+    async def _open_doors(self, contained: Contained, command: Command, room: Room) -> Process:
+        """The container waits for a line of input, which the porter writes."""
+        info, told = os.pipe()
+        go = contained.input()
+        try:
+            if not (pid := await contained.find_pid()):
+                return contained  # it has ended, and its end says why
+            os.write(told, json.dumps({"child-pid": pid}).encode())
+            porter = await spawn_porter(self._keeper, plan_doors(room.listed), info, go, command.stderr)
+            return WithDoors(contained, porter, os.dup(go))
+        except BaseException:
+            await contained.kill(0)
+            raise
+        finally:
+            for descriptor in (info, told, go):
+                os.close(descriptor)
 
     async def _create(self, command: Command, room: Room) -> DockerContainer:
         config = self._config(command, room)
@@ -117,7 +146,7 @@ class DockerSandbox:
         env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
         return {
             "Image": room.image,
-            "Entrypoint": ["/bin/sh", "-c", FIRST, "sh"],
+            "Entrypoint": ["/bin/sh", "-c", WAIT + FIRST if room.network == "listed" else FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": command.cwd,
@@ -136,11 +165,12 @@ class DockerSandbox:
 
 
 def _walls(room: Room) -> dict[str, Any]:
-    limits = room.limits
+    limits, names = room.limits, plan_doors(room.listed).names
     writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
     walls: dict[str, Any] = {
         "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
         "NetworkMode": "bridge" if room.network == "on" else "none",
+        "ExtraHosts": [f"{name}:{address}" for name, address in names.items()],
         "ReadonlyRootfs": True,
         "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={TMP_BYTES}", "/run": "rw,nosuid,nodev"},  # noqa: S108  # its own
         "CapDrop": ["ALL"],
@@ -158,12 +188,31 @@ def _walls(room: Room) -> dict[str, Any]:
 class Contained:
     """One container, from its start to its removal."""
 
-    def __init__(self, container: DockerContainer, attached: Process, held_end: int) -> None:
+    def __init__(self, container: DockerContainer, attached: Process, held_end: int, limits: Limits) -> None:
         self.pid = attached.pid
         self._container = container
         self._attached = attached
         self._held_end = held_end
+        self._limits = limits if limits.pids else replace(limits, pids=PIDS)
         self._end = asyncio.create_task(self._attend())
+
+    def input(self) -> int:
+        """A descriptor of its own for what the first process reads."""
+        return os.dup(self._held_end)
+
+    async def find_pid(self) -> int:
+        """The container's first process, as a process of this machine; 0 when it has ended."""
+        while not self._end.done():
+            if pid := await self._pid():
+                if not group_of(pid, self._container.id).directories:
+                    raise Invalid("listed addresses need a Docker daemon on the machine of the agent")
+                return pid
+            await asyncio.sleep(START_LOOK_SECONDS)
+        return 0
+
+    async def _pid(self) -> int:
+        """0 while it has not begun."""
+        return int((await _asked(self._container.show))["State"].get("Pid") or 0)
 
     async def wait(self) -> Exit:
         return await asyncio.shield(self._end)
@@ -185,7 +234,7 @@ class Contained:
             return  # it has ended, or the daemon is away
 
     async def _attend(self) -> Exit:
-        seen = await self._attached.wait()
+        seen, exceeded = await self._watch()
         os.close(self._held_end)
         try:
             state = (await self._container.show())["State"]
@@ -193,15 +242,30 @@ class Contained:
             return Exit(-9, f"the container was lost: {error}", Reason.LOST)
         finally:
             await _remove(self._container)
+        exceeded = exceeded or (Reason.OOM if state.get("OOMKilled") else "")
+        if exceeded and not seen.message:
+            return Exit(int(state["ExitCode"]) or KILLED, words_of(exceeded, self._limits), exceeded)
         return _exit_of(seen, state)
+
+    async def _watch(self) -> tuple[Exit, str]:
+        """To the end, which comes when it has exceeded a limit. The daemon tells of memory only, and only at the end;
+        its groups, where they can be seen from here, tell at once."""
+        ending, reason = asyncio.create_task(self._attached.wait()), ""
+        group: Group | None = None
+        while not (await asyncio.wait((ending,), timeout=LOOK_SECONDS))[0]:
+            if group is None:
+                with suppress(Error):  # the daemon is away
+                    group = group_of(pid, self._container.id) if (pid := await self._pid()) else None
+            reason = reason or (group.exceeded() if group else "")
+            if reason:
+                await self._attached.kill(0)
+        return ending.result(), reason
 
 
 def _exit_of(seen: Exit, state: dict[str, Any]) -> Exit:
     """As the daemon knows it; what the keeper has to say goes first."""
     if seen.message:
         return seen
-    if state.get("OOMKilled"):
-        return Exit(int(state["ExitCode"]), "used more memory than it may", Reason.OOM)
     if state.get("Status") == "created":
         return Exit(seen.code, f"the container could not be started: {state.get('Error') or 'see the log'}")
     return seen if state.get("Running") else Exit(int(state["ExitCode"]))

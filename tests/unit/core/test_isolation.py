@@ -40,6 +40,28 @@ def test_no_network_needs_a_sandbox_that_can_take_it_away() -> None:
     assert walls(network="off", image="golang") == {"network": "off"}
 
 
+def test_a_list_of_addresses_is_canonical_and_needs_walls() -> None:
+    listed = ["DB.example.org:5432", "10.0.0.7:80", "[FD00::7]:443", "localhost:1", "127.0.0.1:1", "pypi.org."]
+    meant = ["db.example.org:5432", "10.0.0.7:80", "[fd00::7]:443", "127.0.0.1:1", "pypi.org:443", "pypi.org:80"]
+    assert walls(network=listed) == {"sandbox": "bubblewrap", "network": meant}
+    assert walls(network=["a:1"], image="golang") == {"network": ["a:1"]}
+    assert walls(network=["a:1"], sandbox="docker", image="golang")["network"] == ["a:1"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *["*.example.org:443", "10.0.0.0/8:80", "http://example.org", "a:0", "a:65536", "a:", ":80", "a b:1", ""],
+        *["0.0.0.0:80", "[::]:80", "224.0.0.1:80", "[::ffff:127.0.0.1]:80", "::1", "127.1:80", "2130706433:80", "-a:1"],
+        *["a..b:1", "[10.0.0.1]:80", "[fe80::1%eth0]:80", "a:1\n", 80, None, {"host": "a"}],
+    ],
+)
+def test_what_is_no_address_is_refused_where_it_stands(entry: Any) -> None:
+    with pytest.raises(Invalid) as refused:
+        parsed(network=["fine:1", entry])
+    assert (refused.value.path, refused.value.code) == ("network[1]", "E_TYPE")
+
+
 def test_limits_become_plain_numbers() -> None:
     assert walls(limits={"memory": "512MiB", "cpus": 1.5, "pids": 200}) == {
         "limits": {"memory": 512 * 2**20, "cpus": 1.5, "pids": 200}
@@ -61,6 +83,9 @@ def test_projects_from_git_have_the_same_fields() -> None:
         ({"sandbox": 1}, "sandbox", "E_ENUM"),
         ({"network": "some"}, "network", "E_ENUM"),
         ({"sandbox": "plain", "network": "off"}, "network", "E_FIELD_CONFLICT"),
+        ({"sandbox": "plain", "network": ["a:1"]}, "network", "E_FIELD_CONFLICT"),
+        ({"network": []}, "network", "E_RANGE"),
+        ({"network": [f"a:{port}" for port in range(1, 52)]}, "network", "E_RANGE"),
         ({"sandbox": "bubblewrap", "image": "golang"}, "sandbox", "E_FIELD_CONFLICT"),
         ({"limits": 5}, "limits", "E_TYPE"),
         ({"limits": {"disk": "1GiB"}}, "limits.disk", "E_UNKNOWN_FIELD"),

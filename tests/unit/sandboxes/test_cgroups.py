@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from horae.core.model import Reason
 from horae.ports import Command, Limits, Process
 from horae.sandboxes import cgroups
 from horae.sandboxes.cgroups import Groups, find_controllers
@@ -48,6 +49,13 @@ def test_on_a_mixed_machine_v1_has_what_v2_has_not(tmp_path: Path) -> None:
     assert find_controllers(mounts, "2:pids:/\n0::/\n") == {"pids": (tmp_path / "pids", False)}
 
 
+def test_an_agent_that_moved_to_its_leaf_finds_the_group_it_moved_from(tmp_path: Path) -> None:
+    hierarchy(tmp_path, "horae.service", controllers="memory")
+    (tmp_path / "horae.service" / cgroups.OWN_LEAF).mkdir()
+    found = find_controllers(f"cgroup2 {tmp_path} cgroup2 rw 0 0\n", f"0::/horae.service/{cgroups.OWN_LEAF}\n")
+    assert found == {"memory": (tmp_path / "horae.service", True)}
+
+
 class Recorder:
     """A keeper that keeps what it was told to start."""
 
@@ -76,3 +84,57 @@ async def test_without_groups_memory_is_limited_by_address_space_and_the_log_say
     assert dict(keeper.command.rlimits) == {cgroups.resource.RLIMIT_AS: 2**30}
     assert keeper.command.groups == ()
     assert sorted(line["limit"] for line in logged) == ["memory", "pids"]
+
+
+@pytest.fixture
+def unified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of a group of v2 that was given to us, as the kernel lays them out; plain files here."""
+    top = tmp_path / "horae.service"
+    top.mkdir()
+    (top / "cgroup.subtree_control").write_text("cpu memory pids\n")
+    found = dict.fromkeys(cgroups.CONTROLLERS.values(), (top, True))
+    monkeypatch.setattr(cgroups, "find_controllers", lambda: found)
+    return top
+
+
+async def test_limits_on_v2_are_files_of_one_group_that_the_process_joins(unified: Path, tmp_path: Path) -> None:
+    groups, keeper = Groups(tmp_path), Recorder()
+    groups.open()
+    limits = Limits(memory=2**30, cpus=1.5, pids=50)
+    group = groups._make("1-1", limits)
+    [directory] = set(group.directories.values())
+    assert directory.parent.parent == unified
+    assert {path.name: path.read_text() for path in directory.iterdir()} == {
+        "memory.max": str(2**30), "memory.oom.group": "1", "cpu.max": "150000 100000", "pids.max": "50",
+    }  # fmt: skip
+    assert (directory.parent / "cgroup.subtree_control").exists()
+    with pytest.raises(InterruptedError):
+        await groups.spawn(keeper, Command(("true",), {}, "/"), "1-1", limits)
+    assert keeper.command.groups == (f"{directory}/cgroup.procs",)
+    assert keeper.command.rlimits == {}
+
+
+def test_swap_is_forbidden_where_the_kernel_accounts_for_it(unified: Path, tmp_path: Path) -> None:
+    groups = Groups(tmp_path)
+    groups.open()
+    directory = unified / groups._name / "1-1"
+    directory.mkdir()
+    (directory / "memory.swap.max").touch()
+    groups._make("1-1", Limits(memory=2**30))
+    assert (directory / "memory.swap.max").read_text() == "0"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("memory.events", "low 0\nhigh 0\nmax 12\noom 0\noom_kill 0\noom_group_kill 0\n", ""),
+        ("memory.events", "low 0\nhigh 0\nmax 12\noom 1\noom_kill 3\noom_group_kill 1\n", Reason.OOM),
+        ("pids.events", "max 0\n", ""),
+        ("pids.events", "max 7\n", Reason.PROCESSES),
+    ],
+)
+def test_what_the_files_of_v2_say_of_a_limit_that_was_exceeded(
+    tmp_path: Path, file: str, text: str, reason: str
+) -> None:
+    (tmp_path / file).write_text(text)
+    assert cgroups.Group({"memory": tmp_path, "pids": tmp_path}).exceeded() == reason

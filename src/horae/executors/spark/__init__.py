@@ -29,6 +29,7 @@ from horae.errors import Invalid
 from horae.executors.sections import Section
 from horae.ports import Assignment, Work
 
+GRACE = 15.0  # seconds from TERM to KILL: the cluster, which may be busy, must have heard that the query shall end
 QUERY = "query"  # name of the section
 SESSIONS = uuid.UUID("1f0a5a0e-8a63-5b1c-9d55-0c8f6d1b7a42")  # the namespace of the ids of our sessions
 PASSED_ON = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "JAVA_HOME", "SPARK_CONF_DIR")  # of the agent's environment
