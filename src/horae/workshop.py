@@ -24,6 +24,7 @@ from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
+from horae.executors.sync import Syncs
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
@@ -110,6 +111,8 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
         projects.tidy()
         plans["git_python"] = projects.sections
+    if importlib.util.find_spec("dlt") is not None:
+        plans["sync"] = Syncs(config.lake_root, config.clickhouse_url or "", os.environ).sections
     return {
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from horae.core import repositories
+from horae.core import repositories, syncs
 from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
 from horae.core.isolation import read_isolation
 from horae.core.model import Json
@@ -28,21 +28,17 @@ SYNC = "sync"
 WRITERS = frozenset({"spark_sql", SYNC})  # kinds that write destinations which two runs must not write at once
 
 BUILD_TOOLS = ("maven", "sbt")
-SYNC_MODES = ("full", "incremental")
-DESTINATIONS = ("hadoop", "clickhouse")
 WRITE_MODES = ("append", "replace")
 MAX_SCRIPT = 64 * 1024  # characters of a command, a query, a key
 MAX_ADDRESS = 2048
 MAX_OUTPUTS = 20
-MAX_OPTIONS = 64 * 1024  # bytes of JSON
-LARGEST_ID = 2**63 - 1
 
 # --------------------------------------------------------------------------------------- secrets
 
 MASK = "******"
 _SECRET = frozenset({
     "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
-    "client_secret", "connection_uri", "passphrase", "secret", "token",
+    "secret_access_key", "client_secret", "connection_uri", "passphrase", "secret", "token",
 })  # fmt: skip
 # Within an address: what is kept of it, then what is hidden.
 _IN_ADDRESS = re.compile(
@@ -109,7 +105,7 @@ def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
 
 def shown_spec(kind: str, spec: Json) -> Json:
     """The spec of a job as people may see it."""
-    return shown_references(dict(masked(spec)), spec, "source") if kind in KINDS else spec
+    return shown_references(dict(masked(spec)), spec, "source", "destinations") if kind in KINDS else spec
 
 
 def kept_spec(kind: str, new: Json, old: Json) -> Json:
@@ -162,22 +158,6 @@ def read_spark_sql(fields: Fields) -> Json:
     items = fields.items("outputs", MAX_OUTPUTS, "outputs")
     outputs = [_output(item, f"{path}[{index}]", fields) for index, item in enumerate(items)]
     return _with({"query": _script(fields, "query", "a query is needed")}, outputs=outputs)
-
-
-def read_sync(fields: Fields) -> Json:
-    """`options` are the fields of its own that each class of sync has."""
-    _required(fields, "class_name", "a sync needs the class of its source, such as jdbc_job")
-    spec: Json = {
-        "source_id": fields.number("source_id", 0, 0, LARGEST_ID, whole=True),  # 0: its options say it all
-        "class_name": fields.text("class_name"),
-        "sync_mode": _word(fields, "sync_mode", SYNC_MODES, SYNC_MODES[0]),
-        "dest_database_name": fields.text("dest_database_name", 256),
-        "dest_table_name": fields.text("dest_table_name", 256),
-        "destinations": _destinations(fields),
-    }
-    for name in ("dest_database_name", "dest_table_name"):
-        _required(fields, name, "a sync needs the table it fills")
-    return _with(spec, options=fields.json("options", MAX_OPTIONS))
 
 
 def _with(spec: Json, **more: Any) -> Json:
@@ -277,15 +257,6 @@ def _output(item: Any, path: str, outer: Fields) -> Json:
     return _with({"to": to}, **texts, mode=None if mode == WRITE_MODES[0] else mode)
 
 
-def _destinations(fields: Fields) -> list[str]:
-    found = fields.items("destinations", len(DESTINATIONS), "destinations", least=1)
-    _required(fields, "destinations", f"a sync fills one or more of {', '.join(DESTINATIONS)}")
-    for item in found:
-        if item not in DESTINATIONS:
-            fields.fault("destinations", "E_ENUM", f"each must be one of {', '.join(DESTINATIONS)}")
-    return [name for name in DESTINATIONS if name in found]
-
-
 # ------------------------------------------------------------------------------------- locks
 
 
@@ -294,8 +265,7 @@ def locks_of(kind: str, spec: Json) -> tuple[str, ...]:
     if kind == "spark_sql":
         return tuple(sorted({_written(output) for output in spec.get("outputs", ())}))
     if kind == SYNC:
-        table = f"{spec.get('dest_database_name')}.{spec.get('dest_table_name')}"
-        return tuple(f"{to} {table}" for to in sorted(spec.get("destinations", ())))
+        return syncs.locks_of(spec)
     return ()
 
 
@@ -310,7 +280,7 @@ def _written(output: Json) -> str:
 
 def first_cursor(spec: Json) -> Json | None:
     """Where a sync begins that has not come any way yet; None: at the beginning."""
-    return made_cursor(spec.get("options", {}))
+    return {"value": spec["begin"]} if "begin" in spec else made_cursor(spec.get("options", {}))
 
 
 _CURSOR_WORDS = {"last_synced_value": "value", "incremental_time": "incremental_time"}

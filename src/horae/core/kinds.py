@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from horae.core import builds, datawork, isolation, repositories, secrets
+from horae.core import builds, datawork, isolation, repositories, secrets, syncs
 from horae.core.fields import (
     ABSENT,
     CONTROL,
@@ -262,9 +262,6 @@ def _read_python(fields: Fields) -> Json:
 
 
 _PROJECT = frozenset({"source", "build_cmd", "args"}) | isolation.FIELDS
-_SYNC = frozenset(
-    {"source_id", "class_name", "sync_mode", "dest_database_name", "dest_table_name", "destinations", "options"}
-)
 KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), frozenset({"handler", "data", "env", "previous_result"}), _read_python),
     "shell": Kind(
@@ -277,12 +274,13 @@ KINDS: dict[str, Kind] = {
     "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
     "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
-    "sync": Kind(("source_id",), _SYNC, datawork.read_sync),
+    "sync": Kind(("source_id",), syncs.FIELDS, syncs.read_sync),
 }
 # What to do where no agent has a kind that needs programs of the machine.
 REMEDIES = {
     "git_java": "an agent needs git and java on its PATH; on Debian, apt-get install git default-jdk-headless maven",
     "git_python": "an agent needs git and python3 on its PATH; on Debian, apt-get install git python3-venv",
+    "sync": "an agent needs the libraries of syncs: pip install 'horae[sync]'",
     "spark_sql": "an agent needs Spark and java: pip install 'horae[spark]'; on Debian, apt-get install "
     "default-jre-headless",
 }

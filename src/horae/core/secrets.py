@@ -134,13 +134,19 @@ def _walk(value: Any, by: Callable[[str], Any]) -> Any:
     return value
 
 
-def shown_references(shown_spec: Json, spec: Json, field: str) -> Json:
-    """`shown_spec` with the references of one field as they are: a name is no secret."""
-    inner = spec.get(field)
-    if not isinstance(inner, dict):
-        return shown_spec
-    kept = {name: value for name, value in inner.items() if is_reference(value)}
-    return {**shown_spec, field: {**shown_spec[field], **kept}} if kept else shown_spec
+def shown_references(shown_spec: Json, spec: Json, *fields: str) -> Json:
+    """`shown_spec` with the references of some fields as they are: a name is no secret."""
+    return {**shown_spec, **{name: _restored(shown_spec[name], spec[name]) for name in fields if name in spec}}
+
+
+def _restored(shown_value: Any, value: Any) -> Any:
+    if is_reference(value):
+        return value
+    if isinstance(value, dict) and isinstance(shown_value, dict):
+        return {name: _restored(shown_value[name], member) for name, member in value.items()}
+    if isinstance(value, list) and isinstance(shown_value, list):
+        return [_restored(one, other) for one, other in zip(shown_value, value, strict=True)]
+    return shown_value
 
 
 def missing_words(name: str, values: Mapping[str, str | None]) -> str:

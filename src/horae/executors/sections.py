@@ -217,6 +217,7 @@ class _Attempt:
         self._is_own = False  # a section of the job itself has begun
         self._steps: list[Json] = []
         self._fault: Json = {}  # what the last section said of its failure
+        self._cursor: str | None = None  # how far a section said it came
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
 
@@ -331,12 +332,14 @@ class _Attempt:
         return exit_
 
     def _hearing(self, note: Callable[[Json], None]) -> Callable[[Json], None]:
-        """Keep what a section says of its own failure: {"error": {"message", "final"?}}."""
+        """Keep what a section says of its own failure: {"error": {"message", "final"?}}; and its cursor."""
         self._fault = {}
 
         def hear(told: Json) -> None:
             if isinstance(fault := told.get("error"), dict) and isinstance(fault.get("message"), str):
                 self._fault = fault
+            if isinstance(cursor := told.get("cursor"), dict):
+                self._cursor = json.dumps(cursor)
             note(told)
 
         return hear
@@ -412,6 +415,7 @@ class _Attempt:
             exit_code=exit_code,
             message=message,
             result=self._facts(),
+            cursor=self._cursor if state is State.SUCCEEDED else None,
         )
 
     def _facts(self) -> str:

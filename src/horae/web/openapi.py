@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core import cron, datawork, kinds, model, specs
+from horae.core import cron, datawork, kinds, model, specs, syncs
 from horae.core.secrets import FILE_PATTERN, MAX_FILES, MAX_VALUE, NAME_PATTERN
 from horae.web import http, render
 
@@ -292,17 +292,22 @@ _WORK: Json = {
         "additionalProperties": _SECRET,
         "description": "Files below HORAE_SECRETS_DIR, each with a secret in it.",
     },
-    "source": _object(
-        {
-            "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
-            "branch": {"type": "string", "minLength": 1},
-            "username": {"type": "string", "minLength": 1},
-            "password": _CREDENTIAL,
-            "private_key": _CREDENTIAL,
-        },
-        "url",
-        description="The git repository of a project, and what opens it.",
-    ),
+    "source": {
+        "description": "The git repository of a project, or the source of a sync, and what opens it.",
+        "anyOf": [
+            _object(
+                {
+                    "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
+                    "branch": {"type": "string", "minLength": 1},
+                    "username": {"type": "string", "minLength": 1},
+                    "password": _CREDENTIAL,
+                    "private_key": _CREDENTIAL,
+                },
+                "url",
+            ),
+            {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.SOURCES)}}},
+        ],
+    },
     "build_tool": {"enum": list(datawork.BUILD_TOOLS)},
     "build_cmd": _SCRIPT,
     "main_class": {"type": "string", "minLength": 1},
@@ -328,13 +333,18 @@ _WORK: Json = {
             ]
         },
     },
-    "source_id": {**_whole(0, http.LARGEST_ID), "description": "The source of a sync; 0 if it needs none."},
-    "class_name": {**_TEXT, "description": "The class of a sync, such as jdbc_job."},
-    "sync_mode": {"enum": list(datawork.SYNC_MODES)},
-    "dest_database_name": _LINE,
-    "dest_table_name": _LINE,
-    "destinations": {"type": "array", "minItems": 1, "items": {"enum": list(datawork.DESTINATIONS)}},
-    "options": {"type": "object", "description": "The fields of its own that a class of sync has."},
+    "source_id": {**_whole(0, http.LARGEST_ID), "description": "The kept source of a sync."},
+    "read": {"type": "object", "description": "What a sync reads: table, query, path, or sheet and range."},
+    "mode": {"enum": list(syncs.MODES)},
+    "cursor": {**_LINE, "description": "The column that tells what is new."},
+    "begin": {"type": ["string", "number"], "description": "The value of the cursor at which the first sync begins."},
+    "primary_key": {"type": ["string", "array"], "items": _LINE},
+    "destinations": {
+        "type": "array",
+        "minItems": 1,
+        "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.DESTINATIONS)}}},
+    },
+    "options": {"type": "object", "description": "What workers outside Horae need to know besides."},
 }
 _JOB: Json = {
     "name": {**_TEXT, "pattern": r"^[^-]"},

@@ -258,14 +258,65 @@ async def test_what_cannot_be_a_source_is_refused(client: Client, changes: dict[
 
 async def test_a_sync_job_of_another_interface_is_shown(client: Client) -> None:
     native = {
-        "name": "n", "kind": "sync", "class_name": "own_job", "source_id": 0, "dest_database_name": "d",
-        "dest_table_name": "t", "destinations": ["hadoop"], "options": {"job_id": 5, "access_token": "hunter2"},
-        "run_once": True,
+        "name": "n", "kind": "sync", "source": {"type": "service", "name": "own"}, "run_once": True,
+        "destinations": [{"type": "files", "database": "d", "table": "t"}],
+        "options": {"job_id": 5, "access_token": "hunter2"},
     }  # fmt: skip
     [made] = (await client.ask("POST", "/v1/jobs", native, 201))["jobs"]
     assert made["spec"]["options"]["access_token"] == "******"
     job = await client.sync_job(made["id"])
     assert (job["job_id"], job["class_name"], job["job_type"]) == (made["id"], "own_job", "Others")
+    assert (job["dest_database_name"], job["dest_table_name"], job["destinations"]) == ("d", "t", ["Hadoop"])
     await client.world.fire()
     await client.world.work("sync", State.FAILED)
     assert (await client.sync_job(made["id"]))["current_sync_status"] == "Error"
+
+
+async def test_agents_are_told_in_our_own_words_what_to_sync(client: Client) -> None:
+    made = await make_source(client)
+    job_id = await client.make(sync(source_id=made["id"], last_synced_value="7"), "")
+    spec = (await client.world.jobs.get(job_id)).spec
+    assert spec == {
+        "source_id": made["id"], "read": {"table": "shop.orders"}, "mode": "incremental", "cursor": "id", "begin": "7",
+        "destinations": [{"type": "clickhouse", "database": "lake", "table": "orders"}], "options": spec["options"],
+    }  # fmt: skip
+    kept = (await client.world.services.sources.get(1, made["id"])).config
+    assert (kept["type"], kept["url"]) == ("database", source()["data_source"]["jdbc_url"])
+
+
+@pytest.mark.parametrize(
+    ("job", "read"),
+    [
+        ({"query_statement": "select 1"}, {"query": "select 1"}),
+        (
+            {
+                "class_name": "amazon_s3_job", "bucket_name": "b", "folder_path": "in/",
+                "file_config": {"class_name": "csv_config", "include_header": False, "delimiter": ";"},
+            },
+            {"path": "b/in", "format": "csv", "header": False, "delimiter": ";"},
+        ),
+        (
+            {"class_name": "google_sheets_job_v2", "spread_sheet_id": "x", "sheet_id": 0, "include_header": True},
+            {"sheet": "x", "range": "A:ZZZ", "header": True},
+        ),
+        ({"class_name": "google_sheets_job_v2", "spread_sheet_id": "x", "sheet_id": 3}, {}),
+        ({"class_name": "hubspot_job"}, {}),
+    ],
+)  # fmt: skip
+async def test_what_is_read_is_said_in_our_words_and_shown_as_sent(client: Client, job: Any, read: Any) -> None:
+    made = await make_source(client)
+    sent = sync(source_id=made["id"], **job)["job"]
+    job_id = await client.make({"job": sent}, "")
+    assert (await client.world.jobs.get(job_id)).spec["read"] == read
+    shown = await client.sync_job(job_id)
+    assert {name: shown[name] for name in job} == job
+
+
+async def test_what_another_interface_changes_is_shown(client: Client) -> None:
+    made = await make_source(client)
+    job_id = await client.make(sync(source_id=made["id"]), "")
+    spec = (await client.world.jobs.get(job_id)).spec
+    changed = {**spec, "read": {"table": "shop.customers"}, "cursor": "updated_at"}
+    await client.ask("PUT", f"/v1/jobs/{job_id}", {"name": "n", "kind": "sync", "spec": changed})
+    job = await client.sync_job(job_id)
+    assert (job["table_name"], job["incremental_column"], job["max_fetch_size"]) == ("customers", "updated_at", 1000)

@@ -16,8 +16,8 @@ WORK: dict[str, dict[str, Any]] = {
     "git_python": {"source": SOURCE, "main_file": "src/main.py"},
     "spark_sql": {"query": "select 1\nfrom a"},
     "sync": {
-        "source_id": 3, "class_name": "jdbc_job", "sync_mode": "full", "dest_database_name": "lake",
-        "dest_table_name": "orders", "destinations": ["hadoop"],
+        "source_id": 3, "read": {"table": "orders"}, "mode": "full",
+        "destinations": [{"type": "files", "database": "lake", "table": "orders"}],
     },
 }  # fmt: skip
 
@@ -61,8 +61,7 @@ def test_a_query_or_a_source_tells_the_kind_and_a_project_must_name_it() -> None
 def test_what_has_its_default_goes_without_saying() -> None:
     outputs = [{"to": "clickhouse", "database": "d", "table": "t", "mode": "append"}]
     assert spec_of("spark_sql", outputs=outputs)["outputs"] == [{"to": "clickhouse", "database": "d", "table": "t"}]
-    assert spec_of("sync", sync_mode=...)["sync_mode"] == "full"
-    assert spec_of("sync", destinations=["clickhouse", "hadoop"])["destinations"] == ["hadoop", "clickhouse"]
+    assert spec_of("sync", mode=...)["mode"] == "full"
 
 
 @pytest.mark.parametrize(
@@ -89,11 +88,6 @@ def test_what_has_its_default_goes_without_saying() -> None:
         ("spark_sql", {"outputs": [{"to": "files"}]}, "outputs[0].path", "E_REQUIRED"),
         ("spark_sql", {"outputs": [7]}, "outputs[0]", "E_TYPE"),
         ("sync", {"source_id": -1}, "source_id", "E_RANGE"),
-        ("sync", {"class_name": ...}, "class_name", "E_REQUIRED"),
-        ("sync", {"destinations": []}, "destinations", "E_EMPTY"),
-        ("sync", {"destinations": ["mars"]}, "destinations", "E_ENUM"),
-        ("sync", {"dest_table_name": ...}, "dest_table_name", "E_REQUIRED"),
-        ("sync", {"options": []}, "options", "E_TYPE"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_place(kind: str, changes: dict[str, Any], path: str, code: str) -> None:

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from horae.core import datawork
+from horae.core import syncs
 from horae.core.fields import Fields
 from horae.core.model import Json
-from horae.web.facades.lake import schedules, words
-from horae.web.facades.lake.reading import Wanted, class_name, given, wanted, word
+from horae.web.facades.lake import schedules, translation, words
+from horae.web.facades.lake.reading import Wanted, class_name, wanted, word
 
 OPEN: None = None
 MODES = {"FullSync": "full", "IncrementalSync": "incremental"}
 MODES_SHOWN = {mode: shown for shown, mode in MODES.items()}
-DESTINATIONS = {"Hadoop": "hadoop", "Clickhouse": "clickhouse"}
-DESTINATIONS_SHOWN = {name: shown for shown, name in DESTINATIONS.items()}
+DESTINATIONS = translation.DESTINATIONS
 
 
 class Connector(NamedTuple):
@@ -129,16 +128,16 @@ def read_sync_job(fields: Fields) -> Wanted:
     }
     if minutes and "schedule_time" not in fields.values:  # so older rows are read
         fields.values["schedule_time"] = {"class_name": "schedule_minutely", "recur_every": minutes}
-    spec = given(
-        source_id=max(0, fields.number("source_id", 0, -1, datawork.LARGEST_ID, whole=True)),
-        class_name=name,
-        sync_mode=MODES[word(fields, "sync_mode", MODES, "FullSync")],
-        dest_database_name=fields.values.get("dest_database_name"),
-        dest_table_name=fields.values.get("dest_table_name"),
-        destinations=_destinations(fields),
-        options=_own(fields, CONNECTORS[name], COMMON),
-    )
-    return wanted(fields, words.SYNC, spec, schedules.read(fields), sent)
+    source_id = max(0, fields.number("source_id", 0, -1, syncs.LARGEST_ID, whole=True))
+    mode = MODES[word(fields, "sync_mode", MODES, "FullSync")]
+    own, destinations = _own(fields, CONNECTORS[name], COMMON), _destinations(fields)
+    table = {each: fields.values.get(each) for each in ("dest_database_name", "dest_table_name")}
+    for each, value in table.items():
+        if value in (None, ""):
+            fields.fault(each, "E_REQUIRED", "a sync needs the table it fills")
+    fields.problems.settle()
+    spec = translation.spec_of(name, source_id, mode, own, translation.destinations_of(destinations, *table.values()))
+    return wanted(fields, words.SYNC, spec, schedules.read(fields), sent | {"class_name": name})
 
 
 def _destinations(fields: Fields) -> list[str]:
@@ -149,7 +148,7 @@ def _destinations(fields: Fields) -> list[str]:
         possible = ", ".join(DESTINATIONS)
         fields.fault("destinations", "E_ENUM", f"invalid job destination, possible values are {possible}")
         return []
-    return [DESTINATIONS[each] for each in found]
+    return [each for each in DESTINATIONS if each in found]
 
 
 def read_source(fields: Fields) -> tuple[str, str, Json]:
@@ -162,7 +161,7 @@ def read_source(fields: Fields) -> tuple[str, str, Json]:
         word(fields, "database_type", DATABASE_TYPES, "Others")
     config = _own(fields, SOURCES[name], _COMMON_OF_SOURCES)
     fields.problems.settle()
-    return name, shown, config
+    return name, shown, translation.config_of(name, config)
 
 
 def _own(fields: Fields, connector: Connector, common: frozenset[str]) -> Json:
@@ -176,7 +175,7 @@ def _own(fields: Fields, connector: Connector, common: frozenset[str]) -> Json:
         types, expected = _EXPECTED.get(name, (str, "text"))
         if not _fits(value, types) and not (connector.is_open and name not in _EXPECTED):
             fields.fault(name, "E_TYPE", f"{expected} expected")
-    return Fields({"settings": own}, fields.path, fields.problems).json("settings", datawork.MAX_OPTIONS)
+    return Fields({"settings": own}, fields.path, fields.problems).json("settings", syncs.MAX_OPTIONS)
 
 
 def _fits(value: Any, types: type | tuple[type, ...]) -> bool:

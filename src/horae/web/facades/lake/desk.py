@@ -52,7 +52,7 @@ class Desk:
                 "job": rendering.sync_job(
                     job, standing[job.id], results.get(job.id), cursors.get(job.id), is_for_worker=is_for_worker
                 ),
-                **sources.get((job.org, job.spec["source_id"]), {}),
+                **sources.get((job.org, job.spec.get("source_id", 0)), {}),
             }
             for job in jobs
         ]
@@ -60,7 +60,7 @@ class Desk:
     async def _load_sources(self, jobs: Sequence[Job], is_for_worker: bool) -> dict[tuple[int, int], Json]:
         """{source} by organisation and id; what is gone is left out."""
         found = {}
-        for org, source_id in sorted({(job.org, job.spec["source_id"]) for job in jobs}):
+        for org, source_id in sorted({(job.org, job.spec.get("source_id", 0)) for job in jobs}):
             try:
                 source = await self._sources.get(org, source_id)
             except NotFound:

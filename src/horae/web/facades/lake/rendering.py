@@ -7,13 +7,12 @@ believed where they fit.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from horae.core import figures
 from horae.core.datawork import cursor_words, shown_spec
 from horae.core.model import Cursor, Job, Json, Loan, Moment, Run, Source, Standing, State
-from horae.web.facades.lake import connectors, schedules, words
+from horae.web.facades.lake import connectors, schedules, translation, words
 from horae.web.facades.lake.reading import NAME
 from horae.web.facades.lake.words import Side
 
@@ -190,26 +189,26 @@ def sync_job(job: Job, at: Standing, result: Any, cursor: Cursor | None, *, is_f
     spec, sent = job.spec if is_for_worker else shown_spec(job.kind, job.spec), sent_with(job)
     done = result if isinstance(result, dict) else {}
     synced = done.get("updated_time")
+    class_name = translation.shown_class(job, sent)
     found = {
-        "class_name": spec["class_name"],
+        "class_name": class_name,
         "org_id": job.org,
         "job_id": job.id,
         "display_name": job.name,
-        "job_type": connectors.job_type(spec["class_name"]),
+        "job_type": connectors.job_type(class_name),
         "creator_id": job.owner,
         "last_modified": schedules.milliseconds(job.updated_at),
-        "sync_mode": connectors.MODES_SHOWN[spec["sync_mode"]],
-        "source_id": spec["source_id"],
+        "sync_mode": connectors.MODES_SHOWN[spec["mode"]],
+        "source_id": spec.get("source_id", 0),
         "last_successful_sync": synced
         if type(synced) is int
         else _last_success(at) or _sent_number(sent, "last_run_time"),
         "sync_interval_in_mn": _sent_number(sent, "sync_interval_in_mn"),
         **_standing(job, at, "sync"),
-        "dest_database_name": spec["dest_database_name"],
-        "dest_table_name": spec["dest_table_name"],
-        "destinations": [connectors.DESTINATIONS_SHOWN[each] for each in spec["destinations"]],
+        **translation.shown_destinations(spec),
     }
-    return {**resumed(replace(job, spec=spec), cursor), **found}
+    own = translation.shown_own(class_name, spec)
+    return {**resumed(own, cursor), **found}
 
 
 def _last_success(at: Standing) -> int:
@@ -218,10 +217,9 @@ def _last_success(at: Standing) -> int:
     return schedules.milliseconds(ended.finished_at or 0) if ended and ended.state is State.SUCCEEDED else 0
 
 
-def resumed(job: Job, cursor: Cursor | None) -> Json:
+def resumed(options: Json, cursor: Cursor | None) -> Json:
     """What a class of sync has of its own, with where the next run goes on: where the last success or somebody left
     it, and, before either, where the job says."""
-    options: Json = job.spec.get("options", {})
     if cursor is None:
         return options
     if cursor.value is None:
@@ -249,7 +247,7 @@ def source(it: Source, config: Json) -> Json:
         "org_id": it.org,
         "id": it.id,
         "display_name": it.name,
-        **config,
+        **translation.shown_config(it.kind, config),
         "creator_id": it.owner,
         "last_modify": schedules.milliseconds(it.updated_at),
     }

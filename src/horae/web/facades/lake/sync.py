@@ -58,7 +58,7 @@ class SyncJobs:
         return await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
 
     async def _check_sources(self, org: int, drafts: Sequence[Draft]) -> None:
-        for source_id in sorted({draft.spec["source_id"] for draft in drafts} - {0}):
+        for source_id in sorted({draft.spec.get("source_id", 0) for draft in drafts} - {0}):
             try:
                 await self._sources.get(org, source_id)
             except NotFound:
@@ -72,7 +72,7 @@ class SyncJobs:
         reading.refuse_other_id(sent, job.id)
         wanted = connectors.read_sync_job(sent)
         await self._check_sources(job.org, [wanted.draft])
-        shown = rendering.resumed(job, await self._jobs.cursor(job.id))
+        shown = rendering.resumed(job.spec.get("options", {}), await self._jobs.cursor(job.id))
         draft = wanted.over(job, rendering.schedule_time(job))
         await self._jobs.replace(job.id, draft)
         wanted_cursor = {**shown, **draft.spec.get("options", {})}

@@ -1,0 +1,147 @@
+"""What one attempt has read: Parquet files of its workspace, and how a destination shall take them.
+
+What must stay true: rows are streamed, a batch at a time, so that memory does not grow with the data.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from horae.core.model import Json
+from horae.errors import Invalid
+
+ROWS = 50_000  # of one batch
+
+
+class Refused(Invalid):
+    """The work cannot be done as it is asked for: a retry would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows read. With `since`, only those whose `cursor` is at least that; they take the place of the same rows,
+    told by `primary_key`, or, without one, of all rows from `since` on. Without `since` they are the whole table."""
+
+    parts: list[Path]
+    schema: Any  # pyarrow.Schema; no columns when nothing is known of them
+    cursor: str | None = None
+    since: Any = None
+    primary_key: tuple[str, ...] = ()
+    json_columns: frozenset[str] = frozenset()
+
+    @property
+    def is_whole(self) -> bool:
+        return self.since is None
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.stat().st_size for part in self.parts)
+
+    def tables(self) -> Iterator[Any]:
+        """All rows, in pieces of one schema."""
+        for part in self.parts:
+            for piece in pq.ParquetFile(part).iter_batches(ROWS):
+                yield fitted(pa.Table.from_batches([piece]), self.schema)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What became of a destination."""
+
+    name: str
+    rows: int = 0
+    bytes: int = 0
+    changes: list[str] = field(default_factory=list)
+
+
+class Destination(Protocol):
+    """Takes a batch: all of it or, as far as anybody else sees, nothing. Repeating it changes nothing."""
+
+    def load(self, batch: Batch, tell: Callable[[int], None]) -> Loaded:
+        """`tell` is called with how many rows have been written so far."""
+
+
+def batch_of(parts: list[Path], known: Any, cursor: str | None, since: Any, **more: Any) -> Batch:
+    schemas = [pq.read_schema(part).remove_metadata() for part in parts]
+    """`known` are the columns that the source says it has: one that is empty in all rows stands in no file."""
+    found = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
+    schema = plain([*found, *(field for field in known if field.name not in found.names)])
+    return Batch(parts, schema, cursor=cursor, since=_typed(since, cursor, schema), **more)
+
+
+def _typed(since: Any, cursor: str | None, schema: Any) -> Any:
+    """A value that somebody wrote as text, as what the column holds."""
+    if not isinstance(since, str) or cursor not in schema.names:
+        return since
+    return pa.scalar(since).cast(schema.field(cursor).type).as_py()
+
+
+def plain(schema: Any) -> Any:
+    """The schema without what only differs in how it is laid out in memory, and without dlt's own columns."""
+    return pa.schema([(field.name, _plain(field.type)) for field in schema if not field.name.startswith("_dlt_")])
+
+
+def _plain(kind: Any) -> Any:
+    if pa.types.is_large_string(kind) or pa.types.is_dictionary(kind) or pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind):
+        return pa.string()  # as JSON
+    return kind
+
+
+def fitted(table: Any, schema: Any) -> Any:
+    """The table with exactly these columns; those it has not are empty."""
+    columns = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        column = table[name] if name in table.column_names else pa.nulls(len(table), kind)
+        columns.append(_as_json(column) if pa.types.is_nested(column.type) else column.cast(kind))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _as_json(column: Any) -> Any:
+    texts = (None if value is None else json.dumps(value, default=str) for value in column.to_pylist())
+    return pa.array(texts, pa.string())
+
+
+# ── cursors ────────────────────────────────────────────────────────────────────────────────────────
+
+_KINDS: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {  # word → type, to JSON, from JSON
+    "timestamp": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "decimal": (decimal.Decimal, str, decimal.Decimal),
+    "integer": (int, int, int),
+    "float": (float, float, float),
+    "text": (str, str, str),
+}
+
+
+def cursor_word(column: str, value: Any) -> Json:
+    """A cursor as it is kept."""
+    for word, (kind, shown, _) in _KINDS.items():
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return {"column": column, "type": word, "value": shown(value)}
+    raise Refused(f"the cursor {column!r} must be a column of numbers, moments or text, not {type(value).__name__}")
+
+
+def cursor_value(word: Json) -> Any:
+    """The value of a kept cursor; one that people have set has no type, and stays as they wrote it."""
+    return _KINDS[word["type"]][2](word["value"]) if word.get("type") in _KINDS else word.get("value")
