@@ -32,7 +32,8 @@ from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
 from horae.ports import Sandboxes, Store, Terms
 from horae.queues.database import LocalQueue
-from horae.queues.postgres import PostgresQueue
+from horae.queues.nats import NatsWire
+from horae.queues.shared import SharedQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.service import Services
 from horae.service.access import Access
@@ -55,6 +56,7 @@ from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
+from horae.wire.nats import Connector
 from horae.workshop import all_labels, make_executors, make_sandboxes
 
 if TYPE_CHECKING:
@@ -131,10 +133,13 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
 
 
 def open_queue(config: Config) -> LocalQueue:
-    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes."""
+    """Hints between the parts of this process; on PostgreSQL or over NATS, also to and from other nodes."""
+    if config.broker is not None:
+        connector = Connector(config.broker, f"horae {config.node}", _authority(config))
+        return SharedQueue(lambda: NatsWire.open(connector))
     if config.sqlite_path is not None:
         return LocalQueue()
-    return PostgresQueue(lambda: Notices.open(config.database, timeout=HINTS))
+    return SharedQueue(lambda: Notices.open(config.database, timeout=HINTS))
 
 
 class App:

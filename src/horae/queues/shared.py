@@ -1,11 +1,11 @@
-"""Hints between the nodes on one PostgreSQL: NOTIFY and LISTEN, over one connection of its own.
+"""Hints between nodes, over one connection of its own: NOTIFY and LISTEN of PostgreSQL, or a subject of NATS.
 
 The store holds the truth, and everybody looks at it now and then; a hint only saves the wait. So this may lose
 whatever it likes, but it must never hold up or break whoever announces, and never cost a lone node a commit:
 
 - announcements wake the watches of this process at once; to the others they go from a task, several topics in
   one message, one message in DEBOUNCE at most, and none at all while nobody else listens;
-- a connection that was lost is made anew; LISTEN comes before all watches are woken, so that whatever was
+- a connection that was lost is made anew; listening comes before all watches are woken, so that whatever was
   announced in between is found by a look;
 - a connection that is open at one end only is found by the count of listeners, a round trip every few seconds.
 """
@@ -36,7 +36,7 @@ MESSAGE = re.compile(r"([0-9a-f]{12}) ([a-z]{1,20}(?:,[a-z]{1,20}){0,20})")
 
 
 class Wire(Protocol):
-    """One connection that hears and says (stores.notices)."""
+    """One connection that hears and says (stores.notices, queues.nats)."""
 
     async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None: ...
     async def count_others(self) -> int: ...
@@ -47,8 +47,8 @@ class Wire(Protocol):
     def terminate(self) -> None: ...
 
 
-class PostgresQueue(LocalQueue):
-    """Announcements to every process on the database."""
+class SharedQueue(LocalQueue):
+    """Announcements to every process on the database, or the broker."""
 
     def __init__(self, connect: Callable[[], Awaitable[Wire]]) -> None:
         """What `connect` gives times out when nobody answers."""
@@ -65,14 +65,14 @@ class PostgresQueue(LocalQueue):
         self.is_listening = asyncio.Event()
 
     async def open(self) -> None:
-        """Begin to listen; a database that is away is tried again in the background."""
+        """Begin to listen; a server that is away is tried again in the background."""
         self._task = asyncio.create_task(self._stay())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            task.cancel()  # again and again: the library of NATS swallows one now and then
+            await asyncio.wait([task], timeout=FAREWELL)
 
     def announce(self, topic: str) -> None:
         super().announce(topic)
@@ -96,7 +96,7 @@ class PostgresQueue(LocalQueue):
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _visit(self) -> None:
-        """One connection, from LISTEN to its end."""
+        """One connection, from its first word to its end."""
         wire = await self._connect()
         try:
             await wire.listen(self._hear, self._stir.set)
