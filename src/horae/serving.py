@@ -148,7 +148,8 @@ async def serve_agent(
     """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
-    from horae.links.grpc import GrpcLink, Ticket
+    from horae.links.grpc import GrpcLink
+    from horae.links.session import Ticket
     from horae.links.spool import AgentSpool
 
     clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"

@@ -19,8 +19,9 @@ from horae.core.model import Node, Overlap, Phase, Policy, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
-from horae.links.grpc import GrpcLink, Ticket
+from horae.links.grpc import GrpcLink
 from horae.links.peers import GrpcPeers
+from horae.links.session import RemoteLink, Ticket
 from horae.links.spool import AgentSpool
 from horae.ports import Link, Result, Store, Terms
 from horae.queues.database import LocalQueue
@@ -87,7 +88,7 @@ class Side:
 
 
 class Remote(NamedTuple):
-    link: GrpcLink
+    link: RemoteLink
     spool: AgentSpool
     files: ObjectFiles
     events: list[tuple[str, str]]
