@@ -82,10 +82,16 @@ class Agents:
         self._is_empty.set()
 
     async def connect(self, _: Any, context: Any) -> None:
-        """One stream, from hello to its end."""
+        """One stream of gRPC."""
+        await self.receive(context, self._admit)
+
+    async def receive(self, context: Any, admit: Admit | None) -> None:
+        """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in."""
         try:
-            await self._admitted(context)
+            await _admitted(context, admit)
             session = await self._open(context)
+        except _Over:
+            return
         except Refused as refused:
             log.warning("agent.refused", peer=context.peer(), status=refused.status.name, error=refused.message)
             await context.abort(refused.status, refused.message)
@@ -106,18 +112,6 @@ class Agents:
                 del self._sessions[name]
             if not self._sessions:
                 self._is_empty.set()
-
-    async def _admitted(self, context: Any) -> None:
-        if self._admit is None:
-            return
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
-        try:
-            await self._admit(token, address_of(context.peer()))
-        except Unavailable as error:
-            raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
-        except Error as error:
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
 
     async def _open(self, context: Any) -> Session:
         frame = await _read(context, HELLO_SECONDS)
@@ -171,6 +165,19 @@ class Agents:
                 await self._is_empty.wait()
         for session in self._sessions.values():
             session.end()
+
+
+async def _admitted(context: Any, admit: Admit | None) -> None:
+    if admit is None:
+        return
+    given = dict(context.invocation_metadata() or ()).get("authorization", "")
+    token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
+    try:
+        await admit(token, address_of(context.peer()))
+    except Unavailable as error:
+        raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
+    except Error as error:
+        raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
 
 
 def _taken(name: str) -> Refused:

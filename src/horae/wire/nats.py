@@ -104,21 +104,21 @@ def part(client: Any) -> None:
     transport = getattr(client._transport, "_io_writer", None)
     if transport is not None:
         transport.transport.abort()
-    for task in (client._reading_task, client._ping_interval_task, client._flusher_task):
+    tasks = [client._reading_task, client._ping_interval_task, client._flusher_task]
+    for task in (*tasks, *(subscription._wait_for_msgs_task for subscription in client._subs.values())):
         if task is not None:
             task.cancel()
-    for subscription in client._subs.values():
-        if subscription._wait_for_msgs_task is not None:
-            subscription._wait_for_msgs_task.cancel()
 
 
 async def farewell(client: Any) -> None:
     """Say what is still to be said, if the broker hears it soon, and end the connection."""
-    with suppress(Exception):
-        async with asyncio.timeout(PART_SECONDS):
-            await client.flush(PART_SECONDS)
-            await client.close()
-    part(client)
+    try:
+        with suppress(Exception):
+            async with asyncio.timeout(PART_SECONDS):
+                await client.close()  # which says it
+    finally:
+        part(client)
+        await asyncio.sleep(0)  # for the transport to be gone
 
 
 def _context(authority: bytes | None) -> ssl.SSLContext:
