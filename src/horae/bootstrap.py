@@ -135,7 +135,7 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
 def open_queue(config: Config) -> LocalQueue:
     """Hints between the parts of this process; on PostgreSQL or over NATS, also to and from other nodes."""
     if config.broker is not None:
-        connector = Connector(config.broker, f"horae {config.node}", _authority(config))
+        connector = _connector(config, "hints")
         return SharedQueue(lambda: NatsWire.open(connector))
     if config.sqlite_path is not None:
         return LocalQueue()
@@ -272,6 +272,7 @@ class App:
         from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers
+        from horae.rpc.nats import NatsDoor
         from horae.rpc.outputs import Outputs
         from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
@@ -285,7 +286,12 @@ class App:
         is_api = "api" in config.roles
         callers = Callers(self.services.access, needs_login=not config.is_loopback)
         contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
-        server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
+        door = None
+        if is_api and config.broker is not None:
+            # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
+            door = NatsDoor(agents, _connector(config, "agents"), self._admit)
+        outputs = Outputs(self.files, self._secret)
+        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
@@ -322,6 +328,11 @@ async def end_task(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _connector(config: Config, purpose: str) -> Connector:
+    assert config.broker is not None
+    return Connector(config.broker, f"horae {config.node} {purpose}", _authority(config))
 
 
 def _authority(config: Config) -> bytes | None:

@@ -136,7 +136,7 @@ async def local_access(config: Config) -> AsyncIterator[Access]:
 class Way:
     """How a remote agent gets to its servers."""
 
-    servers: tuple[str, ...]  # host:port
+    servers: tuple[str, ...]  # host:port each, or one address of NATS
     token: str | None = None
     is_secure: bool = False
     authority: bytes | None = None  # PEM; None: whom the system trusts
@@ -149,13 +149,15 @@ async def serve_agent(
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
     from horae.links.grpc import GrpcLink
+    from horae.links.nats import NatsLink
     from horae.links.session import Ticket
     from horae.links.spool import AgentSpool
 
     clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
     spool = AgentSpool(open_files(directory / "spool" / "outputs"), directory / "spool")
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
-    link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
+    kind = NatsLink if "://" in way.servers[0] else GrpcLink
+    link = kind(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory)
     sandboxes = make_sandboxes(config, keeper)
     executors = make_executors(config, keeper, sandboxes, clock)

@@ -44,7 +44,7 @@ from ..certificates import make_certificate
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 TERMS = Terms(lease_seconds=15.0, heartbeat_seconds=5.0)
 IDENTITY = "0123456789abcdef"
 SECRET = "the servers' own"

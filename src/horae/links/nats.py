@@ -29,6 +29,11 @@ class NatsLink(RemoteLink):
         super().__init__(servers, spool, ticket, on_change=on_change)
         self._connectors: dict[str, broker.Connector] = {}
 
+    def _shown(self, server: str) -> str:
+        """Without the login."""
+        scheme, _, rest = server.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
     def _line(self, server: str) -> Line:
         if server not in self._connectors:
             self._connectors[server] = broker.Connector(server, "horae agent", self._ticket.authority)

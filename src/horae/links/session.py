@@ -114,6 +114,7 @@ class RemoteLink(ABC):
     async def _visit(self, server: str) -> bool:
         """One stream, from connect to its end; True when it was welcome."""
         line = self._line(server)
+        server = self._shown(server)
         stream = _Stream(line, self._hear)
         try:
             await line.open()
@@ -130,6 +131,10 @@ class RemoteLink(ABC):
             stream.fail(f"the connection to {server} broke")
             await line.close()
         return stream.is_welcome
+
+    def _shown(self, server: str) -> str:
+        """As people may see it."""
+        return server
 
     @abstractmethod
     def _line(self, server: str) -> Line:

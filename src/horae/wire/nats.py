@@ -17,6 +17,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from horae.errors import ConfigError, Unavailable
 
@@ -38,6 +39,10 @@ def servers_of(address: str) -> list[str]:
     scheme, _, rest = address.partition("://")
     login, at, hosts = rest.rpartition("@")
     return [f"{scheme}://{login}{at}{host.strip()}" for host in hosts.split(",")]
+
+
+def hosts_of(address: str) -> list[str]:
+    return [urlsplit(server).hostname or "" for server in servers_of(address)]
 
 
 def load() -> Any:
