@@ -31,6 +31,7 @@ from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
 from horae.ports import Sandboxes, Store, Terms
+from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.queues.nats import NatsWire
 from horae.queues.shared import SharedQueue
@@ -41,6 +42,7 @@ from horae.service.agent import Agent
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
+from horae.service.handover import Handover
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.lending import Lending
@@ -152,6 +154,7 @@ class App:
         self.store = store
         self.clock = clock
         self.queue = open_queue(config)
+        self.courier = NatsCourier(_connector(config, "courier")) if config.broker is not None else None
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
@@ -235,6 +238,8 @@ class App:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
         await self.queue.open()
+        if self.courier is not None:
+            await self.courier.open()
         if self.executors:
             await self.agent.prepare()
             await patiently(self.config, self.agent.greet)
@@ -247,6 +252,10 @@ class App:
     def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         config, interval = self.config, self.config.heartbeat_interval
         tasks: dict[str, asyncio.Task[None]] = {}
+        if self.courier is not None and isinstance(self.queue, SharedQueue):
+            handover = Handover(self.store, self.queue, self.queue.own, self.courier, self.clock)
+            for name, step in (("handover", handover.step), ("attendance", handover.attend)):
+                tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
         tasks["retention"] = group.create_task(retention.run())
         if "coordinator" in config.roles:
@@ -319,8 +328,12 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("coordinator"))
+        await end_task(tasks.get("handover"))
+        await end_task(tasks.get("attendance"))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
+        if self.courier is not None:
+            await self.courier.close()
         await self.queue.close()
 
 

@@ -170,6 +170,8 @@ async def serve_agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
     )  # fmt: skip
+    if isinstance(link, NatsLink):
+        link.room = agent.room
     async with AsyncExitStack() as stack:
         stack.push_async_callback(keeper.close)
         async with asyncio.TaskGroup() as group:

@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from horae import wire
+from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
 from horae.core.model import Node, Overlap, Phase, Policy, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
@@ -25,12 +26,15 @@ from horae.links.peers import GrpcPeers
 from horae.links.session import RemoteLink, Ticket
 from horae.links.spool import AgentSpool
 from horae.ports import Link, Result, Store, Terms
+from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
+from horae.roles import persist
 from horae.rpc.agents import Agents
 from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
 from horae.service.execution import Execution, LocalLink
+from horae.service.handover import Handover
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -106,9 +110,27 @@ class Side:
             async with asyncio.timeout(DEADLINE):
                 await door.is_open.wait()
         try:
-            yield self.broker or f"127.0.0.1:{port}"
+            async with self.handing_over():
+                yield self.broker or f"127.0.0.1:{port}"
         finally:
             await server.stop()
+
+    @asynccontextmanager
+    async def handing_over(self) -> AsyncIterator[None]:
+        """Over NATS, agents hear of runs by messages."""
+        if self.broker is None:
+            yield
+            return
+        courier, clock = NatsCourier(Connector(self.broker, self.name)), SystemClock()
+        await courier.open()
+        handover = Handover(self.store, self.queue, self.queue, courier, clock)
+        tasks = [asyncio.create_task(persist("test", step, clock)) for step in (handover.step, handover.attend)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                await end_task(task)
+            await courier.close()
 
 
 class Remote(NamedTuple):
@@ -261,6 +283,7 @@ async def test_an_announcement_ends_the_wait(side: Side, link: Link):
             pass  # what was announced before
         waiting = asyncio.create_task(link.wait(topic, DEADLINE))
         await asyncio.sleep(0)
+        await side.order()
         side.queue.announce(topic)
         assert await waiting is True
 

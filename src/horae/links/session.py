@@ -90,7 +90,7 @@ class RemoteLink(ABC):
         self._on_change = on_change
         self._node: Node | None = None
         self._named = asyncio.Event()  # who we are is known
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._news = asyncio.Event()  # a stream is there, or we were refused
         self._refusal: Error | None = None
         self._terms = Terms(0.0, 0.0)
@@ -115,10 +115,10 @@ class RemoteLink(ABC):
         """One stream, from connect to its end; True when it was welcome."""
         line = self._line(server)
         server = self._shown(server)
-        stream = _Stream(line, self._hear)
+        stream = Stream(line, self._hear)
         try:
             await line.open()
-            await stream.run(lambda: self._greet(server, stream))
+            await stream.run(lambda: self._greet(server, stream, line))
         except LineEnded as ended:
             self._note_loss(server, stream, ended)
         except Unavailable as error:
@@ -140,14 +140,14 @@ class RemoteLink(ABC):
     def _line(self, server: str) -> Line:
         """A new line to a server, not yet open."""
 
-    def _note_loss(self, server: str, stream: _Stream, ended: LineEnded) -> None:
+    def _note_loss(self, server: str, stream: Stream, ended: LineEnded) -> None:
         log.warning("server.lost", server=server, status=ended.status, error=ended.text)
         self._on_change("lost", f"{server}: {ended.text}")
         if not stream.is_welcome and ended.status in REFUSALS:
             self._refusal = _refusal(ended.status, ended.text)
             self._news.set()
 
-    async def _greet(self, server: str, stream: _Stream) -> None:
+    async def _greet(self, server: str, stream: Stream, line: Line) -> None:
         """Say who we are; once welcome, the stream is for everybody."""
         (frame,) = await stream.ask(CONNECT_SECONDS, Urgency.BEAT, hello=self._hello())
         welcome = frame.welcome
@@ -161,6 +161,10 @@ class RemoteLink(ABC):
             hint.set()  # what was announced meanwhile was not heard
         log.info("server.joined", server=server, node=welcome.node, version=welcome.version)
         self._on_change("joined", server)
+        await self._attend(stream, line)
+
+    async def _attend(self, stream: Stream, line: Line) -> None:
+        """What goes on beside requests, as long as the stream lasts."""
         await self._ship(stream)
 
     def _hello(self) -> pb.Hello:
@@ -172,7 +176,7 @@ class RemoteLink(ABC):
             slots=node.slots, version=node.version, started_at=node.started_at,
         )  # fmt: skip
 
-    def _hear(self, stream: _Stream, frame: pb.ServerFrame) -> None:
+    def _hear(self, stream: Stream, frame: pb.ServerFrame) -> None:
         """What the server tells unasked."""
         body = frame.WhichOneof("body")
         if body == "hint" and frame.hint.topic in self._hints:
@@ -189,7 +193,7 @@ class RemoteLink(ABC):
                 self._news.clear()
             stream.leave()
 
-    async def _ship(self, stream: _Stream) -> None:
+    async def _ship(self, stream: Stream) -> None:
         """Send output as it is written, a window of it at most."""
         while True:
             await stream.has_room.wait()
@@ -199,7 +203,7 @@ class RemoteLink(ABC):
                 stream.send_chunks([pb.Chunk(**piece._asdict()) for piece in pieces])
                 self._spool.work.set()
 
-    async def _ready(self) -> _Stream:
+    async def _ready(self) -> Stream:
         while self._stream is None:
             if self._refusal is not None and not self._is_joined:
                 raise self._refusal
@@ -285,10 +289,10 @@ class RemoteLink(ABC):
         await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())
 
 
-class _Stream:
+class Stream:
     """Requests out, answers in, by their ids."""
 
-    def __init__(self, line: Line, hear: Callable[[_Stream, pb.ServerFrame], None]) -> None:
+    def __init__(self, line: Line, hear: Callable[[Stream, pb.ServerFrame], None]) -> None:
         self._line = line
         self._hear = hear
         self._outbox = Outbox()

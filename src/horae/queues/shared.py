@@ -63,6 +63,7 @@ class SharedQueue(LocalQueue):
         self._task: asyncio.Task[None] | None = None
         self.sent = 0  # messages
         self.is_listening = asyncio.Event()
+        self.own = LocalQueue()  # what was announced here, without what others say
 
     async def open(self) -> None:
         """Begin to listen; a server that is away is tried again in the background."""
@@ -76,6 +77,7 @@ class SharedQueue(LocalQueue):
 
     def announce(self, topic: str) -> None:
         super().announce(topic)
+        self.own.announce(topic)
         if self.others != 0:
             self._outbox.add(topic)
             self._stir.set()

@@ -36,6 +36,7 @@ HINT_GAP = 0.02  # seconds between two hints of a topic
 STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
 LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
 MAX_CLAIM = 1000
+TOPICS = ("runs", "cancel")
 MAX_LIST = 100_000  # ids in one request
 
 Admit = Callable[[str | None, str], Awaitable[None]]  # token, peer
@@ -85,11 +86,12 @@ class Agents:
         """One stream of gRPC."""
         await self.receive(context, self._admit)
 
-    async def receive(self, context: Any, admit: Admit | None) -> None:
-        """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in."""
+    async def receive(self, context: Any, admit: Admit | None, topics: Sequence[str] = TOPICS) -> None:
+        """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
+        `topics` it is told."""
         try:
             await _admitted(context, admit)
-            session = await self._open(context)
+            session = await self._open(context, topics)
         except _Over:
             return
         except Refused as refused:
@@ -113,7 +115,7 @@ class Agents:
             if not self._sessions:
                 self._is_empty.set()
 
-    async def _open(self, context: Any) -> Session:
+    async def _open(self, context: Any, topics: Sequence[str]) -> Session:
         frame = await _read(context, HELLO_SECONDS)
         if frame.WhichOneof("body") != "hello":
             raise invalid("the first frame must be hello")
@@ -123,7 +125,7 @@ class Agents:
             node = read_hello(hello, via=self.node, now=self.clock.now())
         except Invalid as error:
             raise invalid(error.message) from error
-        session = Session(self, context, node, hello.session)
+        session = Session(self, context, node, hello.session, topics)
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
@@ -216,8 +218,9 @@ async def _read(context: Any, seconds: float) -> pb.AgentFrame:
 class Session:
     """One agent's stream."""
 
-    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str) -> None:
+    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str]) -> None:
         self.node = node
+        self._topics = topics
         self.id = session_id
         self._agents = agents
         self._context = context
@@ -265,7 +268,7 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
-                for topic in ("runs", "cancel"):
+                for topic in self._topics:
                     group.create_task(self._hint(topic))
                 await self._read_all(group)
         except* _Over:

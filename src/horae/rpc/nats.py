@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to reach the broker
 MAX_LINES = 10_000
+TOPICS = ("cancel",)  # of queued runs these agents hear by messages of work (service.handover)
 LINE = re.compile(re.escape(broker.DOWN) + r"\.([0-9a-f]{32})")
 
 
@@ -98,7 +99,7 @@ class NatsDoor:
     async def _serve(self, line: _Line) -> None:
         self._lines.add(line)
         try:
-            await self._agents.receive(line, self._admit)
+            await self._agents.receive(line, self._admit, TOPICS)
         finally:
             self._lines.discard(line)
             await line.close()

@@ -23,7 +23,9 @@ from horae.errors import ConfigError, Unavailable
 
 HINTS = "horae.hints"
 WORK = "horae.work"
+WORK_STREAM = "HORAE_WORK"
 WANTING = "horae.wanting"
+TAKEN = "horae.agents.work"  # to here an agent's messages of work come
 HELLO = "horae.agents.hello"
 UP, DOWN = "horae.agents.up", "horae.agents.down"
 EVENTS = "horae.events"
@@ -39,6 +41,11 @@ def servers_of(address: str) -> list[str]:
     scheme, _, rest = address.partition("://")
     login, at, hosts = rest.rpartition("@")
     return [f"{scheme}://{login}{at}{host.strip()}" for host in hosts.split(",")]
+
+
+def consumer_of(kind: str) -> str:
+    """The durable consumer from which agents take work of a kind."""
+    return f"kind-{kind}"
 
 
 def hosts_of(address: str) -> list[str]:
