@@ -124,12 +124,17 @@ class NatsCourier:
         if not self._ready.is_set():
             step.close()
             raise Unavailable("NATS cannot be reached")
+        task = asyncio.create_task(step)  # of its own: the library swallows a cancel that is meant for us
         try:
-            async with asyncio.timeout(ACK_SECONDS):
-                await step
+            await asyncio.wait([task], timeout=ACK_SECONDS)
+            if not task.done():
+                raise TimeoutError(f"no answer within {ACK_SECONDS:g} s")
+            task.result()
         except Exception as error:
             self._made.clear()  # it may be that the streams are gone
             raise Unavailable(f"NATS did not take it: {error or type(error).__name__}") from error
+        finally:
+            task.cancel()
 
 
 async def _nothing() -> None:
