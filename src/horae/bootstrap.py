@@ -33,6 +33,7 @@ from horae.links.peers import GrpcPeers
 from horae.ports import Sandboxes, Store, Terms
 from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
+from horae.queues.nats import DEBOUNCE as NATS_DEBOUNCE
 from horae.queues.nats import NatsWire
 from horae.queues.shared import SharedQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
@@ -138,7 +139,7 @@ def open_queue(config: Config) -> LocalQueue:
     """Hints between the parts of this process; on PostgreSQL or over NATS, also to and from other nodes."""
     if config.broker is not None:
         connector = _connector(config, "hints")
-        return SharedQueue(lambda: NatsWire.open(connector))
+        return SharedQueue(lambda: NatsWire.open(connector), debounce=NATS_DEBOUNCE)
     if config.sqlite_path is not None:
         return LocalQueue()
     return SharedQueue(lambda: Notices.open(config.database, timeout=HINTS))

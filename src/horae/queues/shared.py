@@ -4,7 +4,7 @@ The store holds the truth, and everybody looks at it now and then; a hint only s
 whatever it likes, but it must never hold up or break whoever announces, and never cost a lone node a commit:
 
 - announcements wake the watches of this process at once; to the others they go from a task, several topics in
-  one message, one message in DEBOUNCE at most, and none at all while nobody else listens;
+  one message, one message in `debounce` at most, and none at all while nobody else listens;
 - a connection that was lost is made anew; listening comes before all watches are woken, so that whatever was
   announced in between is found by a look;
 - a connection that is open at one end only is found by the count of listeners, a round trip every few seconds.
@@ -27,7 +27,7 @@ from horae.queues.database import LocalQueue
 
 log = structlog.get_logger()
 
-DEBOUNCE = 0.02  # seconds between two messages
+DEBOUNCE = 0.02  # seconds between two messages, where each costs a commit
 COUNT = 3.0  # seconds between two counts of the listeners
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
 FAREWELL = 1.0  # seconds for the last message and the goodbye
@@ -50,9 +50,10 @@ class Wire(Protocol):
 class SharedQueue(LocalQueue):
     """Announcements to every process on the database, or the broker."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Wire]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Wire]], *, debounce: float = DEBOUNCE) -> None:
         """What `connect` gives times out when nobody answers."""
         super().__init__()
+        self.debounce = debounce
         self._connect = connect
         self.name = uuid.uuid4().hex[:12]
         self._outbox: set[str] = set()
@@ -122,7 +123,7 @@ class SharedQueue(LocalQueue):
             self._is_count_due = False
             self.others = await wire.count_others()
         if self._outbox and self.others:
-            await asyncio.sleep(self._sent_at + DEBOUNCE - time.monotonic())
+            await asyncio.sleep(self._sent_at + self.debounce - time.monotonic())
             await self._send(wire)
         elif not self.others:
             self._outbox.clear()

@@ -19,7 +19,7 @@ from horae.ports import Clock, Courier, Queue, Queued, Store
 MOST = 1000  # runs named at once
 AGAIN = 15.0  # seconds after which a run that still waits is named again
 SWEEP = 5.0  # seconds between two looks that nobody asked for
-GAP = 0.005  # seconds between two looks at most
+GAP = 0.001  # seconds between two looks at most
 
 
 class Handover:
