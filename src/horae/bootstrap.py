@@ -41,6 +41,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.events import Events
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.handover import Handover
@@ -156,13 +157,16 @@ class App:
         self.clock = clock
         self.queue = open_queue(config)
         self.courier = NatsCourier(_connector(config, "courier")) if config.broker is not None else None
+        self.events = Events(self.courier, clock, source=config.node) if self.courier is not None else None
         self.metrics = Metrics()
         self.files = open_files(config.files)
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
         kept = Secrets(store, FileKeys(config.secret_key_file))
-        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept)
+        self.execution = Execution(
+            store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, events=self.events
+        )
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place=config.node)
         self.cluster = Cluster(
@@ -185,7 +189,7 @@ class App:
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
             offer_seconds=config.scan_interval,
         )  # fmt: skip
-        jobs = Jobs(store, self.queue)
+        jobs = Jobs(store, self.queue, self.events)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
             lending=Lending(store, jobs, self.execution),
@@ -255,7 +259,10 @@ class App:
         tasks: dict[str, asyncio.Task[None]] = {}
         if self.courier is not None and isinstance(self.queue, SharedQueue):
             handover = Handover(self.store, self.queue, self.queue.own, self.courier, self.clock)
-            for name, step in (("handover", handover.step), ("attendance", handover.attend)):
+            assert self.events is not None
+            for name, step in (
+                ("handover", handover.step), ("attendance", handover.attend), ("events", self.events.step)
+            ):  # fmt: skip
                 tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
         tasks["retention"] = group.create_task(retention.run())
@@ -329,11 +336,12 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("coordinator"))
-        await end_task(tasks.get("handover"))
-        await end_task(tasks.get("attendance"))
+        for name in ("handover", "attendance", "events"):
+            await end_task(tasks.get(name))
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
-        if self.courier is not None:
+        if self.courier is not None and self.events is not None:
+            await self.events.drain()
             await self.courier.close()
         await self.queue.close()
 

@@ -3,6 +3,7 @@
 Store      state: jobs, due moments, live runs, history, nodes, leases, tokens (stores/)
 Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
 Courier    takes word of queued runs to agents behind a broker                (queues/)
+Poster     keeps events for others to read                                    (queues/)
 Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
 Executor   does one kind of work                                            (executors/)
 Keeper     the process that starts and kills work                           (executors/process)
@@ -627,6 +628,21 @@ class Courier(Protocol):
 
     async def call_all(self) -> None:
         """Ask every agent to look for runs."""
+
+
+class Event(NamedTuple):
+    """Something that happened, for others to hear of."""
+
+    kind: str  # such as run.finished
+    name: str  # the same whenever it is told again
+    document: Json  # a CloudEvent
+
+
+class Poster(Protocol):
+    """Keeps events where others can read them."""
+
+    async def post(self, events: Sequence[Event]) -> None:
+        """Return when they are kept. Unavailable: some may be; a repeat is harmless."""
 
 
 class Terms(NamedTuple):

@@ -4,6 +4,8 @@
                                                   when that agent has asked the database, or after a minute
     consumers      kind-<kind>                    from which agents pull as many as they have free slots
 
+    HORAE_EVENTS   horae.events.<what>            what happened, kept for a week on disk, for whoever wants to know
+
 The streams are made and kept up to date here; nobody else may change them. Nothing in them is needed to be right: the
 database knows what waits, so a stream that is lost is made again, empty.
 """
@@ -11,6 +13,7 @@ database knows what waits, so a stream that is lost is made again, empty.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +21,7 @@ from typing import Any
 import structlog
 
 from horae.errors import Unavailable
-from horae.ports import Queued
+from horae.ports import Event, Queued
 from horae.wire import nats as broker
 
 log = structlog.get_logger()
@@ -30,6 +33,10 @@ MEGABYTE = 1 << 20
 WORK_LIMITS = {
     "retention": "workqueue", "storage": "memory", "discard": "old", "max_age": 60.0, "max_msgs": 200_000,
     "max_bytes": 64 * MEGABYTE, "max_msg_size": 1024, "duplicate_window": 10.0,
+}  # fmt: skip
+EVENT_LIMITS = {
+    "retention": "limits", "storage": "file", "discard": "old", "max_age": 7 * 86_400.0, "max_bytes": 256 * MEGABYTE,
+    "max_msg_size": MEGABYTE, "duplicate_window": 120.0,
 }  # fmt: skip
 CONSUMER = {"ack_policy": "explicit", "ack_wait": 5.0, "max_deliver": 5, "max_ack_pending": -1}
 
@@ -81,17 +88,19 @@ class NatsCourier:
 
     async def _make_streams(self) -> None:
         await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
+        await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
 
     async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> None:
         """Make it, or bring it up to date; what was made by somebody else stays as it is, and is complained of."""
-        from nats.js.errors import BadRequestError
+        from nats.js.errors import APIError
 
+        wanted = {"name": name, "subjects": list(subjects), **limits}
         try:
-            await self._stream.add_stream(name=name, subjects=list(subjects), **limits)
-        except BadRequestError:  # there is one, with other limits
+            await self._stream.add_stream(**wanted)
+        except APIError:  # perhaps there is one, with other limits
             try:
-                await self._stream.update_stream(name=name, subjects=list(subjects), **limits)
-            except BadRequestError as error:
+                await self._stream.update_stream(**wanted)
+            except APIError as error:
                 log.error("courier.stream_refused", stream=name, error=str(error))
 
     # ── the Courier ──
@@ -108,6 +117,10 @@ class NatsCourier:
 
     async def hand_over(self, runs: Sequence[Queued]) -> None:
         await self._do(self._publish([_message(run) for run in runs]))
+
+    async def post(self, events: Sequence[Event]) -> None:
+        """The Poster."""
+        await self._do(self._publish([_posted(event) for event in events]))
 
     async def call_all(self) -> None:
         await self._do(self._client.publish(broker.WANTING, b"") if self._client is not None else _nothing())
@@ -144,3 +157,7 @@ async def _nothing() -> None:
 def _message(run: Queued) -> tuple[str, str, bytes]:
     name = f"{run.run_id}-{run.attempt}"
     return f"{broker.WORK}.{run.kind}.{run.priority}", name, name.encode()
+
+
+def _posted(event: Event) -> tuple[str, str, bytes]:
+    return f"{broker.EVENTS}.{event.kind}", event.name, json.dumps(event.document).encode()

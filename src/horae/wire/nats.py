@@ -29,6 +29,7 @@ TAKEN = "horae.agents.work"  # to here an agent's messages of work come
 HELLO = "horae.agents.hello"
 UP, DOWN = "horae.agents.up", "horae.agents.down"
 EVENTS = "horae.events"
+EVENT_STREAM = "HORAE_EVENTS"
 SERVERS = "horae-servers"  # the queue group that answers hello
 
 CONNECT_SECONDS = 5.0
