@@ -325,7 +325,8 @@ def one_code(named: str, found: set[tuple[type[errors.Error], str]]) -> tuple[st
 STATES = {
     "queued": "It waits for an agent with a free slot.",
     "running": "An agent works on it.",
-    "blocked": "It waits for its predecessor (`overlap`) or for its next attempt (`retry`).",
+    "blocked": "It waits for its predecessor (`overlap`), for its next attempt (`retry`), or for another run that "
+    "writes what it writes (`destination_busy`).",
     "succeeded": "The work ended well.",
     "failed": "The work ended badly, could not be done, or was lost with its agent too often.",
     "timed_out": "The last attempt ran longer than the job's `timeout`, and was killed.",

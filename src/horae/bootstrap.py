@@ -72,6 +72,7 @@ T = TypeVar("T")
 LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 HINTS = 5.0  # seconds after which the connection for hints counts as lost
+SETTLE = 5.0  # seconds for output that a store out of reach has not taken yet
 QUIET = 120 * SECOND  # a scheduler that has not come round for so long is stuck
 
 
@@ -159,7 +160,7 @@ class App:
         self.courier = NatsCourier(_connector(config, "courier")) if config.broker is not None else None
         self.events = Events(self.courier, clock, source=config.node) if self.courier is not None else None
         self.metrics = Metrics()
-        self.files = open_files(config.files)
+        self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
@@ -168,7 +169,7 @@ class App:
             store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, events=self.events
         )
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
-        self.link = LocalLink(self.execution, store, self.queue, place=config.node)
+        self.link = LocalLink(self.execution, store, self.queue, place="" if self.files.is_shared else config.node)
         self.cluster = Cluster(
             store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
@@ -176,7 +177,7 @@ class App:
             outside_after=config.worker_timeout,
             foreign_kinds=foreign_kinds,
         )  # fmt: skip
-        self.retention = Retention(store, self.files, history_days=config.history_days)
+        self.retention = Retention(store, self.files, history_days=config.history_days, files_limit=config.files_limit)
         is_agent = "agent" in config.roles
         self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
@@ -242,6 +243,7 @@ class App:
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
+        await self.files.take_up()
         await self.queue.open()
         if self.courier is not None:
             await self.courier.open()
@@ -338,6 +340,7 @@ class App:
         await end_task(tasks.get("coordinator"))
         for name in ("handover", "attendance", "events"):
             await end_task(tasks.get(name))
+        await self.files.settle(SETTLE)
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
         if self.courier is not None and self.events is not None:

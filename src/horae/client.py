@@ -205,6 +205,9 @@ class Client:
     async def delete_job(self, job_id: int) -> None:
         await self._send("DELETE", f"/v1/jobs/{job_id}")
 
+    async def reset_cursor(self, job_id: int) -> None:
+        await self._send("DELETE", f"/v1/jobs/{job_id}/cursor")
+
     async def pause(self, job_id: int) -> Json:
         return await self._json("POST", f"/v1/jobs/{job_id}/pause")
 

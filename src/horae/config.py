@@ -35,8 +35,10 @@ from horae.values import (
     read_database,
     read_directory,
     read_docker,
+    read_endpoint,
     read_existing_directory,
     read_existing_file,
+    read_files,
     read_host,
     read_key_file,
     read_labels,
@@ -105,7 +107,9 @@ class Config:
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
     history_days: int
-    files: Path
+    files: str  # a directory, or the address of a bucket
+    files_endpoint: str
+    files_limit: int
     tls_cert: Path | None
     tls_key: Path | None
     lake_workers: str
@@ -290,8 +294,13 @@ SETTINGS: tuple[Setting, ...] = (
             "Further names under which browsers may reach this server.", "none"),
     Setting("history_days", whole(0, 36_500), 0,
             "Days for which ended runs and their output are kept; 0 keeps them for ever."),
-    Setting("files", Kind("DIR", read_directory), lambda values: values["data"] / "outputs",
-            "Directory of the output of runs.", "outputs in the data directory"),
+    Setting("files", Kind("PLACE", read_files), lambda values: str(values["data"] / "outputs"),
+            "Where the output of runs is kept: a directory, or a bucket that all nodes share, s3://name/prefix.",
+            "outputs in the data directory"),
+    Setting("files_endpoint", Kind("URL", read_endpoint), _nothing,
+            "Address of the S3 service, where it is not Amazon's.", "none"),
+    Setting("files_limit", size(0, 2**60), 0,
+            "Most bytes of output kept, the oldest go first; 0 keeps all."),
     Setting("tls_cert", _CERTIFICATE, _nothing,
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 from horae.core.model import (
     Attempt,
     Census,
+    Cursor,
     Found,
     Job,
     JobFilter,
@@ -182,6 +183,8 @@ class Assignment(NamedTuple):
     policy: str  # JSON text
     data: str | None  # JSON text
     secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
+    source: str | None = None  # JSON text: the source that its spec names, secrets in clear
+    cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
 
     def __repr__(self) -> str:
         """Without anything that could be secret: this may end in a log."""
@@ -281,6 +284,15 @@ class Outdated(NamedTuple):
 
     run_ids: list[int]
     outputs: list[tuple[int, int, int]]  # (run id, attempt, fence)
+
+
+class Wish(NamedTuple):
+    """What an attempt writes, and so must have for itself."""
+
+    run_id: int
+    fence: int
+    names: tuple[str, ...]
+    start_by: Moment | None = None  # the start deadline of one that never began: it binds while it waits
 
 
 class Lend(NamedTuple):
@@ -404,7 +416,8 @@ class Store(Protocol):
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
         leave an Attempt record, unless somebody wants the run cancelled: then it ends, cancelled if the attempt
         was lost. Each is accepted only if the run is running under the same fence.
-        A blocked(overlap) successor of an ended run takes the gate in the same transaction."""
+        A blocked(overlap) successor of an ended run takes the gate in the same transaction. So does the cursor of the
+        job move, where a result that is accepted and succeeded brings one."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """What decides about failed attempts of these live runs."""
@@ -415,6 +428,21 @@ class Store(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """Job → result of its last success, JSON text, for those that have one."""
 
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
+        """(run id, fence, JSON text) each: noted where the run is running under the same fence, until it stops."""
+
+    async def load_cursors(self, job_ids: Sequence[int]) -> dict[int, Cursor]:
+        """Job → how far its syncs have come, for those that have a cursor, or had one that was taken away (None)."""
+
+    async def set_cursor(self, job_id: int, value: str | None) -> None:
+        """Put the cursor (JSON text) where somebody wants it, or away. Attempts that are under way do not move it."""
+
+    async def take_locks(self, wishes: Sequence[Wish]) -> set[int]:
+        """Lock for each of these running attempts all that it names, first come, first served; answers whose were
+        locked. The others become blocked(destination_busy), their attempt not counted, with a sentence that names
+        the run that writes; one that somebody wants cancelled ends. A lock is void as soon as its run is no longer
+        running under that fence. Older runs that wait are served before younger ones."""
+
     async def load_running(self, node: str) -> list[tuple[int, int]]:
         """(run id, fence) of everything running on a node."""
 
@@ -422,8 +450,8 @@ class Store(Protocol):
         """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
 
     async def sweep(self) -> Swept:
-        """Blocked runs whose time has come, or whose gate is free, become queued; queued and blocked
-        ones past their start deadline become history as skipped(start_deadline)."""
+        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and
+        blocked ones past their start deadline become history as skipped(start_deadline)."""
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind."""
@@ -546,6 +574,9 @@ class Store(Protocol):
 
     async def get_source(self, org: int, source_id: int) -> Source | None: ...
 
+    async def load_sources(self, source_ids: Sequence[int]) -> list[Source]:
+        """Those of them that exist, of any organisation."""
+
     async def search_sources(
         self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int
     ) -> Found: ...
@@ -667,6 +698,9 @@ class Link(Protocol):
     async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
         """As Store.set_phases, of runs that this node holds."""
 
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
+        """As Store.note_progress, of runs that this node holds."""
+
     async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
@@ -712,6 +746,16 @@ class Output(Protocol):
 
 
 class Files(Protocol):
+    @property
+    def is_shared(self) -> bool:
+        """Whether every node has the same ones; else each has its own."""
+
+    async def take_up(self) -> None:
+        """Take up what an earlier life of this process left undone."""
+
+    async def settle(self, seconds: float) -> None:
+        """Give what is not stored yet a last chance; what stays is taken up by the next life."""
+
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output: ...
 
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
@@ -728,6 +772,10 @@ class Files(Protocol):
 
     async def remove_before(self, run_id: int) -> None:
         """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
+
+    async def trim(self, limit: int) -> int:
+        """Remove outputs, the oldest runs' first, until all that is left is at most `limit` bytes; answers how many
+        bytes that were."""
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         """The name the output of this attempt has, or would have."""
@@ -779,7 +827,7 @@ class Work:
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
     tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
-    tell_progress: Callable[[Json], None] = lambda _: None  # how far it is (core.datawork); the newest word counts
+    tell_progress: Callable[[Json], None] = lambda _: None  # how far it is (core.figures); the newest word counts
     facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
 
 

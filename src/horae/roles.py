@@ -30,6 +30,7 @@ OWN = 5.0  # seconds after which a scheduler asks which segments are its own, sh
 PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
+PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
 
 
@@ -151,7 +152,7 @@ class RetentionRole:
 
     async def step(self) -> None:
         if self._clock.elapsed() - self._tidied_at >= TIDY:
-            await self._retention.tidy()
+            await self._retention.tidy(is_leader=self._cluster.is_leader)
             self._tidied_at = self._clock.elapsed()
         has_more = self._cluster.is_leader and await self._retention.purge()
         await self._clock.sleep(NEXT_PURGE if has_more else PURGE)
@@ -176,6 +177,7 @@ class AgentRole:
             group.create_task(persist("agent", self._report, self._clock))
             group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
             group.create_task(persist("agent", self._tell_phases, self._clock))
+            group.create_task(persist("agent", self._tell_progress, self._clock))
             group.create_task(self._keep())
 
     async def _keep(self) -> None:
@@ -186,6 +188,11 @@ class AgentRole:
     async def _tell_phases(self) -> None:
         await self._agent.phases_changed.wait()
         await self._agent.tell_phases()
+
+    async def _tell_progress(self) -> None:
+        await self._agent.progress_made.wait()
+        await self._agent.tell_progress()
+        await self._clock.sleep(PROGRESS_GAP)
 
     async def _claim(self) -> None:
         agent = self._agent

@@ -44,7 +44,7 @@ from horae.web.probe import Probe
 if TYPE_CHECKING:
     pass
 
-from horae.bootstrap import DRAIN, App, SystemClock, end_task, open_store, patiently
+from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently
 from horae.workshop import all_labels, make_executors, make_sandboxes
 
 log = structlog.get_logger()
@@ -154,7 +154,9 @@ async def serve_agent(
     from horae.links.spool import AgentSpool
 
     clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
-    spool = AgentSpool(open_files(directory / "spool" / "outputs"), directory / "spool")
+    place = config.files if "://" in config.files else directory / "spool" / "outputs"
+    files = open_files(place, endpoint=config.files_endpoint, spool=directory / "spool" / "away")
+    spool = AgentSpool(files, directory / "spool")
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
@@ -178,6 +180,7 @@ async def serve_agent(
             tasks: list[asyncio.Task[Any]] = [group.create_task(link.run()), group.create_task(spool.tidy())]
             if listener is not None:
                 tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
+            await files.take_up()
             await _until_joined(agent, stop)
             role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
             tasks.append(group.create_task(role.run()))
@@ -188,6 +191,7 @@ async def serve_agent(
             await end_task(tasks.pop())
             with suppress(Unavailable):  # then its lease runs out
                 await agent.leave()
+            await files.settle(SETTLE)
             for task in tasks:
                 await end_task(task)
     log.info("node.stopped", node=config.node)

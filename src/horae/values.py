@@ -190,6 +190,29 @@ def read_directory(value: object) -> Path:
     return path
 
 
+def read_files(value: object) -> str:
+    """A directory, or a bucket that all nodes share."""
+    if isinstance(value, str) and "://" in value and not value.startswith("file://"):
+        parts = urlsplit(value)
+        if parts.scheme not in ("s3", "gs", "az") or not parts.netloc or parts.query or "@" in parts.netloc:
+            raise Refused(
+                "a directory, or a bucket such as s3://name/prefix", code="E_URL",
+                hint="the endpoint of a service of your own is files_endpoint; credentials are read from the "
+                "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
+            )  # fmt: skip
+        return value.rstrip("/")
+    return str(read_directory(value))
+
+
+def read_endpoint(value: object) -> str:
+    if value is None:
+        return ""
+    parts = urlsplit(value) if isinstance(value, str) else urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise Refused("an address such as http://127.0.0.1:8333", code="E_URL")
+    return str(value).rstrip("/")
+
+
 def read_existing_directory(value: object) -> Path:
     path = read_path(value)
     if not path.is_dir():

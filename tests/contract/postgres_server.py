@@ -112,8 +112,8 @@ class Line:
         self.mute_at: bytes | None = None
         self.port = 0
 
-    async def open(self) -> Line:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+    async def open(self, port: int = 0) -> Line:
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", port)
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 

@@ -156,7 +156,7 @@ async def test_artifacts_that_cannot_be_stored_do_not_fail_the_run(
         raise Unavailable("the disk is full")
 
     store = builder.files.store_chunk
-    monkeypatch.setattr("horae.files.PATIENCE", 0.0)
+    monkeypatch.setattr("horae.files.objects.PATIENCE", 0.0)
     monkeypatch.setattr(
         builder.files, "store_chunk", lambda ref, *rest: refuse(ref, *rest) if "-files" in ref else store(ref, *rest)
     )

@@ -1,36 +1,77 @@
-"""What every output store must do. Parametrised: an S3 store joins the list and must pass unchanged."""
+"""What every output store must do: a directory, and a bucket of a real S3 service."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import obstore
 import pytest
-from obstore.store import LocalStore
+from obstore.store import LocalStore, ObjectStore
 
-import horae.files as module
+import horae.files.objects as module
 from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 from horae.files import ChunkedOutput, ObjectFiles, open_files
+from tests.engines.s3_server import S3, running_s3
 
 DEADLINE = 30.0
 ROOMY = 100_000_000
 
 
-def local(place: Path) -> ObjectFiles:
-    return open_files(place)
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where outputs lie, seen from outside."""
+
+    address: str
+    store: ObjectStore
+    endpoint: str
+    spool: Path
+
+    def open(self) -> ObjectFiles:
+        return open_files(self.address, endpoint=self.endpoint, spool=self.spool)
+
+    def stored(self) -> list[str]:
+        return sorted(each["path"] for page in obstore.list(self.store) for each in page)
 
 
-@pytest.fixture(params=[local])
-def files(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectFiles:
-    build: Callable[[Path], ObjectFiles] = request.param
-    return build(tmp_path / "output")
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    with running_s3() as service:
+        yield service
 
 
-def stored(place: Path) -> list[str]:
-    return sorted(str(each.relative_to(place)) for each in place.rglob("*") if each.is_file())
+def directory(request: pytest.FixtureRequest, path: Path) -> Place:
+    return Place(str(path / "output"), LocalStore(prefix=path / "output", mkdir=True), "", path / "spool")
+
+
+def bucket(request: pytest.FixtureRequest, path: Path) -> Place:
+    """A prefix of its own in a bucket that all tests share."""
+    service: S3 = request.getfixturevalue("s3")
+    for name, value in service.environment.items():
+        if name.endswith(("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")):
+            request.getfixturevalue("monkeypatch").setenv(name, value)
+    prefix = uuid.uuid4().hex
+    return Place(f"s3://outputs/{prefix}", service.store("outputs", prefix), service.endpoint, path / "spool")
+
+
+@pytest.fixture(params=[directory, pytest.param(bucket, marks=pytest.mark.xdist_group("s3"))])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    build: Callable[[pytest.FixtureRequest, Path], Place] = request.param
+    return build(request, tmp_path)
+
+
+@pytest.fixture
+def files(place: Place) -> ObjectFiles:
+    return place.open()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> ObjectFiles:
+    return open_files(tmp_path / "output")
 
 
 async def grown(files: ObjectFiles, ref: str, size: int) -> bytes:
@@ -62,7 +103,7 @@ class Gate:
 # ── removing ──
 
 
-async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: ObjectFiles, tmp_path: Path) -> None:
+async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: ObjectFiles, place: Place) -> None:
     for attempt, fence in ((1, 1), (1, 11)):
         output = files.open(1, attempt, fence, ROOMY)
         output.write(b"x" * 3 * module.CHUNK)
@@ -77,20 +118,20 @@ async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: Ob
     assert await files.read(ref, 0, 100) == b""
     assert await files.size(files.ref(1, 1, 11)) == 3 * module.CHUNK
     await files.remove(files.ref(1, 1, 11))
-    assert stored(tmp_path) == []
+    assert place.stored() == []
 
 
-async def test_logs_before_a_run_go_by_the_thousand(files: ObjectFiles, tmp_path: Path) -> None:
+async def test_logs_before_a_run_go_by_the_thousand(files: ObjectFiles, place: Place) -> None:
     for run_id in (1, 999, 1000, 1999, 2000, 2500):
         await files.store_chunk(files.ref(run_id, 1, 1), 0, b"x")
-    (tmp_path / "output" / "runs" / "mine").write_text("not a log")
+    obstore.put(place.store, "runs/mine", b"not a log")
 
     for _ in range(2):
         await files.remove_before(2400)
 
     kept = [run_id for run_id in (1, 999, 1000, 1999, 2000, 2500) if await files.size(files.ref(run_id, 1, 1))]
     assert kept == [2000, 2500]
-    assert (tmp_path / "output" / "runs" / "mine").exists()
+    assert "runs/mine" in place.stored()
 
 
 async def test_nothing_before_a_run_where_nothing_was_ever_written_is_no_error(files: ObjectFiles) -> None:
@@ -115,13 +156,13 @@ async def test_what_was_written_can_be_read(files: ObjectFiles) -> None:
     assert await files.size(output.ref) == 12
 
 
-async def test_without_a_byte_there_is_no_object(files: ObjectFiles, tmp_path: Path) -> None:
+async def test_without_a_byte_there_is_no_object(files: ObjectFiles, place: Place) -> None:
     output = files.open(1, 1, 1, ROOMY)
     output.write(b"")
     assert output.ref is None
     await output.close()
     assert output.ref is None
-    assert stored(tmp_path) == []
+    assert place.stored() == []
 
 
 async def test_an_unknown_log_is_empty(files: ObjectFiles) -> None:
@@ -149,8 +190,8 @@ async def test_attempts_do_not_share_a_log(files: ObjectFiles) -> None:
     assert await files.read(files.ref(1, 2, 22), 0, 100) == b"2-22"
 
 
-async def test_two_readers_of_one_store_see_the_same(files: ObjectFiles, tmp_path: Path) -> None:
-    other = open_files(tmp_path / "output")
+async def test_two_readers_of_one_store_see_the_same(files: ObjectFiles, place: Place) -> None:
+    other = place.open()
     output = files.open(1, 1, 1, ROOMY)
     for number in range(3):
         output.write(b"%d" % number * module.CHUNK)
@@ -195,12 +236,12 @@ async def test_a_full_chunk_does_not_wait(files: ObjectFiles, monkeypatch: pytes
     await output.close()
 
 
-async def test_small_writes_share_a_chunk(files: ObjectFiles, tmp_path: Path) -> None:
+async def test_small_writes_share_a_chunk(files: ObjectFiles, place: Place) -> None:
     output = files.open(1, 1, 1, ROOMY)
     for _ in range(1_000):
         output.write(b"line\n")
     await output.close()
-    assert stored(tmp_path / "output") == ["runs/0/1/1-1/00000000"]
+    assert place.stored() == ["runs/0/1/1-1/00000000"]
 
 
 async def test_what_is_written_while_a_chunk_is_stored_follows_it(
@@ -330,10 +371,10 @@ async def test_a_negative_range_is_refused(files: ObjectFiles, offset: int, limi
         await files.read("runs/0/1/1-1", offset, limit)
 
 
-async def test_a_log_removed_while_it_is_read_is_not_found(files: ObjectFiles, tmp_path: Path) -> None:
+async def test_a_log_removed_while_it_is_read_is_not_found(files: ObjectFiles, place: Place) -> None:
     await files.store_chunk(files.ref(1, 1, 1), 0, b"here")
     await files.size(files.ref(1, 1, 1))
-    obstore.delete(LocalStore(prefix=tmp_path / "output"), "runs/0/1/1-1/00000000")
+    obstore.delete(place.store, "runs/0/1/1-1/00000000")
     with pytest.raises(NotFound):
         await files.read(files.ref(1, 1, 1), 0, 4)
 
@@ -346,11 +387,11 @@ def obstruct(place: Path) -> Path:
 
 
 async def test_a_store_out_of_order_is_unavailable(
-    files: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.0)
     obstruct(tmp_path / "output")
-    output = files.open(1, 1, 1, ROOMY)
+    output = local.open(1, 1, 1, ROOMY)
     output.write(b"x")
     with pytest.raises(Unavailable, match="runs/0/1/1-1") as caught:
         await output.close()
@@ -358,11 +399,11 @@ async def test_a_store_out_of_order_is_unavailable(
 
 
 async def test_a_store_that_comes_back_gets_everything(
-    files: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    local: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "RETRY", 0.01)
     obstacle = obstruct(tmp_path / "output")
-    output = files.open(1, 1, 1, ROOMY)
+    output = local.open(1, 1, 1, ROOMY)
     with caplog.at_level(logging.WARNING):
         closing = asyncio.ensure_future(close_with(output, b"kept"))
         async with asyncio.timeout(DEADLINE):
@@ -370,7 +411,7 @@ async def test_a_store_that_comes_back_gets_everything(
                 await asyncio.sleep(0)
     obstacle.unlink()
     await closing
-    assert await files.read(files.ref(1, 1, 1), 0, 100) == b"kept"
+    assert await local.read(local.ref(1, 1, 1), 0, 100) == b"kept"
 
 
 async def close_with(output: ChunkedOutput, data: bytes) -> None:
@@ -378,8 +419,8 @@ async def close_with(output: ChunkedOutput, data: bytes) -> None:
     await output.close()
 
 
-@pytest.mark.parametrize("place", ["s3://bucket/outputs", "http://example.com", "file://elsewhere/path"])
-def test_an_address_that_is_not_local_is_refused(place: str) -> None:
+@pytest.mark.parametrize("place", ["ftp://bucket/outputs", "http://example.com", "file://elsewhere/path"])
+def test_an_address_of_something_else_is_refused(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_files(place)
     assert caught.value.code == "E_URL"
@@ -395,4 +436,4 @@ def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
 async def test_a_file_address_is_a_path(tmp_path: Path) -> None:
     there = open_files(f"file://{tmp_path}/with%20space")
     await there.store_chunk(there.ref(1, 1, 1), 0, b"x")
-    assert stored(tmp_path / "with space") == ["runs/0/1/1-1/00000000"]
+    assert (tmp_path / "with space/runs/0/1/1-1/00000000").read_bytes() == b"x"

@@ -16,7 +16,7 @@ import pytest
 from horae import wire
 from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
-from horae.core.model import Node, Overlap, Phase, Policy, State
+from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
@@ -25,7 +25,7 @@ from horae.links.nats import NatsLink
 from horae.links.peers import GrpcPeers
 from horae.links.session import RemoteLink, Ticket
 from horae.links.spool import AgentSpool
-from horae.ports import Link, Result, Store, Terms
+from horae.ports import Link, Result, Store, Submission, Terms
 from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.roles import persist
@@ -39,7 +39,7 @@ from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
-from horae.testing import FakeClock
+from horae.testing import FakeClock, make_job
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.nats import DOWN, HELLO, UP, Connector
 from horae.wire.pipe import HEAD, WHOLE
@@ -238,6 +238,103 @@ async def test_a_phase_is_noted_where_the_run_is_held(side: Side, link: Link):
     assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
     await link.note_phases([(run_id, assignment.fence, Phase.RUNNING)])
     assert (await side.jobs.get_run(run_id)).phase is Phase.RUNNING
+
+
+async def sync_run(side: Side, job_id: int = 1, source_id: int = 0) -> int:
+    await side.store.submit([Submission([make_job(job_id, kind="sync", spec={"source_id": source_id})])])
+    return (await side.jobs.run_now(job_id)).id
+
+
+async def test_a_cursor_comes_back_with_the_next_claim_and_moves_with_a_success_only(side: Side, link: Link):
+    await link.hello(a_node(kinds=("sync",)))
+    seen = []
+    for state, moved in ((State.SUCCEEDED, 1), (State.FAILED, 2), (State.SUCCEEDED, 3), (State.SUCCEEDED, None)):
+        run_id = await sync_run(side) if not seen else (await side.jobs.run_now(1)).id
+        (assignment,) = await link.claim("sync", 1)
+        seen.append(assignment.cursor)
+        cursor = None if moved is None else json.dumps({"value": moved})
+        await link.finish([replace(done(run_id, cursor=cursor), state=state)])
+
+    assert seen == [None, '{"value":1}', '{"value":1}', '{"value":3}']
+
+
+async def test_a_sync_is_given_the_source_it_names(side: Side, link: Link):
+    config = {"jdbc_url": "jdbc:x", "password": "correct horse"}
+    source = await side.store.add_source(Source(0, 1, "me", "shop", "jdbc_source", config, 1, 1))
+    await sync_run(side, 1, source.id)
+    await link.hello(a_node(kinds=("sync",)))
+
+    (assignment,) = await link.claim("sync", 1)
+
+    given = {"id": source.id, "name": "shop", "kind": "jdbc_source", "config": config}
+    assert json.loads(assignment.source or "") == given
+    assert "horse" not in repr(assignment)
+    assert "horse" not in assignment.spec
+
+
+async def test_a_sync_whose_source_is_gone_fails_for_good(side: Side, link: Link):
+    other = await side.store.add_source(Source(0, 2, "them", "theirs", "jdbc_source", {}, 1, 1))
+    foreign, gone = await sync_run(side, 1, other.id), await sync_run(side, 2, 999)
+    await link.hello(a_node(kinds=("sync",)))
+
+    assert await link.claim("sync", 10) == []
+
+    for run_id, source_id in ((foreign, other.id), (gone, 999)):
+        run = await side.jobs.get_run(run_id)
+        assert (run.state, run.reason) == (State.FAILED, "error")
+        assert f"source {source_id} of this job does not exist" in run.message
+
+
+def spark_job(job_id: int, table: str, **fields: Any) -> Job:
+    spec = {"query": "SELECT 1", "outputs": [{"to": "clickhouse", "database": "lake", "table": table}]}
+    return make_job(job_id, kind="spark_sql", spec=spec, **fields)
+
+
+async def test_two_runs_that_write_one_destination_are_not_claimed_together(side: Side, link: Link):
+    await side.store.submit([Submission([spark_job(1, "a"), spark_job(2, "a"), spark_job(3, "b")])])
+    first, second, third = [(await side.jobs.run_now(job)).id for job in (1, 2, 3)]
+    await link.hello(a_node(kinds=("spark_sql",)))
+
+    claimed = await link.claim("spark_sql", 10)
+
+    assert [a.run_id for a in claimed] == [first, third]
+    waiting = await side.jobs.get_run(second)
+    assert (waiting.state, waiting.reason) == (State.BLOCKED, "destination_busy")
+    assert waiting.message.startswith(f"run {first} writes to clickhouse lake.a")
+    await link.finish([done(first)])
+    side.clock.advance(4)
+    await side.store.sweep()
+    assert [a.run_id for a in await link.claim("spark_sql", 10)] == [second]
+
+
+async def test_progress_is_noted_where_the_run_is_held(side: Side, link: Link):
+    (run_id,) = await side.order()
+    await link.hello(a_node())
+    (assignment,) = await link.claim("python", 1)
+
+    await link.note_progress([(run_id, assignment.fence + 1, '{"rows":9}'), (run_id + 7, 1, '{"rows":9}')])
+    assert (await side.jobs.get_run(run_id)).progress is None
+    await link.note_progress([(run_id, assignment.fence, '{"rows":7,"tables":{"done":1,"total":2}}')])
+    assert (await side.jobs.get_run(run_id)).progress == {"rows": 7, "tables": {"done": 1, "total": 2}}
+
+
+async def test_what_a_remote_agent_says_of_progress_is_believed_only_where_it_fits(side: Side, tmp_path: Path):
+    (run_id,) = await side.order()
+    async with side.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        for said in ("{", '{"rows":-1,"step":5}', '{"step":"' + "x" * 5000 + '"}'):
+            await remote.link.note_progress([(run_id, 1, said)])
+            assert (await side.jobs.get_run(run_id)).progress == {}
+
+
+async def test_a_cursor_that_is_no_json_is_refused(near: Side, tmp_path: Path):
+    (run_id,) = await near.order()
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        with pytest.raises(Unavailable):
+            await remote.link.finish([done(run_id, cursor="{")])
 
 
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):

@@ -58,6 +58,17 @@ async def status(store: Store, job_id: int = 1) -> str:
     return (await rows(store, "JobStatus"))[job_id][0][0]
 
 
+async def test_the_data_of_a_sync_is_its_cursor_and_before_that_the_result_of_its_last_success(store: Store):
+    await keep(store, make_job(1), make_job(2))
+    for job_id in (1, 2):
+        await run(store, job_id, State.SUCCEEDED, '{"rows":3}')
+    await store.set_cursor(2, '{"value":7}')
+
+    found = await rows(store, "JobScheduler")
+
+    assert [found[job_id][0][2] for job_id in (1, 2)] == ['{"rows":3}', '{"value":7}']
+
+
 async def test_the_info_of_a_job_is_its_name_kind_and_spec_and_its_source_if_it_is_a_sync(store: Store):
     await keep(store, make_job(1, name="nightly", spec={"a": [1]}), make_job(2, kind="sync", spec={"source_id": 7}))
 

@@ -806,6 +806,47 @@ def test_one_run_is_shown_with_its_attempts(api: Fake) -> None:
     assert "exit, exit code 3" in shown
 
 
+PROGRESS = {"step": "load", "tables": {"done": 2, "total": 5}, "rows": 1234}
+
+
+def test_how_far_a_run_is_is_shown_as_a_bar_and_shortly_in_the_list(api: Fake) -> None:
+    run = {**RUN, "state": "running", "kind": "sync", "progress": PROGRESS, "attempts": []}
+    api.get("/v1/runs/42", run)
+    api.get("/v1/runs", page(run))
+    bar = "progress  [#########...............] 40%  load, 2 of 5 tables, 1,234 rows\n"
+    assert bar in invoke(api, "runs", "show", "42").stdout
+    assert invoke(api, "runs").stdout.endswith("load, 2 of 5 tables, 1,234 rows\n")
+
+
+def test_what_a_run_wrote_is_shown_in_fields_and_a_table(api: Fake) -> None:
+    result = {
+        "steps": [{"name": "sync", "seconds": 1.0, "exit_code": 0}], "rows": 1234, "bytes": 5_100_000, "odd": 1,
+        "tables": [{"name": "orders", "rows": 1234, "bytes": 5_100_000, "changes": ["note added"]}],
+        "stages": {"done": 3, "total": 3}, "query_id": "q-1", "cursor": {"value": "77"},
+    }  # fmt: skip
+    api.get("/v1/runs/42", {**RUN, "kind": "sync", "result": result, "attempts": []})
+    shown = invoke(api, "runs", "show", "42").stdout
+    lines = ["written   1,234 rows, 5.1 MB", "stages    3 of 3", "query     q-1", 'cursor    {"value": "77"}',
+             'result    {"odd": 1}', "orders  1,234  5.1 MB  note added"]  # fmt: skip
+    assert [line for line in lines if line not in shown.splitlines()] == []
+
+
+def test_a_result_of_other_work_that_looks_like_data_is_shown_as_it_is(api: Fake) -> None:
+    api.get("/v1/runs/42", {**RUN, "kind": "python", "result": {"rows": 3}, "attempts": []})
+    assert 'result    {"rows": 3}\n' in invoke(api, "runs", "show", "42").stdout
+
+
+def test_the_cursor_of_a_sync_is_shown_and_taken_away(api: Fake) -> None:
+    cursor = {"value": {"value": "77"}, "run_id": 42, "moved_at": "2027-01-15T08:00:00Z"}
+    api.get("/v1/jobs/7", {**JOB, "cursor": cursor})
+    api.routes["DELETE", "/v1/jobs/7/cursor"] = (204, b"")
+    assert 'cursor   {"value": "77"}, moved 2027-01-15 08:00:00 by run 42\n' in invoke(api, "jobs", "show", "7").stdout
+    told = "job 7 backup reads everything at its next run\n"
+    assert invoke(api, "jobs", "reset-cursor", "7").stdout == told
+    assert json.loads(invoke(api, "jobs", "reset-cursor", "7", "--json").stdout) == {"reset": 7}
+    assert len(api.asked("DELETE", "/v1/jobs/7/cursor")) == 2
+
+
 def test_more_than_a_page_is_fetched_until_the_limit(api: Fake) -> None:
     def answer(request: Request) -> Answer:
         first = int(request.query.get("cursor", 0))

@@ -51,7 +51,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     found = load(environ={})
     assert (found.host, found.port, found.grpc_port) == ("127.0.0.1", 8080, 8090)
     assert found.data == tmp_path / ".horae"
-    assert found.files == tmp_path / ".horae" / "outputs"
+    assert found.files == str(tmp_path / ".horae" / "outputs")
     assert found.sqlite_path == tmp_path / ".horae" / "horae.db"
     assert found.roles == ("api", "coordinator", "scheduler", "agent")
     assert found.slots == max(4, 4 * (os.cpu_count() or 1))
@@ -68,7 +68,7 @@ def test_defaults_follow_the_settings_they_depend_on(tmp_path: Path) -> None:
     found = load({"port": "9000", "data": "d", "heartbeat_interval": "2s"}, environ={})
     assert (found.grpc_port, found.lease) == (9010, 6)
     assert found.node.endswith("-9000")
-    assert found.files == tmp_path / "d" / "outputs"
+    assert found.files == str(tmp_path / "d" / "outputs")
     assert found.jobs_directory == tmp_path / "jobs"
 
 
@@ -109,7 +109,8 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45",
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
         "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
-        "history_days": "30", "files": "o", "tls_cert": "c.pem", "tls_key": "k.pem",
+        "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
+        "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
         "queue": "nats://127.0.0.1:4222",
     }  # fmt: skip
@@ -385,7 +386,9 @@ def test_allowed_hosts_are_distinct_names(hosts: str) -> None:
 def test_directories_are_directories() -> None:
     Path("file").write_text("")
     assert "data must be a directory" in refused({"data": "file"}).message
-    assert "not an address" in refused({"files": "s3://bucket"}).message
+    assert "a directory, or a bucket such as s3://name/prefix" in refused({"files": "ftp://host"}).message
+    assert "a directory, or a bucket" in refused({"files": "s3://key:secret@bucket"}).message
+    assert "an address such as http" in refused({"files_endpoint": "host:80"}).message
     assert "jobs_directory must be a directory that exists" in refused({"jobs_directory": "nowhere"}).message
 
 

@@ -462,6 +462,30 @@ async def test_a_cancel_reaches_the_work(working: Any, probe: Probe):
     await until(cancelled)
 
 
+async def test_progress_is_told_at_most_once_a_second(working: Any, probe: Probe):
+    hands, jobs, clock = working
+    hands.hold = True
+    run = await jobs.run_now((await submitted(jobs)).id)
+    async with asyncio.timeout(DEADLINE):
+        await hands.begun.wait()
+    [(work, _)] = hands.held
+
+    async def told(rows: int) -> bool:
+        return (await probe.get_run(run.id)).progress == {"rows": rows}
+
+    work.tell_progress({"rows": 1})
+    await until(lambda: told(1))
+    for rows in (2, 3):
+        work.tell_progress({"rows": rows})
+        for _ in range(50):
+            await asyncio.sleep(0)
+    assert await told(1)
+
+    clock.advance(1)
+    await until(lambda: told(3))
+    assert probe.calls["note_progress"] == 2
+
+
 async def test_an_agent_works_on_after_the_store_was_away(working: Any, probe: Probe):
     _, jobs, clock = working
     for name in ("claim", "finish", "beat"):

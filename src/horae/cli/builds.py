@@ -15,6 +15,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
+from horae.cli.datawork import DATA_KINDS, DATA_PARTS
 from horae.cli.screen import Screen, clean, duration
 from horae.cli.session import Session
 from horae.errors import Error, Invalid
@@ -25,9 +26,11 @@ PARTS = frozenset({"steps", "commit", "tests", "artifacts", "caches"})  # of a r
 
 
 def _result(run: Json) -> Json:
-    """The result of a shell job's run; of anything else, nothing."""
+    """The result of a shell job's run, or of work on data; of anything else, nothing."""
     result = run["result"]
-    if not isinstance(result, dict) or not isinstance(result.get("steps"), list) or not result.keys() <= PARTS:
+    if not isinstance(result, dict) or not isinstance(result.get("steps"), list):
+        return {}
+    if not result.keys() <= PARTS and run["kind"] not in DATA_KINDS:
         return {}
     steps = result["steps"]
     return result if all(isinstance(step, dict) and {"name", "seconds"} <= step.keys() for step in steps) else {}
@@ -35,7 +38,10 @@ def _result(run: Json) -> Json:
 
 def result_text(run: Json) -> str:
     """A result that is not shown in its parts, as it is."""
-    return "" if run["result"] is None or _result(run) else json.dumps(run["result"], ensure_ascii=False)
+    result = run["result"]
+    if shown := _result(run):
+        result = {name: value for name, value in shown.items() if name not in PARTS | DATA_PARTS} or None
+    return "" if result is None else json.dumps(result, ensure_ascii=False)
 
 
 def build_fields(run: Json) -> list[tuple[str, str]]:

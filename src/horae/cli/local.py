@@ -26,7 +26,19 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
 AGENT_SETTINGS = [
-    *("data", "node", "slots", "labels", "handler_slots", "workers", "jobs_directory", "script_roots", "sandbox"),
+    *(
+        "data",
+        "node",
+        "slots",
+        "labels",
+        "files",
+        "files_endpoint",
+        "handler_slots",
+        "workers",
+        "jobs_directory",
+        "script_roots",
+        "sandbox",
+    ),
     *("docker_url", "maven_settings", "output_limit", "artifact_limit", "cache_limit", "log_format"),
 ]
 EXAMPLE = Path("examples/hello.yaml")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from horae.cli.builds import artifacts, build_fields, result_text, show_build
+from horae.cli.datawork import cursor_text, data_fields, progress_bar, progress_text, show_tables
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.screen import Cell, Screen, between, clean, duration, local_time, state_cell
 from horae.cli.session import Session, command, listing
@@ -142,6 +143,7 @@ async def show_job(session: Session, job: JobArgument) -> None:
             ("created", local_time(found["created_at"])),
             ("updated", local_time(found["updated_at"])),
             ("deleted", local_time(found.get("deleted_at"))),
+            ("cursor", cursor_text(found.get("cursor"))),
             ("spec", json.dumps(found["spec"], ensure_ascii=False)),
             ("policy", json.dumps(found["policy"], ensure_ascii=False)),
         ]
@@ -163,10 +165,22 @@ async def delete_job(session: Session, job: JobArgument) -> None:
         session.screen.line(f"deleted job {found['id']} {clean(found['name'])}")
 
 
+async def reset_cursor(session: Session, job: JobArgument) -> None:
+    """Let a sync begin anew: its next run reads everything, as the first one did."""
+    async with session.client() as client:
+        found = await client.find_job(job)
+        await client.reset_cursor(found["id"])
+    if session.as_json:
+        session.screen.json({"reset": found["id"]})
+    else:
+        session.screen.line(f"job {found['id']} {clean(found['name'])} reads everything at its next run")
+
+
 def _register_jobs(app: typer.Typer) -> None:
     group = listing(app, "jobs", "horae jobs --name backup")(list_jobs)
     command(group, "show", "horae jobs show backup")(show_job)
     command(group, "delete", "horae jobs delete 7")(delete_job)
+    command(group, "reset-cursor", "horae jobs reset-cursor orders-to-lake")(reset_cursor)
 
 
 async def pause(session: Session, job: JobArgument) -> None:
@@ -374,6 +388,8 @@ def _seconds_late(run: Json) -> float | None:
 def _remark(run: Json) -> str:
     """Why, with what exit code, in which attempt: only what is not plain success."""
     parts = [run["reason"]] if run["reason"] else []
+    if run.get("progress"):
+        parts.append(progress_text(run["progress"]))
     if run["exit_code"] and not run["message"]:  # the message says it better
         parts.append(f"exit code {run['exit_code']}")
     if run["attempt"] > 1:
@@ -392,6 +408,7 @@ async def show_run(session: Session, run: RunArgument) -> None:
         names = await _job_names(client, [found["job_id"]])
     session.screen.record(_run_fields(found, names[found["job_id"]]))
     show_build(session.screen, found)
+    show_tables(session.screen, found)
     if found.get("attempts"):
         session.screen.line()
         _show_attempts(session.screen, found["attempts"])
@@ -403,7 +420,7 @@ def _run_fields(run: Json, job_name: str) -> list[tuple[str, str | Cell]]:
         ("id", str(run["id"])),
         ("job", f"{run['job_id']} {job_name}"),
         ("state", state_cell(run["state"])),
-        ("remark", _remark(run)),
+        ("remark", _remark({**run, "progress": None})),
         ("trigger", str(run["trigger_id"] or "by hand")),
         ("due", local_time(run["due_at"])),
         ("started", local_time(run["started_at"])),
@@ -415,7 +432,9 @@ def _run_fields(run: Json, job_name: str) -> list[tuple[str, str | Cell]]:
         ("node", run["node"] or ""),
         ("stands in for it", str(run["into_run_id"] or "")),
         ("data", json.dumps(run["data"], ensure_ascii=False) if run["data"] is not None else ""),
+        ("progress", progress_bar(run.get("progress"))),
         *build_fields(run),
+        *data_fields(run),
         ("result", result_text(run)),
     ]
 

@@ -5,14 +5,15 @@ Secrets stand in these specs, and in the sources of syncs, as they were sent, un
 Whoever shows one to people shows `masked` of it; whoever takes a changed one back keeps with `unmasked` what was only
 seen hidden.
 
-What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises.
+What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises; runs that write one
+destination name it alike.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from horae.core import repositories
@@ -23,6 +24,8 @@ from horae.core.secrets import shown_references, text_or_reference
 from horae.errors import Invalid
 
 KINDS = ("git_java", "git_python", "spark_sql", "sync")
+SYNC = "sync"
+WRITERS = frozenset({"spark_sql", SYNC})  # kinds that write destinations which two runs must not write at once
 
 BUILD_TOOLS = ("maven", "sbt")
 SYNC_MODES = ("full", "incremental")
@@ -62,6 +65,21 @@ def masked(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         return _IN_ADDRESS.sub(lambda found: f"{found[found.lastgroup or 0]}{MASK}", value)
     return value
+
+
+def secret_texts(value: Any, key: str = "") -> Iterator[str]:
+    """The secrets that `masked` hides."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from secret_texts(member, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from secret_texts(item, key)
+    elif isinstance(value, str) and key in _SECRET:
+        yield value
+    elif isinstance(value, str):
+        for found in _IN_ADDRESS.finditer(value):
+            yield found[0].removeprefix(found[found.lastgroup or 0])
 
 
 def unmasked(new: Any, old: Any, key: str = "") -> Any:
@@ -266,3 +284,46 @@ def _destinations(fields: Fields) -> list[str]:
         if item not in DESTINATIONS:
             fields.fault("destinations", "E_ENUM", f"each must be one of {', '.join(DESTINATIONS)}")
     return [name for name in DESTINATIONS if name in found]
+
+
+# ------------------------------------------------------------------------------------- locks
+
+
+def locks_of(kind: str, spec: Json) -> tuple[str, ...]:
+    """The names of what a run of this spec writes; one name, one destination, whatever the kind."""
+    if kind == "spark_sql":
+        return tuple(sorted({_written(output) for output in spec.get("outputs", ())}))
+    if kind == SYNC:
+        table = f"{spec.get('dest_database_name')}.{spec.get('dest_table_name')}"
+        return tuple(f"{to} {table}" for to in sorted(spec.get("destinations", ())))
+    return ()
+
+
+def _written(output: Json) -> str:
+    if output["to"] == "clickhouse":
+        return f"clickhouse {output['database']}.{output['table']}"
+    return f"files {output.get('uri', '').rstrip('/')}/{output['path'].strip('/')}"
+
+
+# ------------------------------------------------------------------------------------- cursors
+
+
+def first_cursor(spec: Json) -> Json | None:
+    """Where a sync begins that has not come any way yet; None: at the beginning."""
+    return made_cursor(spec.get("options", {}))
+
+
+_CURSOR_WORDS = {"last_synced_value": "value", "incremental_time": "incremental_time"}
+
+
+def made_cursor(said: Json) -> Json | None:
+    """The cursor that the words of a class of sync come to; "0" says that nothing was synced yet."""
+    return {
+        name: said[word] for word, name in _CURSOR_WORDS.items() if said.get(word) not in (None, "", 0, "0")
+    } or None
+
+
+def cursor_words(cursor: Any) -> Json:
+    """A cursor in these words; what it does not say is left out."""
+    said = cursor if isinstance(cursor, Mapping) else {}
+    return {word: said[name] for word, name in _CURSOR_WORDS.items() if name in said}

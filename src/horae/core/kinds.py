@@ -43,7 +43,7 @@ JOB_FIELDS = frozenset({
     "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
 })  # fmt: skip
 READ_ONLY: dict[str, Note] = dict.fromkeys(
-    ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at"),
+    ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at", "cursor"),
     ("E_READ_ONLY", "this field is set by Horae", "leave it out"),
 )
 

@@ -8,7 +8,7 @@
       │        │                                       │  │ ├──► timed_out
       │        ├──────────── agent lost ◄──────────────┘  │ └──► cancelled
       │        │                                          │
-      │        └── eligible ── blocked ◄──── retry ───────┘
+      │        └── eligible ── blocked ◄──── retry ───────┘   (or its destination is busy: it did not begin)
       │                          ▲  ├─ start deadline ─► skipped
       ├── overlap queue/replace ─┘  └─ cancel ─► cancelled
       │

@@ -70,6 +70,7 @@ class Reason(StrEnum):
     DELETED = "deleted"  # its job was deleted
     NO_AGENT = "no_agent"  # no live agent can run this kind
     NO_LABEL = "no_label"  # no live agent has the label it asks for
+    DESTINATION_BUSY = "destination_busy"  # another run writes what it would write
     OUTPUT_LIMIT = "output_limit"  # it wrote more than allowed
     OOM = "oom"  # it needed more memory than its limit
     PROCESSES = "processes"  # it made more processes than its limit
@@ -188,6 +189,7 @@ class Run:
     result: Any = None
     output: str | None = None  # where its output lies, as the Files port names it
     into_run_id: int | None = None  # the run that stands for this coalesced one
+    progress: Json | None = None  # while it runs: how far it is (core.figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,15 @@ class Source:
     config: Json
     created_at: Moment
     updated_at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far the syncs of a job have come. What it says belongs to whoever syncs."""
+
+    value: Any  # None: somebody wants them to begin anew
+    moved_at: Moment
+    run_id: int | None = None  # the run that moved it; None: set by hand
 
 
 @dataclass(frozen=True, slots=True)

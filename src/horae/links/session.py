@@ -151,6 +151,11 @@ class RemoteLink(ABC):
         """Say who we are; once welcome, the stream is for everybody."""
         (frame,) = await stream.ask(CONNECT_SECONDS, Urgency.BEAT, hello=self._hello())
         welcome = frame.welcome
+        if self._spool.is_shared and not welcome.shared:
+            raise ConfigError(
+                f"the server {welcome.node} keeps output in a directory of its own, not in a shared store",
+                path="files", hint="start the agent without files: it sends its output to the server",
+            )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
         self._spool.begin(welcome.node, takes_files=welcome.files)
@@ -252,6 +257,10 @@ class RemoteLink(ABC):
     async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
         items = [pb.PhaseOf(run_id=run_id, fence=fence, phase=phase) for run_id, fence, phase in phases]
         await self._ask(ASK_SECONDS, note_phases=pb.NotePhases(items=items))
+
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
+        items = [pb.ProgressOf(run_id=run_id, fence=fence, progress=text) for run_id, fence, text in notes]
+        await self._ask(ASK_SECONDS, note_progress=pb.NoteProgress(items=items))
 
     async def beat(self, busy: int) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
@@ -414,6 +423,7 @@ def _assignment(it: pb.Assignment) -> Assignment:
         trigger_id=it.trigger_id if it.HasField("trigger_id") else None, due_at=it.due_at, kind=it.kind, name=it.name,
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
         secrets=it.secrets if it.HasField("secrets") else None,
+        source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
     )  # fmt: skip
 
 
@@ -421,7 +431,7 @@ def _result(it: Result) -> pb.Result:
     return pb.Result(
         run_id=it.run_id, fence=it.fence, state=it.state, reason=it.reason, started_at=it.started_at,
         finished_at=it.finished_at, exit_code=it.exit_code, message=it.message, result=it.result, output=it.output,
-        retry_after=it.retry_after, final=it.final,
+        retry_after=it.retry_after, final=it.final, cursor=it.cursor,
     )  # fmt: skip
 
 

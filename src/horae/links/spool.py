@@ -82,10 +82,12 @@ class _Kept(msgspec.Struct):
 
 
 class AgentSpool:
-    """The Files of a remote agent, and its Spool."""
+    """The Files of a remote agent, and its Spool. Output goes to the server, unless `files` are those that everybody
+    shares: then it is there already."""
 
     def __init__(self, files: Chunks, directory: Path) -> None:
         self._files = files
+        self.is_shared = files.is_shared
         self._outputs = directory / "outputs"
         self._results = directory / "results"
         self._shipments: dict[str, _Shipment] = {}  # by ref
@@ -98,11 +100,13 @@ class AgentSpool:
         self.work = asyncio.Event()  # there may be chunks to send
         self.unsettled: set[tuple[int, int]] = set()
         self.on_settled: Callable[[], None] = lambda: None
-        files.on_stored = self._note_written
+        if not self.is_shared:
+            files.on_stored = self._note_written
 
     # ── Files ──
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
-        self._add(_Shipment(run_id, attempt, fence, self._files.ref(run_id, attempt, fence)))
+        if not self.is_shared:
+            self._add(_Shipment(run_id, attempt, fence, self._files.ref(run_id, attempt, fence)))
         return self._files.open(run_id, attempt, fence, limit)
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
@@ -128,6 +132,15 @@ class AgentSpool:
 
     async def remove_before(self, run_id: int) -> None:
         await self._files.remove_before(run_id)
+
+    async def trim(self, limit: int) -> int:
+        return await self._files.trim(limit)
+
+    async def take_up(self) -> None:
+        await self._files.take_up()
+
+    async def settle(self, seconds: float) -> None:
+        await self._files.settle(seconds)
 
     def _log_ref(self, shipment: _Shipment) -> str:
         return self._files.ref(shipment.run_id, shipment.attempt, shipment.fence)

@@ -92,15 +92,13 @@ class NatsCourier:
 
     async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> None:
         """Make it, or bring it up to date; what was made by somebody else stays as it is, and is complained of."""
-        from nats.js.errors import APIError
-
         wanted = {"name": name, "subjects": list(subjects), **limits}
         try:
             await self._stream.add_stream(**wanted)
-        except APIError:  # perhaps there is one, with other limits
+        except Exception:  # perhaps there is one, with other limits
             try:
                 await self._stream.update_stream(**wanted)
-            except APIError as error:
+            except Exception as error:
                 log.error("courier.stream_refused", stream=name, error=str(error))
 
     # ── the Courier ──

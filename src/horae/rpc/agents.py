@@ -23,7 +23,7 @@ from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
-from horae.rpc.checks import read_hello, read_result
+from horae.rpc.checks import read_hello, read_progress, read_result
 from horae.service.execution import Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
@@ -129,7 +129,7 @@ class Agents:
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
-            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True,
+            heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True, shared=self.files.is_shared,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
@@ -224,7 +224,8 @@ class Session:
         self.id = session_id
         self._agents = agents
         self._context = context
-        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=agents.node)
+        place = "" if agents.files.is_shared else agents.node
+        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=place)
         self._link.resume(node)
         self._outbox = Outbox()
         self._ended = asyncio.Event()
@@ -380,6 +381,14 @@ class Session:
         ])  # fmt: skip
         return [_done()]
 
+    async def _on_note_progress(self, noted: pb.NoteProgress) -> list[pb.ServerFrame]:
+        if len(noted.items) > MAX_LIST:
+            raise invalid(f"at most {MAX_LIST} words on progress at once")
+        await self._look(((one.run_id, one.fence) for one in noted.items), fresh=False)
+        mine = (one for one in noted.items if self._held.get(one.run_id) == one.fence)
+        await self._link.note_progress([(one.run_id, one.fence, read_progress(one)) for one in mine])
+        return [_done()]
+
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         _check_ids(asked.job_ids)
         found = await self._link.load_previous(list(asked.job_ids))
@@ -475,7 +484,7 @@ def _assignment(it: Assignment) -> pb.Assignment:
     return pb.Assignment(
         run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id, trigger_id=it.trigger_id,
         due_at=it.due_at, kind=it.kind, name=it.name, spec=it.spec, policy=it.policy, data=it.data,
-        secrets=it.secrets,
+        secrets=it.secrets, source=it.source, cursor=it.cursor,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import re
 
 import msgspec
 
+from horae.core import figures
 from horae.core.model import Moment, Node, State
 from horae.errors import Invalid
 from horae.ports import Files, Result
@@ -19,6 +20,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _OUTPUT = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/([0-9]{1,10})-[0-9]{1,19}")
 MAX_SLOTS = 100_000
 MAX_MESSAGE = 4096  # characters
+MAX_CURSOR = 64 * 1024  # characters of JSON
 ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED)
 EXIT_CODES = range(-64, 256)  # negative: the signal that ended it
 
@@ -49,13 +51,24 @@ def read_result(it: pb.Result, files: Files) -> Result:
     _check("retry_after", wait is None or (math.isfinite(wait) and wait >= 0), "seconds, 0 or more")
     result = it.result if it.HasField("result") else None
     _check("result", result is None or _is_json(result), "JSON")
+    cursor = it.cursor if it.HasField("cursor") else None
+    _check("cursor", cursor is None or (len(cursor) <= MAX_CURSOR and _is_json(cursor)), "JSON, at most 64 KiB")
     return Result(
         run_id=it.run_id, fence=it.fence, state=State(it.state), reason=it.reason,
         started_at=it.started_at if it.HasField("started_at") else None,
         finished_at=it.finished_at if it.HasField("finished_at") else None,
         exit_code=it.exit_code if it.HasField("exit_code") else None, message=_text(it.message, MAX_MESSAGE),
-        result=result, output=_output(it, files), retry_after=wait, final=it.final,
+        result=result, output=_output(it, files), retry_after=wait, final=it.final, cursor=cursor,
     )  # fmt: skip
+
+
+def read_progress(it: pb.ProgressOf) -> str:
+    """What it says that has the form of progress, as JSON."""
+    try:
+        said = msgspec.json.decode(it.progress) if len(it.progress) <= figures.MAX_PROGRESS else None
+    except msgspec.DecodeError:
+        said = None
+    return msgspec.json.encode(figures.read_progress(said)).decode()
 
 
 def _output(it: pb.Result, files: Files) -> str | None:

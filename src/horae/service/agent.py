@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from horae.core import lifecycle, specs
-from horae.core.model import Node, Phase, Reason, State
+from horae.core import figures, lifecycle, specs
+from horae.core.datawork import SYNC, secret_texts
+from horae.core.model import Json, Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
 from horae.service.secrecy import Secrecy
@@ -33,6 +34,12 @@ TRUST = 0.85  # share of the lease after which the keeper kills: the rest is tim
 def decode_spec(text: str) -> Any:
     """A job's spec, decoded once per distinct text."""
     return msgspec.json.decode(text)
+
+
+def _whole_spec(assignment: Assignment) -> Any:
+    """The spec, with the source that it names."""
+    spec = decode_spec(assignment.spec)
+    return spec if assignment.source is None else {**spec, "source": msgspec.json.decode(assignment.source)}
 
 
 class Agent:
@@ -70,6 +77,7 @@ class Agent:
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
         self._phases: dict[int, tuple[int, Phase]] = {}  # run → fence and phase, of those to be told
+        self._progress: dict[int, tuple[int, str]] = {}  # run → fence and progress, of those to be told
         self._reporting = asyncio.Lock()
         self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
         self._doubts_end = float("inf")  # when a claim that broke off has certainly had its last effect
@@ -82,6 +90,7 @@ class Agent:
         self.results_ready = asyncio.Event()
         self.results_made = asyncio.Event()  # for the spool
         self.phases_changed = asyncio.Event()
+        self.progress_made = asyncio.Event()
         self.slot_freed = asyncio.Event()
         if spool is not None:
             spool.on_settled = self.results_ready.set
@@ -218,10 +227,10 @@ class Agent:
             timeout = specs.policy_from_text(a.policy).timeout_seconds
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
             work = Work(
-                a, decode_spec(a.spec), output, timeout, now, previous.get(a.job_id),
-                tell_phase=partial(self._note_phase, a),
+                a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
+                tell_phase=partial(self._note_phase, a), tell_progress=partial(self._note_progress, a),
             )  # fmt: skip
-            if '"secret"' in a.spec and (why := self._give_secrets(work)):
+            if ('"secret"' in a.spec or a.kind == SYNC) and (why := self._give_secrets(work)):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
                 works.append(work)
@@ -237,7 +246,7 @@ class Agent:
     def _give_secrets(self, work: Work) -> str:
         """Answers why the work cannot be started, if a secret is missing."""
         a = work.assignment
-        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets)
+        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets, secret_texts(work.spec) if a.kind == SYNC else ())
         return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
 
     def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
@@ -246,9 +255,19 @@ class Agent:
             self._phases[assignment.run_id] = (assignment.fence, phase)
             self.phases_changed.set()
 
+    def _note_progress(self, assignment: Assignment, progress: Json) -> None:
+        run_id = assignment.run_id
+        if run_id not in self._held or not (said := figures.read_progress(progress)):
+            return
+        text = msgspec.json.encode(said).decode()
+        secrecy = self._secrecies.get(run_id)
+        self._progress[run_id] = (assignment.fence, text if secrecy is None else secrecy.hide_json(text))
+        self.progress_made.set()
+
     def _done(self, result: Result) -> None:
         held = self._held.pop(result.run_id, None)
         self._phases.pop(result.run_id, None)
+        self._progress.pop(result.run_id, None)
         if held is None:
             return
         executor, _, timer = held
@@ -279,6 +298,13 @@ class Agent:
             self.phases_changed.set()
             raise
         self._phases = {run_id: news for run_id, news in self._phases.items() if told.get(run_id) != news}
+
+    async def tell_progress(self) -> None:
+        """Send how far the work is, once. What cannot be sent is dropped: there is newer soon."""
+        self.progress_made.clear()
+        told, self._progress = self._progress, {}
+        if told:
+            await self._link.note_progress([(run_id, fence, text) for run_id, (fence, text) in told.items()])
 
     async def report(self) -> int:
         """Send what is finished, once; kept and repeated when the service cannot be reached."""

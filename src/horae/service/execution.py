@@ -14,9 +14,11 @@ from dataclasses import replace
 import structlog
 
 from horae.core import lifecycle, specs, traces
-from horae.core.model import SECOND, Moment, Node, Phase, Reason, State
+from horae.core.datawork import WRITERS
+from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
 from horae.errors import Unavailable
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
+from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
@@ -48,6 +50,7 @@ class Execution:
         self._metrics = metrics
         self._foreign_kinds = frozenset(foreign_kinds)
         self._secrets = secrets
+        self._datawork = DataWork(store)
 
     async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
         if kind in self._foreign_kinds:
@@ -58,9 +61,29 @@ class Execution:
             self._metrics.claimed += len(claimed)
             self._metrics.batches["claim"] += 1
             self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
-            self._tell_started(node.name, claimed)
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
-        return claimed if self._secrets is None else list(await self._secrets.provide(claimed))
+        ready = await self._ready(claimed, limit) if kind in WRITERS and claimed else claimed
+        self._tell_started(node.name, ready)
+        return ready if self._secrets is None else list(await self._secrets.provide(ready))
+
+    async def _ready(self, claimed: list[Assignment], limit: int) -> list[Assignment]:
+        """Those that may begin, with what they need."""
+        locked = await self._datawork.lock(claimed)
+        if len(locked) < len(claimed):
+            self._queue.announce("waiting")
+        ready, gone = await self._datawork.equip(locked, await self._store.now())
+        if gone:
+            await self.finish(gone)
+        if len(ready) < len(claimed) == limit:
+            self._queue.announce("runs")  # whoever gets less than it asked for believes that there is no more
+        return ready
+
+    async def lock(self, job: Job, run: Run) -> bool:
+        """Whether a run that was lent may begin; else it waits from now on."""
+        may_begin = job.kind not in WRITERS or await self._datawork.lock_one(job, run)
+        if not may_begin:
+            self._queue.announce("waiting")
+        return may_begin
 
     def _tell_started(self, node: str, claimed: Sequence[Assignment]) -> None:
         for one in claimed if self._events is not None else ():
@@ -220,6 +243,9 @@ class LocalLink:
 
     async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
         await self._store.set_phases(phases)
+
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
+        await self._store.note_progress(notes)
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")

@@ -108,7 +108,7 @@ class Insight:
 
     async def _read(self, ref: str, offset: int, limit: int) -> bytes:
         place, found, name = ref.rpartition(":")
-        if not found or place == self.node:
+        if not found or place == self.node or self._files.is_shared:
             return await self._files.read(name, offset, limit)
         node = await self._node(place)
         if node is not None and node.state != "gone" and node.grpc and self._peers is not None:
@@ -138,7 +138,7 @@ class Insight:
     async def _placed(self, run_id: int, attempt: int, fence: int, node: str | None) -> str:
         """Where the output of an attempt that did not say lies: with its node, or the one its agent came through."""
         ref = self._files.ref(run_id, attempt, fence)
-        if node is None or node == self.node:
+        if node is None or node == self.node or self._files.is_shared:
             return ref
         known = await self._node(node)
         return ref if known is None else f"{known.via or node}:{ref}"
@@ -165,8 +165,8 @@ class Insight:
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
         """The log as it grows, from an attempt (or the latest) on, until the run has ended and all was given.
 
-        A slice without data tells that the run changed its state. When the run is tried again, the log of
-        the new attempt follows, from its beginning.
+        A slice without data tells that the run changed its state, or is further on. When the run is tried
+        again, the log of the new attempt follows, from its beginning.
         """
         run = await self._run(run_id)
         attempt = max(run.attempt if attempt is None else attempt, 1)
@@ -184,7 +184,7 @@ class Insight:
                 return
             await self._files.changed(self._files.ref(run.id, run.attempt, run.fence))
             before, run = run, await self._run(run_id)
-            if run.state is not before.state:
+            if (run.state, run.progress) != (before.state, before.progress):
                 yield LogSlice(b"", offset, offset, run, attempt)
 
     async def _run(self, run_id: int) -> Run:

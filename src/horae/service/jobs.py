@@ -19,6 +19,7 @@ from horae.core.model import (
     DEFAULT_ORG,
     SECOND,
     Attempt,
+    Cursor,
     Found,
     Job,
     JobFilter,
@@ -176,6 +177,22 @@ class Jobs:
         """What the last success of each job left, for those that left something."""
         found = await self._store.load_previous(job_ids) if job_ids else {}
         return {job_id: msgspec.json.decode(text) for job_id, text in found.items()}
+
+    async def cursor(self, job_id: int) -> Cursor | None:
+        """How far the syncs of a job have come."""
+        return (await self.cursors([job_id])).get(job_id)
+
+    async def cursors(self, job_ids: Sequence[int]) -> dict[int, Cursor]:
+        return await self._store.load_cursors(job_ids)
+
+    async def set_cursor(self, job_id: int, value: Json | None) -> None:
+        """Let the next sync of a job go on from there; with None, from the beginning."""
+        job = await self.get(job_id)
+        if job.deleted_at is not None:
+            raise NotFound(f"job {job_id} was deleted")
+        if job.kind != datawork.SYNC:
+            raise Conflict(f"job {job_id} is no sync but of kind {job.kind}: it has no cursor")
+        await self._store.set_cursor(job_id, None if value is None else msgspec.json.encode(value).decode())
 
     async def search(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         """Jobs for people who page by number; `list` is for everybody else."""

@@ -37,20 +37,33 @@ class Lending:
 
     async def lend(self, kinds: Sequence[str], *, worker: str, seconds: float) -> Lent | None:
         """The next run of these kinds, for a worker that asks for one; None when there is nothing to do."""
-        loan = await self._store.lend(kinds, await self._until(worker, seconds))
-        if loan is None:
-            return None
-        return Lent(await self._jobs.get(loan.job_id), await self._jobs.get_run(loan.run_id))
+        while (loan := await self._store.lend(kinds, await self._until(worker, seconds))) is not None:
+            lent = Lent(await self._jobs.get(loan.job_id), await self._jobs.get_run(loan.run_id))
+            if await self._may_begin(lent):
+                return lent
+        return None
+
+    async def _may_begin(self, lent: Lent) -> bool:
+        """Whether nobody else writes what it writes; else the run waits from now on."""
+        return await self._execution.lock(lent.job, lent.run)
 
     async def lend_run(self, run_id: int, *, worker: str, seconds: float) -> Run:
         """This run, if it is queued."""
-        if await self._store.lend([], await self._until(worker, seconds), run_id) is None:
+        loan = await self._store.lend([], await self._until(worker, seconds), run_id)
+        if loan is None:
             raise await self._refusal(run_id, "cannot be lent")
-        return await self._jobs.get_run(run_id)
+        run = await self._jobs.get_run(run_id)
+        if not await self._may_begin(Lent(await self._jobs.get(loan.job_id), run)):
+            raise await self._refusal(run_id, "cannot be lent")
+        return run
 
     async def fire(self, job_id: int, *, worker: str, seconds: float) -> Run:
         """Fire what is due of a job, and lend the run: what a scheduler outside Horae does with an offered moment."""
-        return await self._jobs.fire_due(job_id, await self._until(worker, seconds))
+        run = await self._jobs.fire_due(job_id, await self._until(worker, seconds))
+        if run.state is State.RUNNING and not await self._may_begin(Lent(await self._jobs.get(job_id), run)):
+            message = (await self._jobs.get_run(run.id)).message
+            raise Conflict(f"job {job_id} was fired, but its run waits: {message}", code="E_NOT_DUE")
+        return run
 
     async def report(
         self,
@@ -78,13 +91,17 @@ class Lending:
         *,
         message: str = "",
         result: Any = None,
+        cursor: Json | None = None,
     ) -> None:
-        """End an attempt as its worker says: succeeded, failed or cancelled."""
+        """End an attempt as its worker says: succeeded, failed or cancelled. A `cursor` counts with success only."""
         loan = await self._loan(run_id, attempt)
         reason = {State.FAILED: Reason.ERROR, State.CANCELLED: Reason.REQUESTED}.get(state, Reason.NONE)
         text = None if result is None else msgspec.json.encode(result).decode()
         now = await self._store.now()
-        ended = Result(run_id, loan.fence, state, reason, finished_at=now, message=message, result=text)
+        ended = Result(
+            run_id, loan.fence, state, reason, finished_at=now, message=message, result=text,
+            cursor=None if cursor is None else msgspec.json.encode(cursor).decode(),
+        )  # fmt: skip
         if run_id not in await self._execution.finish([ended]):
             raise await self._refusal(run_id)
 

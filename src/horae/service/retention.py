@@ -5,7 +5,8 @@ still there, and the next round finds it and removes what is left. The other way
 ever that nothing points at. Removing is idempotent, so two leaders at once do no harm.
 
 The leader removes what it can reach. What lies on other nodes each of them tidies away itself: whatever belongs to
-runs older than the oldest that is kept.
+runs older than the oldest that is kept, and the oldest beyond the size that is allowed. Outputs that all nodes share
+are tidied by the leader alone.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import structlog
+
 from horae.core.model import SECOND, Moment
 from horae.ports import Files, Store
+
+log = structlog.get_logger()
 
 DAY = 86_400 * SECOND
 KEYS_KEPT = DAY  # a client that repeats a request later than this has made a new one
@@ -23,11 +28,12 @@ REMOVALS = 16  # outputs removed at the same time
 
 
 class Retention:
-    def __init__(self, store: Store, files: Files, *, history_days: int) -> None:
-        """`history_days` 0 keeps history for ever."""
+    def __init__(self, store: Store, files: Files, *, history_days: int, files_limit: int = 0) -> None:
+        """`history_days` 0 keeps history for ever, `files_limit` 0 all output."""
         self._store = store
         self._files = files
         self._history_days = history_days
+        self._files_limit = files_limit
 
     async def purge(self) -> bool:
         """Drop a batch of what is past its time; True when there may be more."""
@@ -36,8 +42,12 @@ class Retention:
         runs = await self._purge_history(now - self._history_days * DAY) if self._history_days else 0
         return max(keys, runs) == BATCH
 
-    async def tidy(self) -> None:
-        """Remove from this node's outputs what belongs to runs that are no longer kept."""
+    async def tidy(self, *, is_leader: bool) -> None:
+        """Remove outputs of runs that are no longer kept, and those that are too much."""
+        if self._files.is_shared and not is_leader:
+            return
+        if self._files_limit and (removed := await self._files.trim(self._files_limit)):
+            log.info("outputs.trimmed", bytes=removed, limit=self._files_limit)
         first = await self._store.first_run() if self._history_days else None
         if first is not None:
             await self._files.remove_before(first)

@@ -9,7 +9,7 @@ has passed through here; values live as long as the attempt and are written nowh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import BinaryIO
 
 import msgspec
@@ -21,10 +21,11 @@ PAUSE = 0.5  # seconds of silence after which the reader of a log sees what was 
 
 
 class Secrecy:
-    def __init__(self, given: str | None) -> None:
-        """`given` is Assignment.secrets."""
+    def __init__(self, given: str | None, others: Iterable[str] = ()) -> None:
+        """`given` is Assignment.secrets; `others` are texts that must be hidden as well."""
         self._values: dict[str, str | None] = msgspec.json.decode(given) if given else {}
-        self._forms = masking.forms_of(value for value in self._values.values() if value is not None)
+        named = (value for value in self._values.values() if value is not None)
+        self._forms = masking.forms_of([*named, *others])
 
     def cover(self, work: Work, ref: str) -> str:
         """Make the work ready; answers why it cannot be, if a secret is missing. `ref` names its output."""
@@ -33,15 +34,18 @@ class Secrecy:
             return "; ".join(secrets.missing_words(name, self._values) for name in missing)
         known: Mapping[str, str] = {name: value for name, value in self._values.items() if value is not None}
         work.spec = secrets.filled(work.spec, known)
-        work.assignment = work.assignment._replace(secrets=None)
+        work.assignment = work.assignment._replace(secrets=None, source=None)
         if self._forms:
             work.output = MaskedOutput(work.output, self._forms, ref)
         return ""
 
+    def hide_json(self, text: str) -> str:
+        return masking.mask_json(text, self._forms)
+
     def hide(self, result: Result) -> None:
         result.message = masking.mask(result.message, self._forms)
         if result.result is not None:
-            result.result = masking.mask_json(result.result, self._forms)
+            result.result = self.hide_json(result.result)
 
 
 class MaskedOutput:

@@ -74,7 +74,7 @@ class Secrets:
 
     async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
         """What was claimed, each with the secrets it names."""
-        wanted = {a.run_id: names for a in claimed if (names := _names_in(a.spec))}
+        wanted = {a.run_id: names for a in claimed if (names := _names_in(a.spec) | _names_in(a.source or ""))}
         if not wanted:
             return claimed
         jobs = sorted({a.job_id for a in claimed if a.run_id in wanted})

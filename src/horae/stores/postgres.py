@@ -56,6 +56,7 @@ from horae.ports import (
     Waiting,
 )
 from horae.stores import sql
+from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.lanes import (
     LOST,
     Connection,
@@ -65,7 +66,7 @@ from horae.stores.lanes import (
     Pool,
     connect,
 )
-from horae.stores.loans import LoanStore, Steps
+from horae.stores.loans import Steps
 from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
@@ -89,10 +90,11 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
 # What the roles ask; they must not wait behind users.
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
-                       "first_run", "load_overdue_loans", "load_taken_segments", "load_queued"})  # fmt: skip
+                       "first_run", "load_overdue_loans", "load_taken_segments",
+                       "load_cursors", "load_sources", "load_queued"})  # fmt: skip
 
 
-class PostgresStore(LoanStore):
+class PostgresStore(DataWorkStore):
     dialect = "postgres"
 
     def __init__(
@@ -490,16 +492,20 @@ class PostgresStore(LoanStore):
             rows = await connection.fetch(
                 self.queries["claim"], node, kind, labels, limit, self._clock(), floor, first_phase(kind)
             )
-        return [Assignment._make((*row[:7], *row[7], row[8], None)) for row in rows]
+        return [Assignment._make((*row[:7], *row[7], row[8], None, None, None)) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
-        if not waiting:
+        if not waiting and not has_cursors(results):
             return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
 
         async def transact(connection: Connection) -> Finished:
-            held = await connection.fetch(self.queries["lock_held"], sorted(w.result.run_id for w in waiting))
+            ids = sorted(w.result.run_id for w in waiting)
+            held = await connection.fetch(self.queries["lock_held"], ids) if ids else ()
             final, again = sql.settle(waiting, {row[0] for row in held if row[1]})
             ended = await self._end_attempts(connection, [*results, *final])
+            if has_cursors(results):
+                now = await self._moment(connection)
+                await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(again)) if again else []
             return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
 
@@ -531,6 +537,7 @@ class PostgresStore(LoanStore):
             return Swept(0, 0, min(due, default=None))
 
         async def transact(connection: Connection) -> Swept:
+            await connection.execute(self.queries["postpone"], now, now + PATIENCE)
             released = await connection.fetch(self.queries["release"], now)
             expired = await connection.fetch(self.queries["expire"], now)
             jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
@@ -556,6 +563,7 @@ class PostgresStore(LoanStore):
         async def transact(connection: Connection) -> None:
             await connection.execute(self.queries["purge_attempts"], run_ids)
             await connection.execute(self.queries["purge"], run_ids)
+            await connection.execute(self.queries["drop_cursors"])
 
         await self._retried(self._upkeep, transact)
 

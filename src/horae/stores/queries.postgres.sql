@@ -278,7 +278,7 @@ WITH x AS (
          message, output)
 ), u AS (
   UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost,
-    phase = 1
+    phase = 1, note = NULL
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
     x.finished_at, x.exit_code, x.message, x.output
@@ -320,8 +320,8 @@ SELECT
   COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
 -- release --
-UPDATE live SET state = 0, reason = '', eligible_at = NULL
-WHERE state = 2 AND reason = 'retry' AND eligible_at <= $1 RETURNING id;
+UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL
+WHERE state = 2 AND reason IN ('retry', 'destination_busy') AND eligible_at <= $1 RETURNING id;
 
 -- expire --
 WITH d AS (
@@ -393,3 +393,23 @@ RETURNING segment;
 
 -- get_sealed --
 SELECT name, sealed FROM secrets WHERE org = $1 AND name = ANY($2::text[]);
+
+-- hold_locks --
+-- The statements that follow see every claim that belongs to a lock: two that take at once could overlook each other's.
+LOCK TABLE locks IN SHARE ROW EXCLUSIVE MODE;
+
+-- take_locks --
+-- A lock is void when its run is not running under its fence any more; an older run that waits for it comes first.
+INSERT INTO locks (name, run_id, fence)
+SELECT v ->> 0, CAST(v ->> 1 AS bigint), CAST(v ->> 2 AS integer) FROM json_array_elements($1::json) AS t(v)
+ON CONFLICT (name) DO UPDATE SET run_id = excluded.run_id, fence = excluded.fence
+WHERE NOT EXISTS (SELECT 1 FROM live l WHERE l.id = locks.run_id AND l.fence = locks.fence AND l.state = 1)
+  AND NOT EXISTS (SELECT 1 FROM live w WHERE w.state = 2 AND w.waits_for = locks.run_id AND w.id < excluded.run_id)
+RETURNING name, run_id;
+
+-- lock_holders --
+SELECT name, run_id FROM locks WHERE name = ANY($1::text[]);
+
+-- note_progress --
+UPDATE live r SET note = v ->> 2 FROM json_array_elements($1::json) AS t(v)
+WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = 1;

@@ -155,7 +155,7 @@ DELETE FROM loans WHERE run_id = $1;
 
 -- return_run --
 -- Its reason stays: only a run that somebody wants cancelled has one.
-UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1
+UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL
 WHERE id = $1 AND fence = $2 AND state = 1
   AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
 RETURNING cancel, job_id;
@@ -286,3 +286,51 @@ SELECT org, name, sealed FROM secrets ORDER BY org, name;
 
 -- delete_secret --
 DELETE FROM secrets WHERE org = $1 AND name = $2 RETURNING name;
+
+-- load_cursors --
+SELECT job_id, value, moved_at, run_id FROM cursors WHERE job_id IN {ids};
+
+-- move_cursor --
+-- By a run that has just succeeded; not by one that began before somebody set it.
+INSERT INTO cursors (job_id, value, run_id, fence, moved_at)
+SELECT job_id, CAST($2 AS text), id, fence, CAST($3 AS bigint) FROM history WHERE id = $1 AND state = 10
+ON CONFLICT (job_id) DO UPDATE
+SET value = excluded.value, run_id = excluded.run_id, fence = excluded.fence, moved_at = excluded.moved_at
+WHERE excluded.run_id > cursors.past_run_id
+  OR (excluded.run_id = cursors.past_run_id AND excluded.fence > cursors.past_fence);
+
+-- set_cursor --
+INSERT INTO cursors (job_id, value, moved_at, past_run_id, past_fence)
+SELECT CAST($1 AS bigint), CAST($2 AS text), CAST($3 AS bigint), COALESCE(r.id, 0), COALESCE(r.fence, 0)
+FROM (SELECT 1) AS one
+LEFT JOIN (SELECT id, fence FROM live WHERE job_id = $1 AND state = 1 ORDER BY id DESC LIMIT 1) AS r ON 1 = 1
+WHERE 1 = 1
+ON CONFLICT (job_id) DO UPDATE
+SET value = excluded.value, moved_at = excluded.moved_at, run_id = NULL, past_run_id = excluded.past_run_id,
+  past_fence = excluded.past_fence;
+
+-- drop_cursors --
+-- Those of deleted jobs of which no run is left.
+DELETE FROM cursors WHERE job_id IN (
+  SELECT c.job_id FROM cursors c JOIN jobs j ON j.id = c.job_id
+  WHERE j.deleted_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM history h WHERE h.job_id = c.job_id)
+    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.job_id = c.job_id));
+
+-- drop_locks --
+DELETE FROM locks WHERE run_id IN {ids};
+
+-- block_run --
+-- An attempt that did not begin, for what it writes is being written. One that somebody wants cancelled keeps its reason.
+UPDATE live SET state = 2, reason = CASE WHEN cancel THEN reason ELSE 'destination_busy' END, attempt = attempt - 1,
+  node = NULL, started_at = NULL, phase = 1, waits_for = $3, note = $4, eligible_at = $5, start_by = $6
+WHERE id = $1 AND fence = $2 AND state = 1
+RETURNING cancel, job_id;
+
+-- postpone --
+-- What waits for a run that still writes, goes on waiting.
+UPDATE live SET eligible_at = $2
+WHERE state = 2 AND eligible_at <= $1 AND reason = 'destination_busy'
+  AND EXISTS (SELECT 1 FROM live h WHERE h.id = live.waits_for AND h.state = 1);
+
+-- load_sources --
+SELECT id, org, owner, name, kind, config, created_at, updated_at FROM sources WHERE id IN {ids};

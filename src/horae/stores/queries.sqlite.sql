@@ -157,7 +157,8 @@ FROM live WHERE id IN (SELECT value FROM json_each($1));
 DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- wait --
-UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5, phase = 1 WHERE id = $1;
+UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5, phase = 1, note = NULL
+WHERE id = $1;
 
 -- add_attempt --
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
@@ -186,8 +187,8 @@ SELECT
       AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)));
 
 -- release --
-UPDATE live SET state = 0, reason = '', eligible_at = NULL
-WHERE state = 2 AND reason = 'retry' AND eligible_at <= $1;
+UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL
+WHERE state = 2 AND reason IN ('retry', 'destination_busy') AND eligible_at <= $1;
 
 -- expired --
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
@@ -235,3 +236,24 @@ RETURNING segment;
 
 -- get_sealed --
 SELECT name, sealed FROM secrets WHERE org = $1 AND name IN (SELECT value FROM json_each($2));
+
+-- hold_locks --
+-- There is one writer: nobody else takes any meanwhile.
+SELECT 1;
+
+-- take_locks --
+-- A lock is void when its run is not running under its fence any more; an older run that waits for it comes first.
+INSERT INTO locks (name, run_id, fence)
+SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each($1) WHERE 1 = 1
+ON CONFLICT (name) DO UPDATE SET run_id = excluded.run_id, fence = excluded.fence
+WHERE NOT EXISTS (SELECT 1 FROM live l WHERE l.id = locks.run_id AND l.fence = locks.fence AND l.state = 1)
+  AND NOT EXISTS (SELECT 1 FROM live w WHERE w.state = 2 AND w.waits_for = locks.run_id AND w.id < excluded.run_id)
+RETURNING name, run_id;
+
+-- lock_holders --
+SELECT name, run_id FROM locks WHERE name IN (SELECT value FROM json_each($1));
+
+-- note_progress --
+UPDATE live SET note = x.note
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS fence, value ->> 2 AS note FROM json_each($1)) AS x
+WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1;

@@ -113,6 +113,9 @@ class SearchStore(SqlStore):
         rows = await self._get("get_source", org, source_id)
         return _source_of(rows[0]) if rows else None
 
+    async def load_sources(self, source_ids: Sequence[int]) -> list[Source]:
+        return [_source_of(row) for row in await self._get("load_sources", self._list(source_ids))]
+
     async def search_sources(self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         found = Where()
         found.add("org = ?", org)

@@ -69,13 +69,13 @@ RUN_COLUMNS_LIVE = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, phase, pin, eligible_at, cancel, CAST(NULL AS bigint) AS finished_at, "
     "CAST(NULL AS integer) AS exit_code, '' AS message, CAST(NULL AS text) AS result, CAST(NULL AS text) AS output, "
-    "CAST(NULL AS bigint) AS into_run_id"
+    "CAST(NULL AS bigint) AS into_run_id, note"
 )
 RUN_COLUMNS_HISTORY = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, 1 AS phase, CAST(NULL AS text) AS pin, CAST(NULL AS bigint) AS eligible_at, {false} AS cancel, "
     "finished_at, exit_code, message, "
-    "result, output, into_run_id"
+    "result, output, into_run_id, CAST(NULL AS text) AS note"
 )
 HISTORY_COLUMNS = (
     "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
@@ -171,8 +171,9 @@ def run_from_row(row: Row) -> Run:
         id=row[0], job_id=row[1], trigger_id=row[2], due_at=row[3], state=State(row[4]), reason=row[5],
         attempt=row[6], fence=row[7], priority=row[8], kind=row[9], created_at=row[10], data=decode(row[11]),
         node=row[12], lost=row[13], started_at=row[14], phase=Phase(row[15]), pin=row[16], eligible_at=row[17],
-        cancel_requested=bool(row[18]), finished_at=row[19], exit_code=row[20], message=row[21],
-        result=decode(row[22]), output=row[23], into_run_id=row[24],
+        cancel_requested=bool(row[18]), finished_at=row[19], exit_code=row[20],
+        message=row[21] or (row[25] or "" if row[4] == State.BLOCKED else ""), result=decode(row[22]), output=row[23],
+        into_run_id=row[24], progress=decode(row[25]) if row[4] == State.RUNNING else None,
     )  # fmt: skip
 
 

@@ -46,7 +46,8 @@ from horae.ports import (
     Waiting,
 )
 from horae.stores import sql
-from horae.stores.loans import LoanStore, Steps
+from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
+from horae.stores.loans import Steps
 from horae.stores.sql import Row, encode, from_json
 
 T = TypeVar("T")
@@ -137,7 +138,7 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseExceptio
             future.set_exception(error)
 
 
-class SqliteStore(LoanStore):
+class SqliteStore(DataWorkStore):
     dialect = "sqlite"
 
     def __init__(self, path: Path, *, clock: Callable[[], Moment], holder: str = "") -> None:
@@ -481,6 +482,8 @@ class SqliteStore(LoanStore):
             again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
             for w in again:
                 self._wait(connection, w)
+            if has_cursors(ended):
+                self._walk(connection, self._move_cursors(ended, current, self._clock()))
             return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)
 
         return await self._do(write)
@@ -524,6 +527,7 @@ class SqliteStore(LoanStore):
             return Swept(0, 0, min(due, default=None))
 
         def write(connection: sqlite3.Connection) -> Swept:
+            self._run(connection, "postpone", now, now + PATIENCE)
             released = self._run(connection, "release", now).rowcount
             expired = self._run(connection, "expired", now).fetchall()
             why = "no agent took it before its start deadline"
@@ -556,6 +560,7 @@ class SqliteStore(LoanStore):
             ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
             self._run(connection, "purge", ids)
+            self._run(connection, "drop_cursors")
 
         await self._do(write)
 

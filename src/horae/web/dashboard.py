@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from horae.core import moments
+from horae.core import figures, moments
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
 from horae.web import http, native, openapi, render
@@ -126,8 +126,14 @@ def _environment(version: str) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     pages.globals["version"] = version
-    pages.filters.update(span=span, took=took, away=away, clock=clock, ticks=ticks, kind=_schema_words)
+    pages.filters.update(
+        span=span, took=took, away=away, clock=clock, ticks=ticks, kind=_schema_words, progress=_progress
+    )
     return pages
+
+
+def _progress(it: render.Progress | None) -> str:
+    return "" if it is None else figures.progress_words(render.plain(it))
 
 
 def span(ms: float | None) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from typing import Any
 
-from horae.core import kinds, model, moments, schedule, specs
+from horae.core import datawork, kinds, model, moments, schedule, specs
 from horae.core.fields import Fields, Problems, fields_of
 from horae.errors import Invalid, NotFound
 from horae.service import Services
@@ -117,6 +117,8 @@ class Native:
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(http.IF_MATCH,), body=document,
                errors=(403, 409, 412), headers=_ETAG),
             op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204),
+            op("DELETE", f"{job}/cursor", self.reset_cursor, "jobs", "Let a sync begin anew", status=204,
+               errors=(409,)),
             op("POST", f"{job}/pause", self.pause, "jobs", "Pause a job: its triggers do not fire", "Job"),
             op("POST", f"{job}/resume", self.resume, "jobs", "Let a paused job go on", "Job"),
             op("POST", f"{job}/run", self.run_now, "jobs", "Run a job now", "Run", 201, params=(http.IDEMPOTENCY,),
@@ -207,7 +209,11 @@ class Native:
         return http.reply(200, render.JobPage([render.job(job) for job in page.items], page.cursor))
 
     async def get_job(self, request: http.Request) -> http.Answer:
-        return _job_reply(await self._jobs.get(request.path_id("job_id")))
+        job = await self._jobs.get(request.path_id("job_id"))
+        reply = render.job(job)
+        if job.kind == datawork.SYNC:
+            reply.cursor = render.cursor(await self._jobs.cursor(job.id))
+        return http.reply(200, reply, [_etag(job)])
 
     async def replace_job(self, request: http.Request) -> http.Answer:
         """Takes a whole job document. Triggers that are given with their `id` keep their past."""
@@ -218,6 +224,11 @@ class Native:
     async def delete_job(self, request: http.Request) -> http.Answer:
         """It fires no more, its live runs are cancelled, and its history stays readable by id."""
         await self._jobs.delete(request.path_id("job_id"))
+        return http.Reply(204)
+
+    async def reset_cursor(self, request: http.Request) -> http.Answer:
+        """Its next run reads everything, as the first one did. A run that is under way does not change that."""
+        await self._jobs.set_cursor(request.path_id("job_id"), None)
         return http.Reply(204)
 
     async def pause(self, request: http.Request) -> http.Answer:
@@ -466,7 +477,11 @@ class Native:
 
 
 def _job_reply(job: model.Job) -> http.Reply:
-    return http.reply(200, render.job(job), [(b"etag", b'"%d"' % job.version)])
+    return http.reply(200, render.job(job), [_etag(job)])
+
+
+def _etag(job: model.Job) -> tuple[bytes, bytes]:
+    return b"etag", b'"%d"' % job.version
 
 
 def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
@@ -476,7 +491,7 @@ def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
 
 
 def _standing(run: model.Run) -> tuple[Any, ...]:
-    return run.state, run.attempt, run.phase, run.cancel_requested
+    return run.state, run.attempt, run.phase, run.cancel_requested, run.progress
 
 
 def _event_place(last: str | None, run: model.Run) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
-from horae.core import datawork, model, moments, schedule, specs
+from horae.core import datawork, figures, model, moments, schedule, specs
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -58,6 +58,14 @@ class Policy(Struct):
     offered: bool
 
 
+class Cursor(Struct):
+    """How far the syncs of a job have come."""
+
+    value: Annotated[Any, Meta(description="As its syncs understand it.")]
+    run_id: Annotated[Id | None, Meta(description="The run that moved it; null: it was set by hand.")]
+    moved_at: When
+
+
 class Job(Struct):
     """What to do."""
 
@@ -77,6 +85,7 @@ class Job(Struct):
     updated_at: When
     triggers: list[Trigger]
     deleted_at: When | UnsetType = UNSET
+    cursor: Annotated[Cursor | UnsetType | None, Meta(description="Of a sync that is read by its id.")] = UNSET
 
 
 class Submitted(Struct):
@@ -84,6 +93,43 @@ class Submitted(Struct):
 
     jobs: list[Job]
     replayed: bool
+
+
+class Share(Struct, omit_defaults=True):
+    """How many of how many."""
+
+    done: Count | UnsetType = UNSET
+    total: Count | UnsetType = UNSET
+
+
+class Progress(Struct, omit_defaults=True):
+    """How far work on data is."""
+
+    step: str | UnsetType = UNSET
+    rows: Count | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+    tables: Share | UnsetType = UNSET
+    stages: Share | UnsetType = UNSET
+
+
+class TableResult(Struct, omit_defaults=True):
+    """What was written into one table."""
+
+    name: str
+    changes: Annotated[list[str], Meta(description="How its columns changed.")]
+    rows: Count | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+
+
+class DataResult(Struct, omit_defaults=True):
+    """What of the result of work on data has a form; there may be more in it."""
+
+    rows: Annotated[Count | UnsetType, Meta(description="Written in all.")] = UNSET
+    bytes: Count | UnsetType = UNSET
+    tables: list[TableResult] | UnsetType = UNSET
+    stages: Share | UnsetType = UNSET
+    query_id: Annotated[str | UnsetType, Meta(description="Under which the engine knows it.")] = UNSET
+    cursor: Annotated[Object | UnsetType, Meta(description="How far this sync has come.")] = UNSET
 
 
 class Run(Struct):
@@ -107,7 +153,8 @@ class Run(Struct):
     eligible_at: When | None
     exit_code: int | None
     message: str
-    result: Any
+    progress: Annotated[Progress | None, Meta(description="While it is running, if it tells.")]
+    result: Annotated[Any, Meta(description="What the work gave. Of Spark SQL and syncs: see DataResult.")]
     data: Object | None
     into_run_id: Id | None
     cancel_requested: bool
@@ -304,10 +351,9 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage,
-    Attempt, Census, FieldError, Health, Job, JobPage, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed,
-    Problem, Readiness, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Submitted,
-    Token, TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, NewToken, Node,
+    NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run, RunDetail, RunPage,
+    Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip
 
 
@@ -367,6 +413,14 @@ def job(it: model.Job) -> Job:
     )
 
 
+def cursor(it: model.Cursor | None) -> Cursor | None:
+    return None if it is None or it.value is None else Cursor(it.value, it.run_id, stamp(it.moved_at))
+
+
+def progress(it: model.Json | None) -> Progress | None:
+    return None if it is None else convert(figures.read_progress(it), Progress)
+
+
 def _run_fields(it: model.Run) -> dict[str, Any]:
     return {
         "id": it.id,
@@ -387,6 +441,7 @@ def _run_fields(it: model.Run) -> dict[str, Any]:
         "eligible_at": when(it.eligible_at),
         "exit_code": it.exit_code,
         "message": it.message,
+        "progress": progress(it.progress),
         "result": it.result,
         "data": it.data,
         "into_run_id": it.into_run_id,

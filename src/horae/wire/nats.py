@@ -16,6 +16,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,12 +57,11 @@ def hosts_of(address: str) -> list[str]:
 def load() -> Any:
     """nats-py, or how to get it."""
     try:
-        import nats.aio.client
+        return import_module("nats.aio.client")
     except ImportError:
         raise ConfigError(
             "NATS needs the library nats-py, which is not installed", hint="pip install 'horae[nats]'", path="queue"
         ) from None
-    return nats.aio.client
 
 
 class Connector:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from horae import files as files_module
 from horae.core.model import SECOND, State
 from horae.errors import NotFound
 from horae.files import ObjectFiles, open_files
+from horae.files import objects as files_module
 from horae.ports import Assignment, Result
 from horae.service import insight as module
 from horae.service.execution import Execution

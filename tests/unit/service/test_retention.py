@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from horae import files as files_module
 from horae.core.model import State
 from horae.errors import Unavailable
 from horae.files import ObjectFiles, open_files
+from horae.files import objects as files_module
 from horae.ports import Idempotency, Result
 from horae.service import retention
 from horae.service.execution import Execution
@@ -140,9 +140,9 @@ async def test_a_node_drops_its_outputs_of_runs_that_are_no_longer_kept(
     old, kept = [await ran(jobs, execution, files, clock, job.id) for _ in range(2)]
     await probe.purge([old])  # by a leader that cannot reach our directory
 
-    await keeping(probe, files, 0).tidy()
+    await keeping(probe, files, 0).tidy(is_leader=True)
     assert await files.size(files.ref(old, 1, 1))
-    await keeping(probe, files, 1).tidy()
+    await keeping(probe, files, 1).tidy(is_leader=True)
 
     assert await files.size(files.ref(old, 1, 1)) == 0
     assert await files.size(files.ref(kept, 1, 1))

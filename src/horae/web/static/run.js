@@ -26,11 +26,23 @@ function append(text) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
+// How far work on data is, in the words that the page came with.
+function far(progress) {
+  const of = (name) => {
+    const { done, total } = progress[name] ?? {};
+    return done === undefined ? "" : `${done.toLocaleString("en")}${total === undefined ? "" : ` of ${total.toLocaleString("en")}`} ${name}`;
+  };
+  const rows = progress.rows === undefined ? "" : `${progress.rows.toLocaleString("en")} rows`;
+  return [progress.step, of("tables"), of("stages"), rows].filter(Boolean).join(", ");
+}
+
 function show(run) {
   byId("state").className = `state ${run.state}`;
   byId("state").textContent = run.state.replaceAll("_", " ");
   byId("message").textContent = run.message;
   byId("message").hidden = !run.message;
+  byId("progress").textContent = far(run.progress ?? {});
+  byId("progress").hidden = !run.progress;
   for (const place of document.querySelectorAll("[data-field]")) {
     const value = run[place.dataset.field];
     place.textContent = value === null || value === "" ? "–" : value;

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentFrame(_message.Message):
-    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases")
+    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress")
     ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,7 @@ class AgentFrame(_message.Message):
     GOODBYE_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     NOTE_PHASES_FIELD_NUMBER: _ClassVar[int]
+    NOTE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     id: int
     hello: Hello
     join: Join
@@ -30,7 +31,8 @@ class AgentFrame(_message.Message):
     goodbye: Goodbye
     chunks: Chunks
     note_phases: NotePhases
-    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ...) -> None: ...
+    note_progress: NoteProgress
+    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers")
@@ -87,7 +89,7 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +97,7 @@ class Welcome(_message.Message):
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
@@ -102,7 +105,8 @@ class Welcome(_message.Message):
     heartbeat_seconds: float
     window: int
     files: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ...) -> None: ...
+    shared: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held",)
@@ -151,7 +155,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -164,6 +168,8 @@ class Assignment(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -176,7 +182,9 @@ class Assignment(_message.Message):
     policy: str
     data: str
     secrets: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ...) -> None: ...
+    source: str
+    cursor: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)
@@ -185,7 +193,7 @@ class Finish(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("run_id", "fence", "state", "reason", "started_at", "finished_at", "exit_code", "message", "result", "output", "retry_after", "final")
+    __slots__ = ("run_id", "fence", "state", "reason", "started_at", "finished_at", "exit_code", "message", "result", "output", "retry_after", "final", "cursor")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -198,6 +206,7 @@ class Result(_message.Message):
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     state: int
@@ -210,7 +219,8 @@ class Result(_message.Message):
     output: str
     retry_after: float
     final: bool
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., state: _Optional[int] = ..., reason: _Optional[str] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., result: _Optional[str] = ..., output: _Optional[str] = ..., retry_after: _Optional[float] = ..., final: _Optional[bool] = ...) -> None: ...
+    cursor: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., state: _Optional[int] = ..., reason: _Optional[str] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., result: _Optional[str] = ..., output: _Optional[str] = ..., retry_after: _Optional[float] = ..., final: _Optional[bool] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("run_ids",)
@@ -233,6 +243,22 @@ class PhaseOf(_message.Message):
     fence: int
     phase: int
     def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
+
+class NoteProgress(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[ProgressOf]
+    def __init__(self, items: _Optional[_Iterable[_Union[ProgressOf, _Mapping]]] = ...) -> None: ...
+
+class ProgressOf(_message.Message):
+    __slots__ = ("run_id", "fence", "progress")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    run_id: int
+    fence: int
+    progress: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., progress: _Optional[str] = ...) -> None: ...
 
 class LoadPrevious(_message.Message):
     __slots__ = ("job_ids",)

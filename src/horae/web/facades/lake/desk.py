@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.datawork import masked
-from horae.core.model import Job, JobFilter, Json, Run, RunFilter
+from horae.core.model import Job, JobFilter, Json, Run, RunFilter, State
 from horae.errors import Conflict, NotFound
 from horae.service import Services
 from horae.web import http
@@ -45,11 +45,13 @@ class Desk:
         standing = await self._jobs.standing(ids)
         if self.side == "lake":
             return [{"job": rendering.lake_job(job, standing[job.id], is_for_worker=is_for_worker)} for job in jobs]
-        results = await self._jobs.last_results(ids)
+        results, cursors = await self._jobs.last_results(ids), await self._jobs.cursors(ids)
         sources = await self._load_sources(jobs, is_for_worker)
         return [
             {
-                "job": rendering.sync_job(job, standing[job.id], results.get(job.id), is_for_worker=is_for_worker),
+                "job": rendering.sync_job(
+                    job, standing[job.id], results.get(job.id), cursors.get(job.id), is_for_worker=is_for_worker
+                ),
                 **sources.get((job.org, job.spec["source_id"]), {}),
             }
             for job in jobs
@@ -119,6 +121,11 @@ class Desk:
     async def waiting(self, request: http.Request, kinds: tuple[str, ...], limit: int) -> list[Run]:
         """Runs of these kinds that nobody has taken yet."""
         where = RunFilter(org=http.principal(request).org, states=words.WAITING, kinds=kinds)
+        return [run for run, _ in (await self._jobs.search_runs(where, (), 0, limit)).items]
+
+    async def running(self, request: http.Request, kinds: tuple[str, ...], limit: int) -> list[Run]:
+        """Runs of these kinds that somebody works at."""
+        where = RunFilter(org=http.principal(request).org, states=(State.RUNNING,), kinds=kinds)
         return [run for run, _ in (await self._jobs.search_runs(where, (), 0, limit)).items]
 
     async def cancel(self, run_id: int) -> bool:

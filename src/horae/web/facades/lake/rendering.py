@@ -7,10 +7,12 @@ believed where they fit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from horae.core.datawork import shown_spec
-from horae.core.model import Job, Json, Loan, Moment, Run, Source, Standing
+from horae.core import figures
+from horae.core.datawork import cursor_words, shown_spec
+from horae.core.model import Cursor, Job, Json, Loan, Moment, Run, Source, Standing, State
 from horae.web.facades.lake import connectors, schedules, words
 from horae.web.facades.lake.reading import NAME
 from horae.web.facades.lake.words import Side
@@ -124,9 +126,47 @@ def lake_history(run: Run, name: str, loan: Loan | None) -> Json:
 
 
 def last_words(run: Run, loan: Loan | None) -> Json:
-    """What the worker of a run said last."""
-    found = loan.progress if loan and not run.state.is_terminal else run.result
-    return found if isinstance(found, dict) else {}
+    """What the worker of a run said last, in the words of this contract."""
+    if loan and not run.state.is_terminal:
+        return loan.progress or {}
+    found = run.result if run.state.is_terminal else run.progress
+    return {**_own_words(run, found), **found} if isinstance(found, dict) else {}
+
+
+def _own_words(run: Run, said: Json) -> Json:
+    """What our own agents say of work on data."""
+    rows, step = said.get("rows"), figures.progress_words(run.progress) if run.progress else ""
+    found: Json = {} if type(rows) is not int else {"total_sync_record": rows}
+    if run.started_at and run.finished_at:
+        found["total_execution_time"] = schedules.milliseconds(run.finished_at - run.started_at)
+    return {**found, **cursor_words(said.get("cursor")), **({"message": step} if step else {})}
+
+
+# What a worker would call its reports; where the class of a job is not known, the last one.
+_PROGRESS = {
+    "google_sheets_job": "google_sheet_progress", "mongo_db_job": "mongodb_progress",
+    "shopify_job": "shopify_job_progress", "java_job": "java_job_progress", "python_job": "python_job_progress",
+    "sql_job": "sql_job_progress",
+}  # fmt: skip
+_OTHER_PROGRESS = "job_progress_impl"
+
+
+def progress(run: Run, job: Job, side: Side, now: Moment) -> Json:
+    """How far a run of our own agents is, as a worker would report it."""
+    name = words.CLASSES.get(job.kind) or str(job.spec.get("class_name", ""))
+    began = run.started_at or run.created_at
+    own = {
+        "class_name": _PROGRESS.get(name) or (name.replace("_job", "_progress") if "_job" in name else _OTHER_PROGRESS),
+        "org_id": job.org,
+        "run_id" if side == "lake" else "sync_id": words.wire_id(run.id, run.attempt),
+        "job_id": job.id,
+        "start_time": schedules.milliseconds(began),
+        "updated_time": schedules.milliseconds(now),
+        "job_status": words.status(run, side),
+    }
+    amounts = {"total_sync_record": 0, "total_execution_time": schedules.milliseconds(now - began)}
+    said = _own_words(run, run.progress or {})
+    return {**own, **({} if side == "lake" else amounts), **said}
 
 
 def _times(run: Run, said: Json) -> Json:
@@ -145,8 +185,8 @@ def _times(run: Run, said: Json) -> Json:
 # ── sync jobs ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def sync_job(job: Job, at: Standing, result: Any, *, is_for_worker: bool = False) -> Json:
-    """`result` is what its last success left: where the next run goes on."""
+def sync_job(job: Job, at: Standing, result: Any, cursor: Cursor | None, *, is_for_worker: bool = False) -> Json:
+    """`result` is what its last success left, `cursor` where the next run goes on."""
     spec, sent = job.spec if is_for_worker else shown_spec(job.kind, job.spec), sent_with(job)
     done = result if isinstance(result, dict) else {}
     synced = done.get("updated_time")
@@ -160,20 +200,33 @@ def sync_job(job: Job, at: Standing, result: Any, *, is_for_worker: bool = False
         "last_modified": schedules.milliseconds(job.updated_at),
         "sync_mode": connectors.MODES_SHOWN[spec["sync_mode"]],
         "source_id": spec["source_id"],
-        "last_successful_sync": synced if type(synced) is int else _sent_number(sent, "last_run_time"),
+        "last_successful_sync": synced
+        if type(synced) is int
+        else _last_success(at) or _sent_number(sent, "last_run_time"),
         "sync_interval_in_mn": _sent_number(sent, "sync_interval_in_mn"),
         **_standing(job, at, "sync"),
         "dest_database_name": spec["dest_database_name"],
         "dest_table_name": spec["dest_table_name"],
         "destinations": [connectors.DESTINATIONS_SHOWN[each] for each in spec["destinations"]],
     }
-    return {**spec.get("options", {}), **resumed(job, done), **found}
+    return {**resumed(replace(job, spec=spec), cursor), **found}
 
 
-def resumed(job: Job, done: Json) -> Json:
-    """Where the next run goes on: where the last success ended, unless somebody has set it since (`set_after`)."""
-    is_set = done.get("sync_id") == sent_with(job).get("set_after", 0)
-    return {} if is_set else {name: done[name] for name in RESUMED if name in done}
+def _last_success(at: Standing) -> int:
+    """Of a job that Horae's own agents run."""
+    ended = at.ended
+    return schedules.milliseconds(ended.finished_at or 0) if ended and ended.state is State.SUCCEEDED else 0
+
+
+def resumed(job: Job, cursor: Cursor | None) -> Json:
+    """What a class of sync has of its own, with where the next run goes on: where the last success or somebody left
+    it, and, before either, where the job says."""
+    options: Json = job.spec.get("options", {})
+    if cursor is None:
+        return options
+    if cursor.value is None:
+        return {name: "" if name == "last_synced_value" else value for name, value in options.items()}
+    return {**options, **cursor_words(cursor.value)}
 
 
 def sync_history(run: Run, name: str, loan: Loan | None) -> Json:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from horae.core.datawork import made_cursor
 from horae.core.fields import Fields, Problems
-from horae.core.model import Job
 from horae.core.specs import Draft
 from horae.errors import Conflict, Invalid, NotFound
 from horae.service import Services
@@ -73,22 +72,13 @@ class SyncJobs:
         reading.refuse_other_id(sent, job.id)
         wanted = connectors.read_sync_job(sent)
         await self._check_sources(job.org, [wanted.draft])
+        shown = rendering.resumed(job, await self._jobs.cursor(job.id))
         draft = wanted.over(job, rendering.schedule_time(job))
-        await self._jobs.replace(job.id, await self._set_resume(job, draft))
+        await self._jobs.replace(job.id, draft)
+        wanted_cursor = {**shown, **draft.spec.get("options", {})}
+        if any(wanted_cursor.get(name) != shown.get(name) for name in rendering.RESUMED):
+            await self._jobs.set_cursor(job.id, made_cursor(wanted_cursor))
         return http.reply(200, DONE)
-
-    async def _set_resume(self, job: Job, draft: Draft) -> Draft:
-        """Note after which success somebody set where to go on; what the next one leaves counts again."""
-        done = (await self._jobs.last_results([job.id])).get(job.id)
-        result = done if isinstance(done, dict) else {}
-        shown = {**job.spec.get("options", {}), **rendering.resumed(job, result)}
-        wanted = draft.spec.get("options", {})
-        is_set = any(name in wanted and wanted[name] != shown.get(name) for name in rendering.RESUMED)
-        after = result.get("sync_id") if is_set else rendering.sent_with(job).get("set_after")
-        if after is None:
-            return draft
-        own = {**draft.annotations[reading.NAME], "set_after": after}
-        return replace(draft, annotations={**draft.annotations, reading.NAME: own})
 
     async def delete_many(self, request: http.Request) -> http.Answer:
         _, fields = await reading.body_of(request)

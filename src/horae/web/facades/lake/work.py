@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from horae.core import moments
+from horae.core.datawork import made_cursor
 from horae.core.fields import Fields, encoded
 from horae.core.model import Job, Json, Loan, Moment, Phase, RunFilter, Standing, State
 from horae.core.specs import parse_trigger
@@ -17,12 +18,12 @@ from horae.errors import Conflict, Invalid, NotFound
 from horae.ports import Idempotency
 from horae.service import Services
 from horae.web import http
-from horae.web.facades.lake import reading, schedules, words
+from horae.web.facades.lake import reading, rendering, schedules, words
 from horae.web.facades.lake.desk import Desk
 
 LONGEST_MESSAGE = 4096  # characters
 MOST_PROGRESS = 64 * 1024  # bytes of JSON
-MOST_QUEUED = 1000  # runs shown
+MOST_QUEUED = MOST_RUNNING = 1000  # runs shown
 MODES = ("Continuous", "Once", "OnceTime")  # read, and without a meaning
 
 
@@ -73,8 +74,9 @@ class Work:
     async def _note(self, report: Report, worker: str) -> Json:
         if isinstance(report.means, State):
             await self._lending.finish(
-                report.run_id, report.attempt, report.means, message=report.message, result=report.progress
-            )
+                report.run_id, report.attempt, report.means, message=report.message, result=report.progress,
+                cursor=made_cursor(report.progress) if self._desk.side == "sync" else None,
+            )  # fmt: skip
             return {"success": True}
         shall_stop = await self._lending.report(
             report.run_id, report.attempt, worker=worker, seconds=self._lease, phase=report.means,
@@ -104,11 +106,18 @@ class Work:
         return Report(*words.split_wire_id(wire), job_id, means, message[:LONGEST_MESSAGE], fields.values)
 
     async def progress(self, request: http.Request) -> http.Answer:
-        """What workers said last, by job, of the runs that are on loan."""
-        loans = await self._lending.loans()
-        jobs = {job.id: job for job in await self._jobs.get_many(sorted({loan.job_id for loan in loans}))}
+        """How far the runs are, by job: what workers said last, and what our own agents tell."""
+        loans, runs = await self._lending.loans(), await self._desk.running(request, self._kinds, MOST_RUNNING)
+        ids = {loan.job_id for loan in loans} | {run.job_id for run in runs}
+        jobs = {job.id: job for job in await self._jobs.get_many(sorted(ids))}
+        now, lent = await self._jobs.now(), {loan.run_id for loan in loans}
+        told = {
+            str(run.job_id): rendering.progress(run, jobs[run.job_id], self._desk.side, now)
+            for run in runs
+            if run.id not in lent and run.job_id in jobs
+        }
         ours = [loan for loan in loans if self._is_ours(jobs.get(loan.job_id), request)]
-        return http.reply(200, {str(loan.job_id): self._said(loan, jobs[loan.job_id]) for loan in ours})
+        return http.reply(200, {**told, **{str(loan.job_id): self._said(loan, jobs[loan.job_id]) for loan in ours}})
 
     def _is_ours(self, job: Job | None, request: http.Request) -> bool:
         return job is not None and job.kind in self._kinds and job.org == http.principal(request).org

@@ -15,19 +15,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import LocalStore, ObjectStore
+from obstore.store import ObjectStore
 
-from horae.errors import ConfigError, Invalid, NotFound, Unavailable
+from horae.errors import Invalid, NotFound, Unavailable
 
 CHUNK = 64 * 1024
 THOUSAND = 1000  # runs whose logs lie in one directory
@@ -47,23 +45,10 @@ _CHUNK_NAME = re.compile(r"[0-9]{8,}")
 log = logging.getLogger("horae.files")
 
 
-def open_files(place: str | Path) -> ObjectFiles:
-    """The output store in a local directory, given as a path or a file:// address."""
-    text = str(place)
-    parts = urlsplit(text)
-    if "://" in text and (parts.scheme != "file" or parts.netloc not in ("", "localhost")):
-        raise ConfigError(
-            f"outputs lie in a local directory: expected a path or file:///path, got {text!r}", code="E_URL"
-        )
-    path = Path(unquote(parts.path) if "://" in text else text).absolute()
-    try:
-        return ObjectFiles(LocalStore(prefix=path, mkdir=True, automatic_cleanup=True))
-    except (BaseError, OSError) as error:
-        raise ConfigError(f"the output directory {path} cannot be used: {error}", code="E_FILE") from error
-
-
 class ObjectFiles:
     """Files over any object store."""
+
+    is_shared = False
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -102,7 +87,7 @@ class ObjectFiles:
                 for name in sorted(names, reverse=True):
                     with suppress(FileNotFoundError):
                         await obstore.delete_async(self._store, name)
-        self._sizes = {known: sizes for known, sizes in self._sizes.items() if not _is_part(known, ref)}
+        self._sizes = {known: sizes for known, sizes in self._sizes.items() if not is_part(known, ref)}
 
     async def remove_before(self, run_id: int) -> None:
         """By whole thousands, which is how they lie."""
@@ -119,6 +104,45 @@ class ObjectFiles:
                 with suppress(FileNotFoundError):
                     await obstore.delete_async(self._store, each["path"])
         self._sizes = {ref: sizes for ref, sizes in self._sizes.items() if not ref.startswith(f"{path}/")}
+
+    async def trim(self, limit: int) -> int:
+        """Oldest runs first, by whole thousands as long as that is not too much."""
+        sizes: dict[int, int] = {}
+        async for ref, _, size in self.list_chunks():
+            thousand = int(ref.split("/")[1])
+            sizes[thousand] = sizes.get(thousand, 0) + size
+        beyond = sum(sizes.values()) - limit
+        removed = 0
+        for thousand in sorted(sizes):
+            if removed >= beyond:
+                break
+            if sizes[thousand] <= beyond - removed:
+                with _translated("runs"):
+                    await self._remove_below(f"runs/{thousand}")
+                removed += sizes[thousand]
+            else:
+                removed += await self._trim_thousand(thousand, beyond - removed)
+        return removed
+
+    async def _trim_thousand(self, thousand: int, beyond: int) -> int:
+        sizes: dict[int, int] = {}
+        async for ref, _, size in self.list_chunks(f"runs/{thousand}/"):
+            run_id = int(ref.split("/")[2])
+            sizes[run_id] = sizes.get(run_id, 0) + size
+        removed = 0
+        for run_id in sorted(sizes):
+            if removed >= beyond:
+                break
+            with _translated("runs"):
+                await self._remove_below(f"runs/{thousand}/{run_id}")
+            removed += sizes[run_id]
+        return removed
+
+    async def take_up(self) -> None:
+        """Nothing was left to do by an earlier life."""
+
+    async def settle(self, seconds: float) -> None:
+        """Nothing waits: what is stored is stored."""
 
     def changed(self, ref: str) -> asyncio.Future[None]:
         """Watches from the call on, not from the await: ask before reading, and nothing is missed."""
@@ -147,6 +171,19 @@ class ObjectFiles:
                 return bytes(await (await obstore.get_async(self._store, _key(ref, number))).bytes_async())
             except FileNotFoundError as error:
                 raise NotFound(f"the output {ref} has no chunk {number}") from error
+
+    async def remove_chunk(self, ref: str, number: int) -> None:
+        with _translated(ref), suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, _key(ref, number))
+
+    async def list_chunks(self, prefix: str = "runs/") -> AsyncIterator[tuple[str, int, int]]:
+        """(log or file, number, size) of every chunk there is, in no order."""
+        with _translated("runs"):
+            async for page in obstore.list(self._store, prefix=prefix):
+                for each in page:
+                    ref, _, name = each["path"].rpartition("/")
+                    if _CHUNK_NAME.fullmatch(name) and _REF.fullmatch(ref):
+                        yield ref, int(name), each["size"]
 
     async def _read_chunk(self, ref: str, number: int, start: int, end: int) -> bytes:
         with _translated(ref):
@@ -340,7 +377,7 @@ def _check(ref: str) -> None:
         raise Invalid(f"not the name of an output: {ref[:100]!r}", code="E_PATTERN")
 
 
-def _is_part(ref: str, of: str) -> bool:
+def is_part(ref: str, of: str) -> bool:
     return ref == of or ref.startswith(f"{of}-files/")
 
 

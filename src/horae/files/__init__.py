@@ -1,0 +1,12 @@
+"""The output store: what attempts write, in a local directory or in a bucket that all nodes share.
+
+objects     logs and files as chunk objects, over any object store
+shipping    a store elsewhere, with a spool on this disk for the time that it is away
+places      which store an address means
+"""
+
+from horae.files.objects import ChunkedOutput, ObjectFiles
+from horae.files.places import open_files
+from horae.files.shipping import ShippedFiles
+
+__all__ = ["ChunkedOutput", "ObjectFiles", "ShippedFiles", "open_files"]
