@@ -10,6 +10,7 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
@@ -18,6 +19,9 @@ from horae.stores import migrate
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
+
+if TYPE_CHECKING:
+    from .nats_server import Nats
 
 
 def missing(what: str) -> None:
@@ -109,3 +113,11 @@ async def postgres_store(postgres_url: str, clock: FakeClock) -> AsyncIterator[P
 def store(request: pytest.FixtureRequest) -> SqliteStore | PostgresStore:
     """Every implementation of the Store port, one after the other."""
     return request.getfixturevalue(f"{request.param}_store")
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[Nats]:
+    from .nats_server import running
+
+    with running(tmp_path / "nats") as server:
+        yield server

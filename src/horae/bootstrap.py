@@ -31,15 +31,20 @@ from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
 from horae.ports import Sandboxes, Store, Terms
+from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
-from horae.queues.postgres import PostgresQueue
+from horae.queues.nats import DEBOUNCE as NATS_DEBOUNCE
+from horae.queues.nats import NatsWire
+from horae.queues.shared import SharedQueue
 from horae.roles import AgentRole, CoordinatorRole, RetentionRole, SchedulerRole, persist
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
+from horae.service.events import Events
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
+from horae.service.handover import Handover
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.lending import Lending
@@ -55,6 +60,7 @@ from horae.stores.notices import Notices
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
+from horae.wire.nats import Connector
 from horae.workshop import all_labels, make_executors, make_sandboxes
 
 if TYPE_CHECKING:
@@ -132,10 +138,13 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
 
 
 def open_queue(config: Config) -> LocalQueue:
-    """Hints between the parts of this process; on PostgreSQL, also to and from other nodes."""
+    """Hints between the parts of this process; on PostgreSQL or over NATS, also to and from other nodes."""
+    if config.broker is not None:
+        connector = _connector(config, "hints")
+        return SharedQueue(lambda: NatsWire.open(connector), debounce=NATS_DEBOUNCE)
     if config.sqlite_path is not None:
         return LocalQueue()
-    return PostgresQueue(lambda: Notices.open(config.database, timeout=HINTS))
+    return SharedQueue(lambda: Notices.open(config.database, timeout=HINTS))
 
 
 class App:
@@ -148,13 +157,17 @@ class App:
         self.store = store
         self.clock = clock
         self.queue = open_queue(config)
+        self.courier = NatsCourier(_connector(config, "courier")) if config.broker is not None else None
+        self.events = Events(self.courier, clock, source=config.node) if self.courier is not None else None
         self.metrics = Metrics()
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
         kept = Secrets(store, FileKeys(config.secret_key_file))
-        self.execution = Execution(store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept)
+        self.execution = Execution(
+            store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, events=self.events
+        )
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place="" if self.files.is_shared else config.node)
         self.cluster = Cluster(
@@ -177,7 +190,7 @@ class App:
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
             offer_seconds=config.scan_interval,
         )  # fmt: skip
-        jobs = Jobs(store, self.queue)
+        jobs = Jobs(store, self.queue, self.events)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
             lending=Lending(store, jobs, self.execution),
@@ -232,6 +245,8 @@ class App:
         _calm_collector()
         await self.files.take_up()
         await self.queue.open()
+        if self.courier is not None:
+            await self.courier.open()
         if self.executors:
             await self.agent.prepare()
             await patiently(self.config, self.agent.greet)
@@ -244,6 +259,13 @@ class App:
     def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         config, interval = self.config, self.config.heartbeat_interval
         tasks: dict[str, asyncio.Task[None]] = {}
+        if self.courier is not None and isinstance(self.queue, SharedQueue):
+            handover = Handover(self.store, self.queue, self.queue.own, self.courier, self.clock)
+            assert self.events is not None
+            for name, step in (
+                ("handover", handover.step), ("attendance", handover.attend), ("events", self.events.step)
+            ):  # fmt: skip
+                tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
         tasks["retention"] = group.create_task(retention.run())
         if "coordinator" in config.roles:
@@ -269,6 +291,7 @@ class App:
         from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers
+        from horae.rpc.nats import NatsDoor
         from horae.rpc.outputs import Outputs
         from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
@@ -282,7 +305,12 @@ class App:
         is_api = "api" in config.roles
         callers = Callers(self.services.access, needs_login=not config.is_loopback)
         contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
-        server = RpcServer(agents if is_api else None, Outputs(self.files, self._secret), contracts if is_api else ())
+        door = None
+        if is_api and config.broker is not None:
+            # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
+            door = NatsDoor(agents, _connector(config, "agents"), self._admit)
+        outputs = Outputs(self.files, self._secret)
+        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
@@ -310,9 +338,14 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("coordinator"))
+        for name in ("handover", "attendance", "events"):
+            await end_task(tasks.get(name))
         await self.files.settle(SETTLE)
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
+        if self.courier is not None and self.events is not None:
+            await self.events.drain()
+            await self.courier.close()
         await self.queue.close()
 
 
@@ -320,6 +353,11 @@ async def end_task(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _connector(config: Config, purpose: str) -> Connector:
+    assert config.broker is not None
+    return Connector(config.broker, f"horae {config.node} {purpose}", _authority(config))
 
 
 def _authority(config: Config) -> bytes | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from horae.errors import ConfigError
 from horae.values import (
+    DATABASE,
     PORT,
     ROLES,
     SQLITE,
@@ -46,6 +47,7 @@ from horae.values import (
     read_lake_root,
     read_node,
     read_ports,
+    read_queue,
     read_roles,
     read_script_roots,
     read_settings_file,
@@ -84,6 +86,7 @@ class Config:
     compat_ports: tuple[int, ...]
     data: Path
     database: str  # sqlite:///absolute/path or postgresql://…
+    queue: str  # "database", or nats://… or tls://…
     node: str
     roles: tuple[str, ...]
     slots: int
@@ -126,6 +129,11 @@ class Config:
     def sqlite_path(self) -> Path | None:
         """The database file; None when the database is a server."""
         return Path(self.database[len(SQLITE) :]) if self.database.startswith(SQLITE) else None
+
+    @property
+    def broker(self) -> str | None:
+        """The address of NATS, if it is the queue."""
+        return None if self.queue == DATABASE else self.queue
 
     @property
     def address(self) -> str:
@@ -240,6 +248,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes); standbys as "
             "postgresql://one,two/name.",
             "sqlite in the data directory"),
+    Setting("queue", Kind("URL", read_queue, mask_database), DATABASE,
+            "What tells nodes and agents of work: database, or NATS as nats://host:4222 or tls://…, its servers with "
+            "commas."),
     Setting("node", Kind("NAME", read_node), _default_node,
             "Name of this node, different on each.", "<host name>-<port>"),
     Setting("roles", Kind("LIST", read_roles, _list_of), list(ROLES),
@@ -482,7 +493,7 @@ def _file_warnings(path: Path, mode: int, table: Mapping[str, object]) -> tuple[
     warnings = []
     if mode & stat.S_IWOTH:
         warnings.append(f"{path} can be changed by every user of this machine: chmod o-w {path}")
-    addresses = [str(table[name]) for name in ("database", "spark_url", "clickhouse_url") if table.get(name)]
+    addresses = [str(table[name]) for name in ("database", "queue", "spark_url", "clickhouse_url") if table.get(name)]
     if mode & stat.S_IROTH and any(mask_address(each) != each for each in addresses):
         warnings.append(f"{path} holds a password and can be read by every user: chmod o-r {path}")
     return tuple(warnings)

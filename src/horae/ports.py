@@ -2,6 +2,8 @@
 
 Store      state: jobs, due moments, live runs, history, nodes, leases, tokens (stores/)
 Queue      wakes a waiting agent when a run is queued; a hint, never truth  (queues/)
+Courier    takes word of queued runs to agents behind a broker                (queues/)
+Poster     keeps events for others to read                                    (queues/)
 Link       how an agent reaches the service: claim, finish, beat            (service/execution, links/)
 Executor   does one kind of work                                            (executors/)
 Keeper     the process that starts and kills work                           (executors/process)
@@ -260,6 +262,16 @@ class Beat:
     in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
 
 
+class Queued(NamedTuple):
+    """A run that waits for an agent."""
+
+    run_id: int
+    attempt: int
+    kind: str
+    priority: int
+    is_choosy: bool  # it needs labels or a certain node: not every agent of its kind may take it
+
+
 @dataclass(frozen=True, slots=True)
 class LastRun:
     trigger_id: int
@@ -409,6 +421,9 @@ class Store(Protocol):
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """What decides about failed attempts of these live runs."""
+
+    async def load_queued(self, limit: int) -> list[Queued]:
+        """Runs that wait for an agent now, kind by kind in the order of claims."""
 
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """Job → result of its last success, JSON text, for those that have one."""
@@ -626,6 +641,39 @@ class Queue(Protocol):
 
     def watch(self, topic: str) -> Watch:
         """Listen from now on. Every watch hears every announcement; one that is dropped is forgotten."""
+
+
+class Courier(Protocol):
+    """Carries messages to those who reach nothing but the broker. Raises Unavailable when that is away, and then some
+    may have been carried: every message has an id, and a repeat is harmless."""
+
+    @property
+    def connections(self) -> int:
+        """How many there were: what was carried by an earlier one may be lost, because the broker may have been."""
+
+    async def prepare(self, kinds: Sequence[str]) -> None:
+        """Make places from which agents take the messages of these kinds of work."""
+
+    async def hand_over(self, runs: Sequence[Queued]) -> None:
+        """One message per run and attempt, for one agent that can do its kind."""
+
+    async def call_all(self) -> None:
+        """Ask every agent to look for runs."""
+
+
+class Event(NamedTuple):
+    """Something that happened, for others to hear of."""
+
+    kind: str  # such as run.finished
+    name: str  # the same whenever it is told again
+    document: Json  # a CloudEvent
+
+
+class Poster(Protocol):
+    """Keeps events where others can read them."""
+
+    async def post(self, events: Sequence[Event]) -> None:
+        """Return when they are kept. Unavailable: some may be; a repeat is harmless."""
 
 
 class Terms(NamedTuple):

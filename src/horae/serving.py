@@ -136,7 +136,7 @@ async def local_access(config: Config) -> AsyncIterator[Access]:
 class Way:
     """How a remote agent gets to its servers."""
 
-    servers: tuple[str, ...]  # host:port
+    servers: tuple[str, ...]  # host:port each, or one address of NATS
     token: str | None = None
     is_secure: bool = False
     authority: bytes | None = None  # PEM; None: whom the system trusts
@@ -148,7 +148,9 @@ async def serve_agent(
     """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
-    from horae.links.grpc import GrpcLink, Ticket
+    from horae.links.grpc import GrpcLink
+    from horae.links.nats import NatsLink
+    from horae.links.session import Ticket
     from horae.links.spool import AgentSpool
 
     clock, stop, directory = SystemClock(), _on_signals(), config.data / "agent"
@@ -156,7 +158,8 @@ async def serve_agent(
     files = open_files(place, endpoint=config.files_endpoint, spool=directory / "spool" / "away")
     spool = AgentSpool(files, directory / "spool")
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
-    link = GrpcLink(way.servers, spool, ticket, on_change=on_change)
+    kind = NatsLink if "://" in way.servers[0] else GrpcLink
+    link = kind(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory)
     sandboxes = make_sandboxes(config, keeper)
     executors = make_executors(config, keeper, sandboxes, clock)
@@ -169,6 +172,8 @@ async def serve_agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
     )  # fmt: skip
+    if isinstance(link, NatsLink):
+        link.room = agent.room
     async with AsyncExitStack() as stack:
         stack.push_async_callback(keeper.close)
         async with asyncio.TaskGroup() as group:

@@ -314,8 +314,18 @@ def read_lake_root(value: object) -> str:
     return str(read_directory(text))
 
 
+DATABASE = "database"  # the queue that needs nothing else
+
+
+def read_queue(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if text == DATABASE or (re.match(r"(nats|tls)://[^\s/]+$", text) and has_hosts(text)):
+        return text
+    raise Refused(f"{DATABASE}, or an address such as nats://user:password@host:4222,host2:4222 or tls://host:4222")
+
+
 def has_hosts(text: str) -> bool:
-    """Whether every host of an address, of which PostgreSQL may have several, is one."""
+    """Whether every host of an address, of which PostgreSQL and NATS may have several, is one."""
     try:
         parts = urlsplit(text)
         return all(urlsplit(f"//{host}").port != 0 for host in parts.netloc.rpartition("@")[2].split(","))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,22 @@ from .server import DEADLINE, horae
 
 
 class AgentProcess:
-    def __init__(self, directory: Path, server: str, name: str, *flags: str) -> None:
+    def __init__(self, directory: Path, server: str, name: str, *flags: str, inside: Sequence[str] = ()) -> None:
+        """`inside` is a command that is given the agent's."""
         self.name = name
         self.directory = directory / name
         self.directory.mkdir(exist_ok=True)
-        self._argv = [horae(), "agent", "--server", server, "--node", name, "--data", str(self.directory / "data")]
+        self._argv = [
+            *inside,
+            horae(),
+            "agent",
+            "--server",
+            server,
+            "--node",
+            name,
+            "--data",
+            str(self.directory / "data"),
+        ]
         self._argv += ["--slots", "4", "--sandbox", "plain", *flags]
         self._log = self.directory / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -64,8 +76,10 @@ class AgentProcess:
 class Proxy:
     """A TCP wire to a port of this machine, in a thread of its own: it can stall, and it can be cut."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, path: str | None = None) -> None:
+        """`path` makes its own end a Unix socket."""
         self._target = target
+        self._path = path
         self._open = threading.Event()
         self._loop = asyncio.new_event_loop()
         self._flows: set[asyncio.Task[Any]] = set()
@@ -81,8 +95,11 @@ class Proxy:
     async def _serve(self) -> None:
         self._gate, self._ending = asyncio.Event(), asyncio.Event()
         self._gate.set()
-        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
+        if self._path is None:
+            server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+        else:
+            server = await asyncio.start_unix_server(self._connect, self._path)
         self._open.set()
         await self._ending.wait()
         server.close()

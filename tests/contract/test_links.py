@@ -1,11 +1,11 @@
-"""The Link port: what an agent may rely on, in the same process and over gRPC, on a real store."""
+"""The Link port: what an agent may rely on, in the same process, over gRPC and over NATS, on a real store."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,31 +14,41 @@ import grpc
 import pytest
 
 from horae import wire
+from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
 from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
-from horae.links.grpc import GrpcLink, Ticket
+from horae.links.grpc import GrpcLink
+from horae.links.nats import NatsLink
 from horae.links.peers import GrpcPeers
+from horae.links.session import RemoteLink, Ticket
 from horae.links.spool import AgentSpool
 from horae.ports import Link, Result, Store, Submission, Terms
+from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
+from horae.roles import persist
 from horae.rpc.agents import Agents
+from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
 from horae.service.execution import Execution, LocalLink
+from horae.service.handover import Handover
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
 from horae.testing import FakeClock, make_job
 from horae.wire.generated import agents_pb2 as pb
+from horae.wire.nats import DOWN, HELLO, UP, Connector
+from horae.wire.pipe import HEAD, WHOLE
 
 from ..certificates import make_certificate
+from ..nats_server import Nats
 from ..unit.service.parts import draft
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 TERMS = Terms(lease_seconds=15.0, heartbeat_seconds=5.0)
 IDENTITY = "0123456789abcdef"
 SECRET = "the servers' own"
@@ -52,14 +62,26 @@ def a_node(name: str = "n1", **fields: Any) -> Node:
 class Side:
     """The side of the service: a store, and what is needed to look at it."""
 
-    def __init__(self, store: Store, clock: FakeClock, directory: Path, name: str = "s1") -> None:
-        self.name = name
+    def __init__(
+        self, store: Store, clock: FakeClock, directory: Path, name: str = "s1", *, broker: str | None = None
+    ) -> None:
+        """With a `broker`, agents come in over NATS."""
+        self.name, self.broker, self._directory = name, broker, directory
         self.store, self.clock, self.queue, self.metrics = store, clock, LocalQueue(), Metrics()
         self.secrets = Secrets(store, FileKeys(directory / "secrets.key"))
         self.execution = Execution(store, self.queue, clock, self.metrics, secrets=self.secrets)
         self.jobs = Jobs(store, self.queue)
         self.files: ObjectFiles = open_files(directory / name)
         self.port = 0
+        self.doors: list[NatsDoor] = []
+
+    def another(self, name: str) -> Side:
+        """A second server of the same cluster."""
+        return Side(self.store, self.clock, self._directory, name, broker=self.broker)
+
+    @property
+    def nowhere(self) -> str:
+        return "nats://127.0.0.1:1" if self.broker else "127.0.0.1:1"
 
     async def order(self, count: int = 1, **fields: Any) -> list[int]:
         """Runs that wait."""
@@ -77,17 +99,42 @@ class Side:
 
     @asynccontextmanager
     async def served(self, certificate: Certificate | None = None, **fields: Any) -> AsyncIterator[str]:
-        server = RpcServer(self.agents(**fields), Outputs(self.files, SECRET))
+        agents, door = self.agents(**fields), None
+        if self.broker is not None:
+            door = NatsDoor(agents, Connector(self.broker, self.name), fields.get("admit"))
+        server = RpcServer(agents, Outputs(self.files, SECRET), door=door)
         port = await server.start(f"127.0.0.1:{self.port}", certificate)
         self.port = port
+        if door is not None:
+            self.doors.append(door)
+            async with asyncio.timeout(DEADLINE):
+                await door.is_open.wait()
         try:
-            yield f"127.0.0.1:{port}"
+            async with self.handing_over():
+                yield self.broker or f"127.0.0.1:{port}"
         finally:
             await server.stop()
 
+    @asynccontextmanager
+    async def handing_over(self) -> AsyncIterator[None]:
+        """Over NATS, agents hear of runs by messages."""
+        if self.broker is None:
+            yield
+            return
+        courier, clock = NatsCourier(Connector(self.broker, self.name)), SystemClock()
+        await courier.open()
+        handover = Handover(self.store, self.queue, self.queue, courier, clock)
+        tasks = [asyncio.create_task(persist("test", step, clock)) for step in (handover.step, handover.attend)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                await end_task(task)
+            await courier.close()
+
 
 class Remote(NamedTuple):
-    link: GrpcLink
+    link: RemoteLink
     spool: AgentSpool
     files: ObjectFiles
     events: list[tuple[str, str]]
@@ -101,7 +148,8 @@ async def connected(directory: Path, *servers: str, **ticket: Any) -> AsyncItera
     await spool.load()
     events: list[tuple[str, str]] = []
     given = Ticket(**{"identity": IDENTITY, "session": "s" * 16, **ticket})
-    link = GrpcLink(servers, spool, given, on_change=lambda word, text: events.append((word, text)))
+    kind = NatsLink if servers[0].startswith("nats:") else GrpcLink
+    link = kind(servers, spool, given, on_change=lambda word, text: events.append((word, text)))
     tasks = [asyncio.create_task(link.run()), asyncio.create_task(spool.tidy())]
     try:
         yield Remote(link, spool, files, events)
@@ -122,8 +170,23 @@ def near(sqlite_store: Store, clock: FakeClock, tmp_path: Path) -> Side:
     return Side(sqlite_store, clock, tmp_path)
 
 
-@pytest.fixture(params=["local", "grpc"])
+@pytest.fixture(params=["grpc", "nats"])
+def far(request: pytest.FixtureRequest, sqlite_store: Store, clock: FakeClock, tmp_path: Path) -> Side:
+    """The same, for agents that come in over a network."""
+    broker = request.getfixturevalue("nats").url if request.param == "nats" else None
+    return Side(sqlite_store, clock, tmp_path, broker=broker)
+
+
+@pytest.fixture
+def apart(sqlite_store: Store, clock: FakeClock, tmp_path: Path, nats: Nats) -> Side:
+    """Over NATS only."""
+    return Side(sqlite_store, clock, tmp_path, broker=nats.url)
+
+
+@pytest.fixture(params=["local", "grpc", "nats"])
 async def link(request: pytest.FixtureRequest, side: Side, tmp_path: Path) -> AsyncIterator[Link]:
+    if request.param == "nats":
+        side.broker = request.getfixturevalue("nats").url
     if request.param == "local":
         yield LocalLink(side.execution, side.store, side.queue, place=side.name)
         return
@@ -135,7 +198,7 @@ def done(run_id: int, fence: int = 1, **fields: Any) -> Result:
     return Result(run_id, fence, State.SUCCEEDED, started_at=1, finished_at=2, **fields)
 
 
-# ── the port, on both implementations and both stores ──
+# ── the port, on all implementations and both stores ──
 
 
 async def test_a_run_is_claimed_once_and_finished_once(side: Side, link: Link):
@@ -317,6 +380,7 @@ async def test_an_announcement_ends_the_wait(side: Side, link: Link):
             pass  # what was announced before
         waiting = asyncio.create_task(link.wait(topic, DEADLINE))
         await asyncio.sleep(0)
+        await side.order()
         side.queue.announce(topic)
         assert await waiting is True
 
@@ -366,10 +430,10 @@ async def test_a_node_that_says_goodbye_is_gone(side: Side, link: Link):
     assert shown.state == "gone"
 
 
-async def test_a_thousand_large_runs_are_claimed_and_finished(near: Side, tmp_path: Path):
+async def test_a_thousand_large_runs_are_claimed_and_finished(far: Side, tmp_path: Path):
     """More than fits into one message, both ways."""
-    runs = await near.order(200, data={"text": "x" * 60_000})
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+    runs = await far.order(200, data={"text": "x" * 60_000})
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         claimed = await remote.link.claim("python", 1000)
         assert [one.run_id for one in claimed] == runs
@@ -380,23 +444,23 @@ async def test_a_thousand_large_runs_are_claimed_and_finished(near: Side, tmp_pa
 # ── over the network only ──
 
 
-async def test_an_agent_comes_in_through_a_server_and_learns_its_terms(near: Side, tmp_path: Path):
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+async def test_an_agent_comes_in_through_a_server_and_learns_its_terms(far: Side, tmp_path: Path):
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         assert await remote.link.hello(a_node()) == TERMS
-        (shown,) = await near.store.list_nodes()
+        (shown,) = await far.store.list_nodes()
 
     assert (shown.via, shown.identity, shown.grpc) == ("s1", IDENTITY, "")
     assert remote.events[0] == ("joined", address)
 
 
-async def test_a_link_goes_on_after_its_server_was_away(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:
-        async with near.served() as address:
+async def test_a_link_goes_on_after_its_server_was_away(far: Side, tmp_path: Path):
+    (run_id,) = await far.order()
+    async with connected(tmp_path / "agent", far.nowhere) as remote:
+        async with far.served() as address:
             remote.link._servers = [address]
             await remote.link.hello(a_node())
             await remote.link.claim("python", 1)
-        async with near.served():
+        async with far.served():
             assert await remote.link.beat(1) is not None
             assert await remote.link.finish([done(run_id)]) == {run_id}
 
@@ -404,7 +468,7 @@ async def test_a_link_goes_on_after_its_server_was_away(near: Side, tmp_path: Pa
 
 
 async def test_a_link_turns_to_the_next_server(near: Side, tmp_path: Path):
-    other = Side(near.store, near.clock, tmp_path, "s2")
+    other = near.another("s2")
     async with other.served() as second:
         async with near.served() as first, connected(tmp_path / "agent", first, second) as remote:
             await remote.link.hello(a_node())
@@ -416,7 +480,7 @@ async def test_a_link_turns_to_the_next_server(near: Side, tmp_path: Path):
 
 
 async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_path: Path):
-    other = Side(near.store, near.clock, tmp_path, "s2")
+    other = near.another("s2")
     (run_id,) = await near.order()
     async with other.served() as second, connected(tmp_path / "agent", "127.0.0.1:1", second) as remote:
         async with near.served() as first:
@@ -430,8 +494,8 @@ async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_pa
     assert (shown.via, shown.state) == ("s2", "live")
 
 
-async def test_a_stranger_with_the_name_of_a_living_agent_is_refused(near: Side, tmp_path: Path):
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+async def test_a_stranger_with_the_name_of_a_living_agent_is_refused(far: Side, tmp_path: Path):
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         async with connected(tmp_path / "other", address, identity="f" * 16, session="t" * 16) as stranger:
             with pytest.raises(Conflict, match="another living agent is called n1"):
@@ -440,7 +504,7 @@ async def test_a_stranger_with_the_name_of_a_living_agent_is_refused(near: Side,
 
 
 async def test_a_stranger_is_refused_by_another_server_too_until_the_first_is_gone(near: Side, tmp_path: Path):
-    other = Side(near.store, near.clock, tmp_path, "s2")
+    other = near.another("s2")
     async with near.served() as first, other.served() as second, connected(tmp_path / "agent", first) as remote:
         await remote.link.hello(a_node())
         async with connected(tmp_path / "other", second, identity="f" * 16, session="t" * 16) as stranger:
@@ -451,16 +515,16 @@ async def test_a_stranger_is_refused_by_another_server_too_until_the_first_is_go
             await stranger.link.hello(a_node())
 
 
-async def test_an_agent_that_was_restarted_takes_its_name_up_again(near: Side, tmp_path: Path):
-    async with near.served() as address:
+async def test_an_agent_that_was_restarted_takes_its_name_up_again(far: Side, tmp_path: Path):
+    async with far.served() as address:
         async with connected(tmp_path / "agent", address) as remote:
             await remote.link.hello(a_node())
         async with connected(tmp_path / "agent", address, session="t" * 16) as remote:
             await remote.link.hello(a_node())
 
 
-async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silent(near: Side, tmp_path: Path):
-    async with near.served() as address, connected(tmp_path / "again", address, session="t" * 16) as again:
+async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silent(far: Side, tmp_path: Path):
+    async with far.served() as address, connected(tmp_path / "again", address, session="t" * 16) as again:
         async with connected(tmp_path / "agent", address) as remote:
             await remote.link.hello(a_node())
             joining = asyncio.create_task(again.link.hello(a_node()))
@@ -473,13 +537,13 @@ async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silen
         assert await again.link.beat(0) is not None
 
 
-async def test_a_token_is_asked_for_where_one_is_needed(near: Side, tmp_path: Path):
+async def test_a_token_is_asked_for_where_one_is_needed(far: Side, tmp_path: Path):
     async def admit(token: str | None, peer: str) -> None:
-        assert peer == "127.0.0.1"
+        assert peer in ("127.0.0.1", "nats")
         if token != "good":
             raise Unauthenticated("an agent needs a join token", code="E_JOIN_TOKEN")
 
-    async with near.served(admit=admit) as address:
+    async with far.served(admit=admit) as address:
         for token in (None, "bad"):
             async with connected(tmp_path / "agent", address, token=token) as remote:
                 with pytest.raises(Denied, match="join token") as refused:
@@ -508,6 +572,116 @@ async def test_with_a_certificate_the_wire_is_encrypted_and_a_server_that_nobody
                 joining.cancel()
                 await asyncio.gather(joining, return_exceptions=True)
                 assert remote.events[0][0] == "lost"
+
+
+# ── over NATS only ──
+
+
+async def test_over_nats_a_server_that_stops_sends_its_agents_elsewhere(apart: Side, tmp_path: Path):
+    (run_id,) = await apart.order()
+    async with AsyncExitStack() as stack:
+        async with apart.served() as address:
+            remote = await stack.enter_async_context(connected(tmp_path / "agent", address))
+            await remote.link.hello(a_node())
+            await remote.link.claim("python", 1)
+            await stack.enter_async_context(apart.another("s2").served())
+        assert await remote.link.beat(1) is not None
+        assert await remote.link.finish([done(run_id)]) == {run_id}
+        (shown,) = await apart.store.list_nodes()
+
+    assert (shown.via, shown.state) == ("s2", "live")
+
+
+async def test_over_nats_a_server_that_died_is_missed_at_the_next_word(apart: Side, tmp_path: Path):
+    """Its connection to the broker is gone, so the broker says that nobody hears; nobody waits for the lease."""
+    other = apart.another("s2")
+    door = NatsDoor(other.agents(), Connector(str(apart.broker), "s2"))
+    async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        remote.link._terms = Terms(900.0, 300.0)  # a beat would wait five minutes for its answer
+        await apart.doors[-1].stop()
+        door.start()
+        async with asyncio.timeout(DEADLINE):
+            while not await quietly(remote.link.beat(1)):
+                pass
+        (shown,) = await apart.store.list_nodes()
+        await door.stop()
+
+    assert shown.via == "s2"
+
+
+async def test_over_nats_a_broker_that_was_killed_and_wiped_costs_nothing(apart: Side, nats: Nats, tmp_path: Path):
+    (run_id,) = await apart.order()
+    async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        await remote.link.claim("python", 1)
+        nats.kill()
+        ref = await write(remote, run_id, b"while it was away")
+        with pytest.raises(Unavailable):
+            await remote.link.beat(1)
+        nats.wipe()
+        nats.start()
+        async with asyncio.timeout(DEADLINE):
+            while not await quietly(remote.link.beat(1)):
+                pass
+        await settled(remote)
+        assert await remote.link.finish([done(run_id, output=ref)]) == {run_id}
+
+    assert await apart.files.read(ref, 0, 99) == b"while it was away"
+
+
+async def quietly(beat: Awaitable[Any]) -> bool:
+    try:
+        return await beat is not None
+    except Unavailable:
+        return False
+
+
+async def test_over_nats_pieces_that_are_repeated_or_lost_end_the_line(apart: Side, nats: Nats, tmp_path: Path):
+    async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        stranger = await Connector(nats.url, "stranger").connect(lambda: None)
+        heard: list[str] = []
+
+        async def hear(message: Any) -> None:
+            heard.append(message.subject)
+
+        await stranger.subscribe(f"{UP}.*", cb=hear)
+        await stranger.flush()
+        assert await remote.link.beat(0) is not None
+        async with asyncio.timeout(DEADLINE):
+            while not heard:
+                await asyncio.sleep(0.01)
+        for number in (1, 99):
+            await stranger.publish(heard[-1], HEAD.pack(WHOLE, number) + pb.AgentFrame(id=7).SerializeToString())
+        await stranger.flush()
+        async with asyncio.timeout(DEADLINE):
+            while [word for word, _ in remote.events].count("joined") < 2:
+                await asyncio.sleep(0.01)
+        assert await remote.link.beat(0) is not None
+        await stranger.close()
+
+
+async def test_over_nats_bad_words_are_refused_and_nothing_breaks(apart: Side, nats: Nats, tmp_path: Path):
+    async with apart.served() as address:
+        stranger = await Connector(nats.url, "stranger").connect(lambda: None)
+        said: list[bytes] = []
+
+        async def hear(message: Any) -> None:
+            said.append(message.data)
+
+        for number, data in enumerate((b"", b"x", HEAD.pack(WHOLE, 1) + b"\xff\xff", HEAD.pack(7, 1), bytes(500_000))):
+            line = f"{number:032x}"
+            await stranger.subscribe(f"{DOWN}.{line}", cb=hear)
+            for reply in ("", "elsewhere", f"{DOWN}.{line}"):
+                await stranger.publish(HELLO, data, reply=reply)
+        await stranger.flush()
+        async with asyncio.timeout(DEADLINE):
+            while not any(b"INVALID_ARGUMENT" in one for one in said):
+                await asyncio.sleep(0.01)
+        async with connected(tmp_path / "agent", address) as remote:
+            await remote.link.hello(a_node())
+        await stranger.close()
 
 
 # ── bad words ──
@@ -653,10 +827,10 @@ async def settled(remote: Remote) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_output_arrives_whole_before_the_result_and_is_read_there(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
+async def test_output_arrives_whole_before_the_result_and_is_read_there(far: Side, tmp_path: Path):
+    (run_id,) = await far.order()
     text = b"".join(b"%d\n" % number for number in range(300_000))  # four windows
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         await remote.link.claim("python", 1)
         ref = await write(remote, run_id, text)
@@ -669,36 +843,36 @@ async def test_output_arrives_whole_before_the_result_and_is_read_there(near: Si
             while await remote.files.size(ref):
                 await asyncio.sleep(0.01)
 
-    run = await near.jobs.get_run(run_id)
+    run = await far.jobs.get_run(run_id)
     assert run.output == f"s1:{ref}"
-    assert await near.files.read(ref, 0, 10**9) == text
+    assert await far.files.read(ref, 0, 10**9) == text
 
 
-async def test_output_of_a_superseded_attempt_goes_nowhere(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+async def test_output_of_a_superseded_attempt_goes_nowhere(far: Side, tmp_path: Path):
+    (run_id,) = await far.order()
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         await remote.link.claim("python", 1)
-        await near.execution.reap("n1")
+        await far.execution.reap("n1")
         ref = await write(remote, run_id, b"late")
         await settled(remote)
         assert await remote.link.finish([done(run_id, output=ref)]) == set()
 
-    assert await near.files.size(ref) == 0
+    assert await far.files.size(ref) == 0
 
 
-async def test_another_server_gets_the_output_from_its_beginning(near: Side, tmp_path: Path):
-    other = Side(near.store, near.clock, tmp_path, "s2")
-    (run_id,) = await near.order()
-    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:
-        async with near.served() as first:
+async def test_another_server_gets_the_output_from_its_beginning(far: Side, tmp_path: Path):
+    other = far.another("s2")
+    (run_id,) = await far.order()
+    async with connected(tmp_path / "agent", far.nowhere) as remote:
+        async with far.served() as first:
             remote.link._servers = [first]
             await remote.link.hello(a_node())
             await remote.link.claim("python", 1)
             output = remote.spool.open(run_id, 1, 1, 10**6)
             output.write(b"before ")
             async with asyncio.timeout(DEADLINE):
-                while not await near.files.size(near.files.ref(run_id, 1, 1)):
+                while not await far.files.size(far.files.ref(run_id, 1, 1)):
                     await asyncio.sleep(0.01)
         async with other.served() as second:
             remote.link._servers = [second]
@@ -710,22 +884,22 @@ async def test_another_server_gets_the_output_from_its_beginning(near: Side, tmp
 
     assert output.ref is not None
     assert await other.files.read(output.ref, 0, 99) == b"before after"
-    assert (await near.jobs.get_run(run_id)).output == f"s2:{output.ref}"
+    assert (await far.jobs.get_run(run_id)).output == f"s2:{output.ref}"
 
 
-async def test_a_beat_is_answered_while_output_floods_the_wire(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+async def test_a_beat_is_answered_while_output_floods_the_wire(far: Side, tmp_path: Path):
+    (run_id,) = await far.order()
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         await remote.link.claim("python", 1)
         gate = asyncio.Event()
-        store_chunk = near.files.store_chunk
+        store_chunk = far.files.store_chunk
 
         async def held_up(ref: str, number: int, data: bytes) -> None:
             await gate.wait()
             await store_chunk(ref, number, data)
 
-        near.files.store_chunk = held_up  # type: ignore[method-assign]
+        far.files.store_chunk = held_up  # type: ignore[method-assign]
         ref = await write(remote, run_id, bytes(3_000_000))
         for _ in range(3):
             assert await remote.link.beat(1) is not None
@@ -734,15 +908,15 @@ async def test_a_beat_is_answered_while_output_floods_the_wire(near: Side, tmp_p
         gate.set()
         await settled(remote)
 
-    assert await near.files.size(ref) == 3_000_000
+    assert await far.files.size(ref) == 3_000_000
 
 
-async def test_results_and_their_output_survive_the_agent(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+async def test_results_and_their_output_survive_the_agent(far: Side, tmp_path: Path):
+    (run_id,) = await far.order()
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         await remote.link.claim("python", 1)
-    async with connected(tmp_path / "agent", "127.0.0.1:1") as remote:  # nobody there
+    async with connected(tmp_path / "agent", far.nowhere) as remote:  # nobody there
         ref = await write(remote, run_id, b"spooled")
         await remote.spool.keep([done(run_id, output=ref)])
 
@@ -758,7 +932,7 @@ async def test_results_and_their_output_survive_the_agent(near: Side, tmp_path: 
 
 
 async def test_what_lies_with_another_server_is_fetched_from_it(near: Side, tmp_path: Path):
-    other = Side(near.store, near.clock, tmp_path, "s2")
+    other = near.another("s2")
     (run_id,) = await near.order()
     peers = GrpcPeers(SECRET)
     insight = Insight(near.store, other.files, near.clock, Metrics(), node="s2", checks={}, peers=peers)

@@ -22,7 +22,7 @@ from horae.core.model import SECOND, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import Idempotency, Submission
 from horae.queues import postgres as hints
-from horae.queues.postgres import PostgresQueue
+from horae.queues.shared import SharedQueue
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
@@ -247,7 +247,7 @@ async def test_hints_come_back_after_a_restart_and_over_a_line_that_was_dead_at_
 ):
     monkeypatch.setattr(hints, "COUNT", 0.1)
     teller, hearer = (
-        PostgresQueue(lambda port=port: Notices.open(_at(port), timeout=2.0)) for port in (database.port, line.port)
+        SharedQueue(lambda port=port: Notices.open(_at(port), timeout=2.0)) for port in (database.port, line.port)
     )
     watch = hearer.watch("runs")
     await teller.open()
@@ -271,7 +271,7 @@ def _at(port: int) -> str:
     return f"postgresql://postgres@127.0.0.1:{port}/postgres"
 
 
-async def _tell_until_heard(teller: PostgresQueue, watch: Any) -> None:
+async def _tell_until_heard(teller: SharedQueue, watch: Any) -> None:
     await watch.wait(0)
     teller.announce("runs")
     while not await watch.wait(0.1):

@@ -1,46 +1,87 @@
-"""What every Queue must do: the sentences of ports.Queue, within one process and between two on PostgreSQL.
+"""What every Queue must do: the sentences of ports.Queue, within one process and between two on PostgreSQL or NATS.
 
 A queue may lose, repeat and reorder, so what is checked is what everybody relies on: that an announcement on a
-quiet system reaches every watch, that announcing never blocks or fails, and what follows when PostgreSQL does.
+quiet system reaches every watch, that announcing never blocks or fails, and what follows when the server does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
+from horae.errors import Unavailable
 from horae.ports import Watch
 from horae.queues.database import LocalQueue
-from horae.queues.postgres import PostgresQueue
+from horae.queues.nats import NatsWire
+from horae.queues.shared import SharedQueue
 from horae.stores.notices import LISTENER, Notices
 from horae.stores.sql import load_queries
+from horae.wire.nats import HINTS, Connector
+
+from ..nats_server import Nats, running
 
 CHANNEL = load_queries("postgres")["channel"]
 DEADLINE = 60.0  # seconds: generous, the machines are slow
 
 
-async def connected(url: str) -> PostgresQueue:
+def made(url: str) -> SharedQueue:
+    if url.startswith("nats:"):
+        connector = Connector(url, "test")
+        return SharedQueue(lambda: NatsWire.open(connector), debounce=0.002)
+    return SharedQueue(lambda: Notices.open(url, timeout=5.0))
+
+
+async def connected(url: str) -> SharedQueue:
     """A queue as another process would have it."""
-    queue = PostgresQueue(lambda: Notices.open(url, timeout=5.0))
+    queue = made(url)
     await queue.open()
     async with asyncio.timeout(DEADLINE):
         await queue.is_listening.wait()
     return queue
 
 
-@pytest.fixture
-async def nodes(postgres_url: str) -> AsyncIterator[tuple[PostgresQueue, PostgresQueue]]:
+@asynccontextmanager
+async def acquainted(url: str) -> AsyncIterator[tuple[SharedQueue, SharedQueue]]:
     """Two queues that know of each other."""
-    pair = await connected(postgres_url), await connected(postgres_url)
+    pair = await connected(url), await connected(url)
     await heard(pair[1].watch("ready"), lambda: pair[0].announce("ready"))
     await heard(pair[0].watch("ready"), lambda: pair[1].announce("ready"))
     yield pair
     for queue in pair:
         await queue.close()
+
+
+@pytest.fixture
+async def nodes(postgres_url: str) -> AsyncIterator[tuple[SharedQueue, SharedQueue]]:
+    async with acquainted(postgres_url) as pair:
+        yield pair
+
+
+@pytest.fixture
+async def nats_nodes(nats: Nats) -> AsyncIterator[tuple[SharedQueue, SharedQueue]]:
+    async with acquainted(nats.url) as pair:
+        yield pair
+
+
+@pytest.fixture(params=["postgres", "nats"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Of a server through which queues hear of each other."""
+    if request.param == "nats":
+        return str(request.getfixturevalue("nats").url)
+    return str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture(params=["postgres", "nats"])
+def either(request: pytest.FixtureRequest) -> tuple[SharedQueue, SharedQueue]:
+    """Two nodes, on each of the servers that there are."""
+    return request.getfixturevalue("nats_nodes" if request.param == "nats" else "nodes")  # type: ignore[no-any-return]
 
 
 @pytest.fixture
@@ -50,14 +91,14 @@ async def admin(postgres_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-@pytest.fixture(params=["local", "postgres", "between nodes"])
+@pytest.fixture(params=["local", "postgres", "between nodes", "nats", "between nodes on nats"])
 def ends(request: pytest.FixtureRequest) -> tuple[LocalQueue, LocalQueue]:
     """The queue that announces and the one that watches."""
     if request.param == "local":
         queue = LocalQueue()
         return queue, queue
-    pair = request.getfixturevalue("nodes")
-    return (pair[0], pair[0]) if request.param == "postgres" else pair
+    pair = request.getfixturevalue("nats_nodes" if "nats" in request.param else "nodes")
+    return pair if "between" in request.param else (pair[0], pair[0])
 
 
 async def heard(watch: Watch, announce: Callable[[], None]) -> None:
@@ -127,8 +168,8 @@ async def test_a_wait_that_was_given_up_loses_nothing(ends: tuple[LocalQueue, Lo
     assert await watch.wait(DEADLINE)
 
 
-async def test_announcing_works_before_opening_and_after_closing(postgres_url: str):
-    queue = PostgresQueue(lambda: Notices.open(postgres_url, timeout=5.0))
+async def test_announcing_works_before_opening_and_after_closing(url: str):
+    queue = made(url)
     watch = queue.watch("runs")
     queue.announce("runs")
     assert await watch.wait(0)
@@ -161,11 +202,11 @@ async def test_a_node_that_is_alone_sends_nothing(postgres_url: str):
     await queue.close()
 
 
-async def test_a_node_that_comes_makes_itself_known(postgres_url: str):
-    first = await connected(postgres_url)
+async def test_a_node_that_comes_makes_itself_known(url: str):
+    first = await connected(url)
     told = first.watch("nodes")
     await told.wait(0)
-    second = await connected(postgres_url)
+    second = await connected(url)
 
     assert await told.wait(DEADLINE)
     assert first.others
@@ -173,8 +214,8 @@ async def test_a_node_that_comes_makes_itself_known(postgres_url: str):
     await second.close()
 
 
-async def test_a_storm_of_announcements_is_few_messages(nodes: tuple[PostgresQueue, PostgresQueue]):
-    teller, hearer = nodes
+async def test_a_storm_of_announcements_is_few_messages(either: tuple[SharedQueue, SharedQueue]):
+    teller, hearer = either
     before, watch = teller.sent, hearer.watch("runs")
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -184,10 +225,10 @@ async def test_a_storm_of_announcements_is_few_messages(nodes: tuple[PostgresQue
             await asyncio.sleep(0)
     assert await watch.wait(DEADLINE)
 
-    assert teller.sent - before <= 2 + (loop.time() - began) / 0.02
+    assert teller.sent - before <= 2 + (loop.time() - began) / teller.debounce
 
 
-async def test_foreign_and_malformed_messages_are_ignored(nodes: tuple[PostgresQueue, PostgresQueue], admin: Any):
+async def test_foreign_and_malformed_messages_are_ignored(nodes: tuple[SharedQueue, SharedQueue], admin: Any):
     hearer = nodes[1]
     watch = hearer.watch("runs")
     channel = await admin.fetchval(CHANNEL)
@@ -200,7 +241,7 @@ async def test_foreign_and_malformed_messages_are_ignored(nodes: tuple[PostgresQ
     assert not await watch.wait(0)
 
 
-async def test_a_listener_that_was_cut_off_comes_back_and_looks(nodes: tuple[PostgresQueue, PostgresQueue], admin: Any):
+async def test_a_listener_that_was_cut_off_comes_back_and_looks(nodes: tuple[SharedQueue, SharedQueue], admin: Any):
     """Whatever was missed meanwhile is found, because every watch is woken after LISTEN."""
     teller, hearer = nodes
     watches = [hearer.watch(topic) for topic in ("runs", "cancel")]
@@ -217,3 +258,82 @@ async def test_two_schemas_of_one_database_do_not_disturb_each_other(admin: Any)
     await admin.execute("SET search_path = other")
 
     assert await admin.fetchval(CHANNEL) != ours
+
+
+# ── on NATS ──
+
+
+async def test_a_broker_that_was_killed_and_wiped_is_found_again(
+    nats: Nats, nats_nodes: tuple[SharedQueue, SharedQueue]
+):
+    teller, hearer = nats_nodes
+    watch = hearer.watch("runs")
+    nats.kill()
+    teller.announce("runs")  # never blocks, never fails
+    own = teller.watch("due")
+    teller.announce("due")
+    assert await own.wait(0)
+    nats.wipe()
+    nats.start()
+
+    assert await watch.wait(DEADLINE)
+    await heard(hearer.watch("cancel"), lambda: teller.announce("cancel"))
+
+
+async def test_a_broker_that_is_frozen_holds_nobody_up_and_is_found_again(
+    nats: Nats, nats_nodes: tuple[SharedQueue, SharedQueue]
+):
+    teller, hearer = nats_nodes
+    nats.signal(signal.SIGSTOP)
+    watch = teller.watch("runs")
+    for _ in range(1000):
+        teller.announce("runs")
+        assert await watch.wait(0)
+    async with asyncio.timeout(DEADLINE):
+        while teller.is_listening.is_set() or hearer.is_listening.is_set():
+            await asyncio.sleep(0.05)
+    nats.signal(signal.SIGCONT)
+
+    await heard(hearer.watch("cancel"), lambda: teller.announce("cancel"))
+
+
+async def test_a_queue_goes_on_with_the_next_server_of_a_cluster(tmp_path: Path):
+    with running(tmp_path / "one") as one, running(tmp_path / "two") as two:
+        queue = await connected(f"{one.url},127.0.0.1:{two.port}")
+        one.kill()
+        teller = await connected(two.url)
+        await heard(queue.watch("runs"), lambda: teller.announce("runs"))
+        await queue.close()
+        await teller.close()
+
+
+async def test_foreign_messages_on_the_subject_of_hints_are_ignored(
+    nats: Nats, nats_nodes: tuple[SharedQueue, SharedQueue]
+):
+    hearer = nats_nodes[1]
+    watch, other = hearer.watch("runs"), hearer.watch("due")
+    client = await Connector(nats.url, "stranger").connect(lambda: None)
+    for payload in (
+        b"",
+        b"runs",
+        b"{}",
+        b"\xff\x00",
+        b"0123456789ab runs,",
+        f"{hearer.name} runs".encode(),
+        bytes(9000),
+    ):
+        await client.publish(HINTS, payload)
+    await client.publish(HINTS, b"0123456789ab unheard,due")
+
+    assert await other.wait(DEADLINE)
+    assert not await watch.wait(0)
+    await client.close()
+
+
+async def test_a_wrong_password_is_said_and_tried_again(tmp_path: Path):
+    with running(tmp_path / "guarded", "--user", "horae", "--pass", "right") as guarded:
+        address = guarded.url.removeprefix("nats://")
+        with pytest.raises(Unavailable, match=r"(?i)authorization"):
+            await Connector(f"nats://horae:wrong@{address}", "test").connect(lambda: None)
+        client = await Connector(f"nats://horae:right@{address}", "test").connect(lambda: None)
+        await client.close()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from horae.serving import Way
 
 MAX_FILE = 1 << 20  # bytes of a token or certificate file
+GET_ONE = "make one on a server with `horae token create --scope agent`, and give it with --token-file"
 
 
 def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
@@ -28,17 +29,47 @@ def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
 def read_way(servers: str, token_file: str | None, ca_file: str | None) -> Way:
     from horae.serving import Way  # loads the server
 
+    if servers.startswith(("nats://", "tls://")):
+        return _way_by_nats(servers, token_file, ca_file)
     addresses = tuple(_address(text.strip()) for text in servers.split(","))
     is_far = not all(is_loopback(address) for address in addresses)
-    token = _read(token_file, "token").decode(errors="replace").strip() if token_file else None
+    token = _read_token(token_file)
     if is_far and not token:
         raise ConfigError(
             f"an agent of {servers} needs a token: only servers on loopback take agents without one",
             code="E_JOIN_TOKEN",
-            hint="make one on a server with `horae token create --scope agent`, and give it with --token-file",
+            hint=GET_ONE,
         )
     authority = _read(ca_file, "certificate") if ca_file else None
     return Way(addresses, token, is_secure=is_far or authority is not None, authority=authority)
+
+
+def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> Way:
+    """Whoever reaches a broker could be anybody, so a token is always needed."""
+    from horae.serving import Way
+    from horae.values import Refused, mask_database, read_queue
+    from horae.wire.nats import hosts_of
+
+    try:
+        address = read_queue(address)
+    except Refused as refused:
+        raise ConfigError(
+            f"--server must be {refused.expected}; got {mask_database(address)!r}", code="E_URL"
+        ) from None
+    if address.startswith("nats://") and not all(is_loopback(f"{host}:0") for host in hosts_of(address)):
+        raise ConfigError(
+            f"an agent calls NATS on another machine by TLS; got {mask_database(address)!r}",
+            code="E_TLS_REQUIRED",
+            hint="write tls:// in the place of nats://, and give --ca-file if its certificate is your own",
+        )
+    token = _read_token(token_file)
+    if not token:
+        raise ConfigError("an agent that comes over NATS needs a token", code="E_JOIN_TOKEN", hint=GET_ONE)
+    return Way((address,), token, is_secure=True, authority=_read(ca_file, "certificate") if ca_file else None)
+
+
+def _read_token(token_file: str | None) -> str | None:
+    return _read(token_file, "token").decode(errors="replace").strip() if token_file else None
 
 
 def _address(text: str) -> str:

@@ -118,7 +118,10 @@ def agent(
     session: Session,
     flags: dict[str, str],
     servers: Annotated[
-        str, typer.Option("--server", metavar="HOST:PORT[,…]", help="gRPC addresses of servers, tried in turn.")
+        str,
+        typer.Option(
+            "--server", metavar="HOST:PORT[,…]", help="gRPC addresses of servers, tried in turn, or nats:// or tls://."
+        ),
     ],
     label: Annotated[
         list[str] | None, typer.Option("--label", metavar="LABEL", help="A label of this agent; may be repeated.")
@@ -137,8 +140,9 @@ def agent(
 ) -> None:
     """Run jobs of a server elsewhere, until Ctrl-C.
 
-    The agent needs no database: it calls the server's gRPC port. Beyond loopback it needs a token, and the
-    server a certificate. Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
+    The agent needs no database: it calls the server's gRPC port, or, with nats:// or tls://, nothing but the NATS
+    that is the servers' queue. Beyond loopback, and over NATS, it needs a token, and what it calls a certificate.
+    Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
     """
     from horae.cli.joining import agent_flags, read_way
 

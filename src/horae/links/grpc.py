@@ -1,49 +1,16 @@
-"""The Link of a remote agent: one stream to one server, opened again whenever it breaks.
-
-What must stay true: a request whose answer did not come raises Unavailable, and may or may not have happened; a
-beat overtakes everything, and one that is not answered in time ends the connection, so that a dead one is found
-well within the lease; a result is sent only to the server that has its output; at most a window of output is
-under way.
-"""
+"""The lines of a remote agent over gRPC: a bidirectional stream to the server's own port."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import grpc
-import structlog
-from google.protobuf.message import DecodeError
 
 from horae import wire
-from horae.core.model import Node, Phase
-from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
-from horae.links.spool import AgentSpool
-from horae.ports import Assignment, Beat, Result, Terms
-from horae.wire.generated import agents_pb2 as pb
-from horae.wire.outbox import Outbox, Urgency
+from horae.errors import Unavailable
+from horae.links.session import Line, LineEnded, RemoteLink, Ticket
 
-log = structlog.get_logger()
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries to connect
-CONNECT_SECONDS = 5.0
-ASK_SECONDS = 20.0
-GOODBYE_SECONDS = 3.0
-LINGER_SECONDS = 2.0  # for answers under way when the server asks us to leave
-
-REFUSALS = {
-    grpc.StatusCode.UNAUTHENTICATED: Denied,
-    grpc.StatusCode.PERMISSION_DENIED: Denied,
-    grpc.StatusCode.ALREADY_EXISTS: Conflict,
-    grpc.StatusCode.FAILED_PRECONDITION: ConfigError,
-    grpc.StatusCode.INVALID_ARGUMENT: ConfigError,
-    grpc.StatusCode.UNIMPLEMENTED: ConfigError,
-}
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, not the dead one again
     ("grpc.max_receive_message_length", wire.MAX_MESSAGE),
@@ -53,380 +20,43 @@ OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """How an agent shows who it is."""
+class GrpcLink(RemoteLink):
+    """Servers are host:port of their gRPC."""
 
-    identity: str  # of its data directory
-    session: str  # of its process
-    token: str | None = None
-    is_secure: bool = False
-    authority: bytes | None = None  # PEM of who signed the server's certificate; None: those the system trusts
+    def _line(self, server: str) -> Line:
+        return _GrpcLine(server, self._ticket)
 
 
-class GrpcLink:
-    def __init__(
-        self, servers: Sequence[str], spool: AgentSpool, ticket: Ticket, *, on_change: Callable[[str, str], None]
-    ) -> None:
-        """`on_change` hears ("joined", server) and ("lost", why)."""
-        self._servers = list(servers)
-        self._spool = spool
-        self._ticket = ticket
-        self._on_change = on_change
-        self._node: Node | None = None
-        self._named = asyncio.Event()  # who we are is known
-        self._stream: _Stream | None = None
-        self._news = asyncio.Event()  # a stream is there, or we were refused
-        self._refusal: Error | None = None
-        self._terms = Terms(0.0, 0.0)
-        self._is_joined = False
-        self._hints = {"runs": asyncio.Event(), "cancel": asyncio.Event()}
+class _GrpcLine:
+    def __init__(self, server: str, ticket: Ticket) -> None:
+        self._channel: Any = _channel(server, ticket)
+        metadata = (("authorization", f"Bearer {ticket.token}"),) if ticket.token else ()
+        self._call = self._channel.stream_stream(wire.CONNECT)(metadata=metadata)
 
-    # ── the connection ──
-    async def run(self) -> None:
-        """Keep a stream open, to any of the servers, for ever."""
-        await self._named.wait()
-        pause, number = FIRST_PAUSE, 0
-        while True:
-            server = self._servers[number % len(self._servers)]
-            number += 1
-            if await self._visit(server):
-                pause = FIRST_PAUSE
-            if number % len(self._servers) == 0:
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that not all come at once
-                pause = min(pause * 2, LONGEST_PAUSE, self._terms.lease_seconds / 4 or LONGEST_PAUSE)
+    async def open(self) -> None:
+        """The first frame opens it."""
 
-    async def _visit(self, server: str) -> bool:
-        """One stream, from connect to its end; True when it was welcome."""
-        channel = self._channel(server)
-        stream = _Stream(channel, self._hear, self._metadata())
+    async def read(self) -> bytes | None:
         try:
-            await stream.run(lambda: self._greet(server, stream))
+            raw = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            self._note_loss(server, stream, error)
-        except Unavailable as error:
-            log.warning("server.lost", server=server, error=error.message)
-            self._on_change("lost", f"{server}: {error.message}")
-        finally:
-            if self._stream is stream:
-                self._stream = None
-                self._news.clear()
-            stream.fail(f"the connection to {server} broke")
-            await channel.close()
-        return stream.is_welcome
+            raise LineEnded(error.code().name, error.details() or "") from None
+        return None if raw is grpc.aio.EOF else bytes(raw)
 
-    def _channel(self, server: str) -> Any:
-        if not self._ticket.is_secure:
-            return grpc.aio.insecure_channel(server, options=OPTIONS)
-        return grpc.aio.secure_channel(server, grpc.ssl_channel_credentials(self._ticket.authority), options=OPTIONS)
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return (("authorization", f"Bearer {self._ticket.token}"),) if self._ticket.token else ()
-
-    def _note_loss(self, server: str, stream: _Stream, error: grpc.aio.AioRpcError) -> None:
-        text = error.details() or error.code().name
-        log.warning("server.lost", server=server, status=error.code().name, error=text)
-        self._on_change("lost", f"{server}: {text}")
-        if not stream.is_welcome and error.code() in REFUSALS:
-            self._refusal = _refusal(error.code(), text)
-            self._news.set()
-
-    async def _greet(self, server: str, stream: _Stream) -> None:
-        """Say who we are; once welcome, the stream is for everybody."""
-        (frame,) = await stream.ask(CONNECT_SECONDS, Urgency.BEAT, hello=self._hello())
-        welcome = frame.welcome
-        if self._spool.is_shared and not welcome.shared:
-            raise ConfigError(
-                f"the server {welcome.node} keeps output in a directory of its own, not in a shared store",
-                path="files", hint="start the agent without files: it sends its output to the server",
-            )  # fmt: skip
-        stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
-        self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
-        self._spool.begin(welcome.node, takes_files=welcome.files)
-        self._refusal = None
-        self._stream = stream
-        self._news.set()
-        for hint in self._hints.values():
-            hint.set()  # what was announced meanwhile was not heard
-        log.info("server.joined", server=server, node=welcome.node, version=welcome.version)
-        self._on_change("joined", server)
-        await self._ship(stream)
-
-    def _hello(self) -> pb.Hello:
-        node = self._node
-        assert node is not None
-        return pb.Hello(
-            lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name,
-            identity=self._ticket.identity, session=self._ticket.session, kinds=node.kinds, labels=node.labels,
-            slots=node.slots, version=node.version, started_at=node.started_at,
-        )  # fmt: skip
-
-    def _hear(self, stream: _Stream, frame: pb.ServerFrame) -> None:
-        """What the server tells unasked."""
-        body = frame.WhichOneof("body")
-        if body == "hint" and frame.hint.topic in self._hints:
-            self._hints[frame.hint.topic].set()
-        elif body == "stored":
-            stream.settle(frame.stored)
-            for name in frame.stored.items:
-                self._spool.note_stored(name.run_id, name.fence, name.number, name.file)
-            for name in frame.stored.refused:
-                self._spool.note_refused(name.run_id, name.fence)
-        elif body == "leaving":
-            if self._stream is stream:
-                self._stream = None
-                self._news.clear()
-            stream.leave()
-
-    async def _ship(self, stream: _Stream) -> None:
-        """Send output as it is written, a window of it at most."""
-        while True:
-            await stream.has_room.wait()
-            await self._spool.work.wait()
-            self._spool.work.clear()
-            while stream.has_room.is_set() and (pieces := await self._spool.take(stream.room)):
-                stream.send_chunks([pb.Chunk(**piece._asdict()) for piece in pieces])
-                self._spool.work.set()
-
-    async def _ready(self) -> _Stream:
-        while self._stream is None:
-            if self._refusal is not None and not self._is_joined:
-                raise self._refusal
-            self._news.clear()
-            await self._news.wait()
-        return self._stream
-
-    async def _ask(self, seconds: float, urgency: Urgency = Urgency.REQUEST, **body: Any) -> list[pb.ServerFrame]:
-        """Ask the server, waiting for a connection if there is none; never longer than `seconds` in all."""
+    async def write(self, frame: bytes) -> None:
         try:
-            async with asyncio.timeout(seconds):
-                stream = await self._ready()
-                return await stream.ask(seconds, urgency, **body)
-        except TimeoutError:
-            raise Unavailable(f"no server answered within {seconds:g} s") from None
+            await self._call.write(frame)
+        except grpc.aio.AioRpcError as error:
+            raise LineEnded(error.code().name, error.details() or "") from None
+        except asyncio.InvalidStateError:
+            raise Unavailable("the server ended the stream") from None
 
-    # ── the Link ──
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> Terms:
-        self._node = node
-        self._named.set()
-        await self._ask(ASK_SECONDS, join=pb.Join(held=held))
-        self._is_joined = True
-        return self._terms
-
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        frames = await self._ask(ASK_SECONDS, claim=pb.Claim(kind=kind, limit=limit))
-        return [_assignment(item) for frame in frames for item in frame.assignments.items]
-
-    async def finish(self, results: Sequence[Result]) -> set[int]:
-        accepted: set[int] = set()
-        for batch in _batches(results):
-            accepted |= await self._finish(batch)
-        return accepted
-
-    async def _finish(self, batch: list[pb.Result]) -> set[int]:
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                stream = await self._ready()
-        except TimeoutError:
-            raise Unavailable("no server can be reached") from None
-        if any((one.run_id, one.fence) in self._spool.unsettled for one in batch):
-            raise Unavailable("this server does not have the output of these runs yet")
-        frames = await stream.ask(ASK_SECONDS, finish=pb.Finish(results=batch))
-        return {run_id for frame in frames for run_id in frame.accepted.run_ids}
-
-    async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        items = [pb.PhaseOf(run_id=run_id, fence=fence, phase=phase) for run_id, fence, phase in phases]
-        await self._ask(ASK_SECONDS, note_phases=pb.NotePhases(items=items))
-
-    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        items = [pb.ProgressOf(run_id=run_id, fence=fence, progress=text) for run_id, fence, text in notes]
-        await self._ask(ASK_SECONDS, note_progress=pb.NoteProgress(items=items))
-
-    async def beat(self, busy: int) -> Beat | None:
-        seconds = max(0.5, self._terms.lease_seconds / 3)
-        stream = self._stream
-        try:
-            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy))
-        except Unavailable:
-            if stream is not None and stream is self._stream:
-                stream.fail(f"a beat was not answered within {seconds:g} s")
-            raise
-        answer = frame.beat
-        if answer.retired:
-            return None
-        cancel = [(held.run_id, held.fence) for held in answer.cancel]
-        return Beat(cancel, answer.wanted or "live", answer.in_doubt)
-
-    async def wait(self, topic: str, seconds: float) -> bool:
-        hint = self._hints[topic]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await hint.wait()
-                hint.clear()
-                return True
-        return False
-
-    async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
-        (frame,) = await self._ask(ASK_SECONDS, load_previous=pb.LoadPrevious(job_ids=job_ids))
-        return dict(frame.previous_results.results)
-
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(held=held))
-        return set(frame.strangers.run_ids)
-
-    async def goodbye(self) -> None:
-        await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())
+    async def close(self) -> None:
+        self._call.cancel()
+        await self._channel.close()
 
 
-class _Stream:
-    """Requests out, answers in, by their ids."""
-
-    def __init__(self, channel: Any, hear: Callable[[_Stream, pb.ServerFrame], None], metadata: Any) -> None:
-        self._call = channel.stream_stream(wire.CONNECT)(metadata=metadata)
-        self._hear = hear
-        self._outbox = Outbox()
-        self._ids = count(1)
-        self._waiting: dict[int, tuple[asyncio.Future[None], list[pb.ServerFrame]]] = {}
-        self._under_way: dict[tuple[int, int, int, int], int] = {}  # chunk → bytes
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._leaving: asyncio.TimerHandle | None = None
-        self.is_welcome = False
-        self.server = ""
-        self.room = 0  # bytes of output that may be sent
-        self.has_room = asyncio.Event()
-        self.has_room.set()
-
-    async def run(self, greet: Callable[[], Any]) -> None:
-        """Until the stream ends: with an error of gRPC, or Unavailable."""
-        tasks = [asyncio.create_task(step) for step in (self._read(), self._write(), greet(), self._watch())]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:  # reading first: the status of the stream says more than a write that failed
-                if task.done():
-                    task.result()
-        finally:
-            self._call.cancel()
-            if self._leaving is not None:
-                self._leaving.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _read(self) -> None:
-        async for raw in self._call:
-            try:
-                frame = pb.ServerFrame.FromString(raw)
-            except DecodeError:
-                raise Unavailable("the server sent a frame that cannot be read") from None
-            if frame.id in self._waiting:
-                self._answer(*self._waiting[frame.id], frame)
-            elif frame.id == 0:
-                self._hear(self, frame)
-        raise Unavailable("the server ended the stream")
-
-    def _answer(self, future: asyncio.Future[None], frames: list[pb.ServerFrame], frame: pb.ServerFrame) -> None:
-        frames.append(frame)
-        if not frame.more and not future.done():
-            future.set_result(None)
-
-    async def _write(self) -> None:
-        while frame := await self._outbox.get():
-            try:
-                await self._call.write(frame)
-            except asyncio.InvalidStateError:
-                raise Unavailable("the server ended the stream") from None
-
-    async def _watch(self) -> None:
-        await asyncio.shield(self._failed)
-
-    def fail(self, message: str) -> None:
-        """The stream is of no use any more: whoever waits for an answer learns it now."""
-        error = Unavailable(message)
-        if not self._failed.done():
-            self._failed.set_exception(error)
-            self._failed.exception()  # it may be that nobody asks
-        for future, _ in self._waiting.values():
-            if not future.done():
-                future.set_exception(error)
-
-    def leave(self) -> None:
-        """End as soon as nothing is under way, or in a moment."""
-        loop = asyncio.get_running_loop()
-        if not self._waiting or self._leaving is not None:
-            self.fail("the server is stopping")
-        else:
-            self._leaving = loop.call_later(LINGER_SECONDS, self.fail, "the server is stopping")
-
-    async def ask(self, seconds: float, urgency: Urgency = Urgency.REQUEST, **body: Any) -> list[pb.ServerFrame]:
-        if self._failed.done():
-            raise Unavailable("the connection to the server broke")
-        number = next(self._ids)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        frames: list[pb.ServerFrame] = []
-        self._waiting[number] = future, frames
-        self._outbox.put(pb.AgentFrame(id=number, **body).SerializeToString(), urgency)
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            raise Unavailable(f"the server did not answer within {seconds:g} s") from None
-        finally:
-            del self._waiting[number]
-            if self._leaving is not None and not self._waiting:
-                self.leave()
-        if frames[-1].WhichOneof("body") == "failure":
-            raise Unavailable(frames[-1].failure.message, hint=frames[-1].failure.hint)
-        return frames
-
-    # ── output ──
-    def send_chunks(self, chunks: list[pb.Chunk]) -> None:
-        for chunk in chunks:
-            self._under_way[chunk.run_id, chunk.fence, chunk.file, chunk.number] = len(chunk.data)
-            self.room -= len(chunk.data)
-        self._outbox.put(pb.AgentFrame(chunks=pb.Chunks(items=chunks)).SerializeToString(), Urgency.OUTPUT)
-        if self.room <= 0:
-            self.has_room.clear()
-
-    def settle(self, stored: pb.Stored) -> None:
-        for name in (*stored.items, *stored.refused):
-            self.room += self._under_way.pop((name.run_id, name.fence, name.file, name.number), 0)
-        if self.room > 0:
-            self.has_room.set()
-
-
-def _refusal(status: grpc.StatusCode, text: str) -> Error:
-    code, found, rest = text.partition(": ")
-    if found and code.startswith("E_"):
-        return REFUSALS[status](rest, code=code)
-    return REFUSALS[status](text)
-
-
-def _assignment(it: pb.Assignment) -> Assignment:
-    return Assignment(
-        run_id=it.run_id, fence=it.fence, attempt=it.attempt, job_id=it.job_id,
-        trigger_id=it.trigger_id if it.HasField("trigger_id") else None, due_at=it.due_at, kind=it.kind, name=it.name,
-        spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
-        secrets=it.secrets if it.HasField("secrets") else None,
-        source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
-    )  # fmt: skip
-
-
-def _result(it: Result) -> pb.Result:
-    return pb.Result(
-        run_id=it.run_id, fence=it.fence, state=it.state, reason=it.reason, started_at=it.started_at,
-        finished_at=it.finished_at, exit_code=it.exit_code, message=it.message, result=it.result, output=it.output,
-        retry_after=it.retry_after, final=it.final, cursor=it.cursor,
-    )  # fmt: skip
-
-
-def _batches(results: Sequence[Result]) -> list[list[pb.Result]]:
-    """As few lists as fit into frames."""
-    lists: list[list[pb.Result]] = []
-    size = wire.FRAME
-    for result in map(_result, results):
-        if size + result.ByteSize() > wire.FRAME:
-            lists.append([])
-            size = 0
-        lists[-1].append(result)
-        size += result.ByteSize()
-    return lists
+def _channel(server: str, ticket: Ticket) -> Any:
+    if not ticket.is_secure:
+        return grpc.aio.insecure_channel(server, options=OPTIONS)
+    return grpc.aio.secure_channel(server, grpc.ssl_channel_credentials(ticket.authority), options=OPTIONS)

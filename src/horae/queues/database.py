@@ -1,7 +1,7 @@
 """The queue when the database is the queue: announcements within this process.
 
 The store holds the truth; this only saves the wait for the next poll. Processes that share a database tell
-each other through queues.postgres, which builds on this.
+each other through queues.shared, which builds on this.
 """
 
 from __future__ import annotations

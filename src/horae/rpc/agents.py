@@ -36,6 +36,7 @@ HINT_GAP = 0.02  # seconds between two hints of a topic
 STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
 LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
 MAX_CLAIM = 1000
+TOPICS = ("runs", "cancel")
 MAX_LIST = 100_000  # ids in one request
 
 Admit = Callable[[str | None, str], Awaitable[None]]  # token, peer
@@ -82,10 +83,17 @@ class Agents:
         self._is_empty.set()
 
     async def connect(self, _: Any, context: Any) -> None:
-        """One stream, from hello to its end."""
+        """One stream of gRPC."""
+        await self.receive(context, self._admit)
+
+    async def receive(self, context: Any, admit: Admit | None, topics: Sequence[str] = TOPICS) -> None:
+        """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
+        `topics` it is told."""
         try:
-            await self._admitted(context)
-            session = await self._open(context)
+            await _admitted(context, admit)
+            session = await self._open(context, topics)
+        except _Over:
+            return
         except Refused as refused:
             log.warning("agent.refused", peer=context.peer(), status=refused.status.name, error=refused.message)
             await context.abort(refused.status, refused.message)
@@ -107,19 +115,7 @@ class Agents:
             if not self._sessions:
                 self._is_empty.set()
 
-    async def _admitted(self, context: Any) -> None:
-        if self._admit is None:
-            return
-        given = dict(context.invocation_metadata() or ()).get("authorization", "")
-        token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
-        try:
-            await self._admit(token, address_of(context.peer()))
-        except Unavailable as error:
-            raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
-        except Error as error:
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
-
-    async def _open(self, context: Any) -> Session:
+    async def _open(self, context: Any, topics: Sequence[str]) -> Session:
         frame = await _read(context, HELLO_SECONDS)
         if frame.WhichOneof("body") != "hello":
             raise invalid("the first frame must be hello")
@@ -129,7 +125,7 @@ class Agents:
             node = read_hello(hello, via=self.node, now=self.clock.now())
         except Invalid as error:
             raise invalid(error.message) from error
-        session = Session(self, context, node, hello.session)
+        session = Session(self, context, node, hello.session, topics)
         await self._make_room(session)
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
@@ -173,6 +169,19 @@ class Agents:
             session.end()
 
 
+async def _admitted(context: Any, admit: Admit | None) -> None:
+    if admit is None:
+        return
+    given = dict(context.invocation_metadata() or ()).get("authorization", "")
+    token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
+    try:
+        await admit(token, address_of(context.peer()))
+    except Unavailable as error:
+        raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
+    except Error as error:
+        raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
+
+
 def _taken(name: str) -> Refused:
     return Refused(
         grpc.StatusCode.ALREADY_EXISTS,
@@ -209,8 +218,9 @@ async def _read(context: Any, seconds: float) -> pb.AgentFrame:
 class Session:
     """One agent's stream."""
 
-    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str) -> None:
+    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str]) -> None:
         self.node = node
+        self._topics = topics
         self.id = session_id
         self._agents = agents
         self._context = context
@@ -259,7 +269,7 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
-                for topic in ("runs", "cancel"):
+                for topic in self._topics:
                     group.create_task(self._hint(topic))
                 await self._read_all(group)
         except* _Over:

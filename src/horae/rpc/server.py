@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from horae import wire
 from horae.errors import ConfigError
 from horae.rpc.agents import Agents
+from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
 from horae.wire.generated import agents_pb2, outputs_pb2
 
@@ -53,8 +54,15 @@ class Contract(Protocol):
 
 
 class RpcServer:
-    def __init__(self, agents: Agents | None, outputs: Outputs, contracts: Sequence[Contract] = ()) -> None:
-        """`agents` None: none are taken here."""
+    def __init__(
+        self,
+        agents: Agents | None,
+        outputs: Outputs,
+        contracts: Sequence[Contract] = (),
+        door: NatsDoor | None = None,
+    ) -> None:
+        """`agents` None: none are taken here. `door` is another way in for them."""
+        self._door = door
         self._agents = agents
         self._outputs = outputs
         self._contracts = contracts
@@ -77,6 +85,8 @@ class RpcServer:
                 f"cannot listen on {address} for gRPC", code="E_LISTEN", hint="give another --grpc-port"
             ) from error
         await server.start()
+        if self._door is not None:
+            self._door.start()
         return port
 
     def _handlers(self) -> tuple[Any, ...]:
@@ -98,8 +108,12 @@ class RpcServer:
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""
+        if self._door is not None:
+            await self._door.shut()
         if self._agents is not None:
             await self._agents.leave()
+        if self._door is not None:
+            await self._door.stop()
         if self._server is not None:
             await self._server.stop(GRACE)
 

@@ -101,6 +101,10 @@ class Agent:
     def busy(self) -> int:
         return len(self._held)
 
+    def room(self, kind: str) -> int:
+        """How many more runs of a kind could be started now."""
+        return 0 if self.draining or self.cordoned or not self._is_joined else self._free[kind]
+
     @property
     def is_hungry(self) -> bool:
         """Whether a claim makes sense now: free slots for kinds of which more may wait, or doubts to settle first."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -15,12 +16,15 @@ import structlog
 from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
+from horae.errors import Unavailable
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.datawork import DataWork
+from horae.service.events import Events
 from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
+MAX_KNOWN = 100_000  # runs whose job is kept in mind for their end
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -34,9 +38,12 @@ class Execution:
         *,
         foreign_kinds: Collection[str] = (),
         secrets: Secrets | None = None,
+        events: Events | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail."""
+        that name some fail. `events` tells others what happens."""
+        self._events = events
+        self._jobs: dict[int, int] = {}  # run → job, of attempts that were told to have started
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -56,6 +63,7 @@ class Execution:
             self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, limit) if kind in WRITERS and claimed else claimed
+        self._tell_started(node.name, ready)
         return ready if self._secrets is None else list(await self._secrets.provide(ready))
 
     async def _ready(self, claimed: list[Assignment], limit: int) -> list[Assignment]:
@@ -76,6 +84,14 @@ class Execution:
         if not may_begin:
             self._queue.announce("waiting")
         return may_begin
+
+    def _tell_started(self, node: str, claimed: Sequence[Assignment]) -> None:
+        for one in claimed if self._events is not None else ():
+            assert self._events is not None
+            self._events.run_started(node, one)
+            self._jobs[one.run_id] = one.job_id
+        while len(self._jobs) > MAX_KNOWN:
+            del self._jobs[next(iter(self._jobs))]
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; answers the run ids whose fence was current."""
@@ -121,6 +137,8 @@ class Execution:
             metrics.retried += not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
             _tell(result)
+        if self._events is not None:
+            await self._tell_ended(self._events, books, finished.accepted)
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
@@ -129,6 +147,22 @@ class Execution:
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
+
+    async def _tell_ended(self, events: Events, books: _Books, accepted: Collection[int]) -> None:
+        told = [(events.run_ended, result) for result in books.final]
+        told += [(events.run_goes_on, waiting.result) for waiting in books.waiting]
+        for tell, result in told:
+            if result.run_id in accepted:
+                tell(result, await self._job_of(result.run_id))
+
+    async def _job_of(self, run_id: int) -> int | None:
+        """Known here, unless the run was claimed through another server."""
+        if (job_id := self._jobs.pop(run_id, None)) is not None:
+            return job_id
+        with suppress(Unavailable):  # the run has ended, whether or not we can say whose it was
+            run = await self._store.get_run(run_id)
+            return None if run is None else run.job_id
+        return None
 
 
 class _Books:

@@ -40,6 +40,7 @@ from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
 from horae.ports import NEVER, Due, Fire, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
 from horae.service.batching import Coalescer
+from horae.service.events import Events
 from horae.service.ledger import account, birth_of, entry_of, know
 
 LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
@@ -74,9 +75,11 @@ class Request:
 
 
 class Jobs:
-    def __init__(self, store: Store, queue: Queue) -> None:
+    def __init__(self, store: Store, queue: Queue, events: Events | None = None) -> None:
+        """`events` tells others what happens."""
         self._store = store
         self._queue = queue
+        self._events = events
         self._submits = Coalescer(self._submit_batch, limit=500)
         self._orders = Coalescer(store.enqueue)
 
@@ -140,7 +143,14 @@ class Jobs:
             [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
         )
         self._tell([job for jobs in made for job in jobs], now)
+        for receipt, jobs in zip(receipts, made, strict=True) if self._events is not None else ():
+            self._tell_submitted(receipt, jobs)
         return list(zip(receipts, made, strict=True))
+
+    def _tell_submitted(self, receipt: Receipt, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            if self._events is not None and job.id in receipt.ids:
+                self._events.job_submitted(job)
 
     def _tell(self, jobs: Sequence[Job], now: Moment) -> None:
         moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
@@ -238,6 +248,8 @@ class Jobs:
         cancelled = await self._store.delete_job(job_id)
         if cancelled is None:
             raise NotFound(f"there is no job {job_id}")
+        if self._events is not None:
+            self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
 
@@ -394,7 +406,10 @@ class Jobs:
         self._queue.announce("runs")
         if job.policy.overlap.name == "REPLACE":
             self._queue.announce("cancel")
-        return await self.get_run(receipt.ids[0])
+        run = await self.get_run(receipt.ids[0])
+        if self._events is not None and not receipt.replayed:
+            self._events.run_queued(run)
+        return run
 
     async def get_run(self, run_id: int) -> Run:
         run = await self._store.get_run(run_id)

@@ -1,5 +1,5 @@
 """The wire of hints between nodes: one PostgreSQL connection that listens and notifies. What is said, and when, is
-the business of queues.postgres."""
+the business of queues.shared."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
                        "first_run", "load_overdue_loans", "load_taken_segments",
-                       "load_cursors", "load_sources"})  # fmt: skip
+                       "load_cursors", "load_sources", "load_queued"})  # fmt: skip
 
 
 class PostgresStore(DataWorkStore):

@@ -133,6 +133,10 @@ SELECT o.run_id, l.job_id, o.fence, l.attempt, o.worker, o.until_at, o.progress
 FROM loans o JOIN live l ON l.id = o.run_id AND l.fence = o.fence
 WHERE l.state = 1 AND (CAST($1 AS {list}) IS NULL OR o.run_id IN {ids}) ORDER BY l.started_at, o.run_id;
 
+-- load_queued --
+SELECT id, attempt + 1, kind, priority, needs IS NOT NULL OR pin IS NOT NULL FROM live
+WHERE state = 0 ORDER BY kind, priority DESC, due_at, id LIMIT $1;
+
 -- load_overdue_loans --
 SELECT o.run_id, l.job_id, o.fence, l.attempt, o.worker, o.until_at, o.progress
 FROM loans o JOIN live l ON l.id = o.run_id AND l.fence = o.fence

@@ -49,6 +49,7 @@ from horae.ports import (
     LastRun,
     Order,
     Outdated,
+    Queued,
     Receipt,
     Result,
     Submission,
@@ -453,6 +454,9 @@ class SqlStore:
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         rows = await self._get("load_held", self._list(run_ids))
         return [Held(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
+
+    async def load_queued(self, limit: int) -> list[Queued]:
+        return [Queued(*row) for row in await self._get("load_queued", limit)]
 
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         rows = await self._get("load_previous", self._list(job_ids))

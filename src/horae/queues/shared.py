@@ -1,11 +1,11 @@
-"""Hints between the nodes on one PostgreSQL: NOTIFY and LISTEN, over one connection of its own.
+"""Hints between nodes, over one connection of its own: NOTIFY and LISTEN of PostgreSQL, or a subject of NATS.
 
 The store holds the truth, and everybody looks at it now and then; a hint only saves the wait. So this may lose
 whatever it likes, but it must never hold up or break whoever announces, and never cost a lone node a commit:
 
 - announcements wake the watches of this process at once; to the others they go from a task, several topics in
-  one message, one message in DEBOUNCE at most, and none at all while nobody else listens;
-- a connection that was lost is made anew; LISTEN comes before all watches are woken, so that whatever was
+  one message, one message in `debounce` at most, and none at all while nobody else listens;
+- a connection that was lost is made anew; listening comes before all watches are woken, so that whatever was
   announced in between is found by a look;
 - a connection that is open at one end only is found by the count of listeners, a round trip every few seconds.
 """
@@ -27,7 +27,7 @@ from horae.queues.database import LocalQueue
 
 log = structlog.get_logger()
 
-DEBOUNCE = 0.02  # seconds between two messages
+DEBOUNCE = 0.02  # seconds between two messages, where each costs a commit
 COUNT = 3.0  # seconds between two counts of the listeners
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
 FAREWELL = 1.0  # seconds for the last message and the goodbye
@@ -36,7 +36,7 @@ MESSAGE = re.compile(r"([0-9a-f]{12}) ([a-z]{1,20}(?:,[a-z]{1,20}){0,20})")
 
 
 class Wire(Protocol):
-    """One connection that hears and says (stores.notices)."""
+    """One connection that hears and says (stores.notices, queues.nats)."""
 
     async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None: ...
     async def count_others(self) -> int: ...
@@ -47,12 +47,13 @@ class Wire(Protocol):
     def terminate(self) -> None: ...
 
 
-class PostgresQueue(LocalQueue):
-    """Announcements to every process on the database."""
+class SharedQueue(LocalQueue):
+    """Announcements to every process on the database, or the broker."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Wire]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Wire]], *, debounce: float = DEBOUNCE) -> None:
         """What `connect` gives times out when nobody answers."""
         super().__init__()
+        self.debounce = debounce
         self._connect = connect
         self.name = uuid.uuid4().hex[:12]
         self._outbox: set[str] = set()
@@ -63,19 +64,21 @@ class PostgresQueue(LocalQueue):
         self._task: asyncio.Task[None] | None = None
         self.sent = 0  # messages
         self.is_listening = asyncio.Event()
+        self.own = LocalQueue()  # what was announced here, without what others say
 
     async def open(self) -> None:
-        """Begin to listen; a database that is away is tried again in the background."""
+        """Begin to listen; a server that is away is tried again in the background."""
         self._task = asyncio.create_task(self._stay())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            task.cancel()  # again and again: the library of NATS swallows one now and then
+            await asyncio.wait([task], timeout=FAREWELL)
 
     def announce(self, topic: str) -> None:
         super().announce(topic)
+        self.own.announce(topic)
         if self.others != 0:
             self._outbox.add(topic)
             self._stir.set()
@@ -96,7 +99,7 @@ class PostgresQueue(LocalQueue):
             pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _visit(self) -> None:
-        """One connection, from LISTEN to its end."""
+        """One connection, from its first word to its end."""
         wire = await self._connect()
         try:
             await wire.listen(self._hear, self._stir.set)
@@ -120,7 +123,7 @@ class PostgresQueue(LocalQueue):
             self._is_count_due = False
             self.others = await wire.count_others()
         if self._outbox and self.others:
-            await asyncio.sleep(self._sent_at + DEBOUNCE - time.monotonic())
+            await asyncio.sleep(self._sent_at + self.debounce - time.monotonic())
             await self._send(wire)
         elif not self.others:
             self._outbox.clear()

@@ -1,0 +1,176 @@
+"""The lines of a remote agent over NATS: it reaches nothing but the broker.
+
+    agent ── hello ──► horae.agents.hello, answered by one server ──► horae.agents.down.<line>
+    agent ◄──────────  frames both ways, between this agent and that server  ──────────► horae.agents.up.<line>
+
+Work is announced by messages, one per run, of which an agent takes as many as it has free slots: first it claims by
+the database, then it acknowledges them, also those whose run is gone or was taken by somebody else.
+
+A line has a connection of its own and a name that nobody can guess, and is never mended: when the server dies, the
+broker says so at the next frame, and the next hello finds another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from horae.links.session import Line, LineEnded, RemoteLink, Stream, Ticket
+from horae.links.spool import AgentSpool
+from horae.ports import Assignment
+from horae.wire import nats as broker
+from horae.wire.pipe import Ended, Pipe
+
+PULL_SECONDS = 5.0  # that the broker holds a request for messages
+FULL_PAUSE = 0.02  # seconds between looks for a free slot
+MISSING_PAUSE = 0.2  # and between questions for a kind that the servers have not prepared
+MOST = 100  # messages asked for at once
+EXPIRED = "408"
+
+
+class NatsLink(RemoteLink):
+    """Its one server is the address of the broker."""
+
+    def __init__(
+        self, servers: Sequence[str], spool: AgentSpool, ticket: Ticket, *, on_change: Callable[[str, str], None]
+    ) -> None:
+        super().__init__(servers, spool, ticket, on_change=on_change)
+        self._connectors: dict[str, broker.Connector] = {}
+        self._taken: dict[str, list[Any]] = {}  # messages of work, by kind, until the database was asked
+        self.room: Callable[[str], int] = lambda _: 1  # how many more runs of a kind the agent could start
+
+    def _shown(self, server: str) -> str:
+        """Without the login."""
+        scheme, _, rest = server.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
+    def _line(self, server: str) -> Line:
+        if server not in self._connectors:
+            self._connectors[server] = broker.Connector(server, "horae agent", self._ticket.authority)
+        return _NatsLine(self._connectors[server], self._ticket)
+
+    # ── messages of work ──
+    async def _attend(self, stream: Stream, line: Line) -> None:
+        assert isinstance(line, _NatsLine)
+        assert self._node is not None
+        self._taken = {kind: [] for kind in self._node.kinds}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ship(stream))
+            await line.client.subscribe(broker.WANTING, cb=self._hear_call)
+            for kind in self._node.kinds:
+                group.create_task(_Pull(self, line, kind).run())
+
+    async def _hear_call(self, _: Any) -> None:
+        self._hints["runs"].set()
+
+    def take(self, kind: str, message: Any) -> None:
+        self._taken[kind].append(message)
+        self._hints["runs"].set()
+
+    async def claim(self, kind: str, limit: int) -> list[Assignment]:
+        messages, self._taken[kind] = self._taken.get(kind, []), []
+        claimed = await super().claim(kind, limit)  # should it break off, the messages come again
+        for message in messages:
+            with suppress(Exception):  # a message that is not acknowledged comes again, and does no harm
+                await message.ack()
+        return claimed
+
+
+class _Pull:
+    """Asks for messages of one kind of work, while there is room for some."""
+
+    def __init__(self, link: NatsLink, line: _NatsLine, kind: str) -> None:
+        self._link, self._line, self._kind = link, line, kind
+        self._wanted = 0  # messages asked for and not come
+        self._stir = asyncio.Event()
+
+    async def run(self) -> None:
+        client, here = self._line.client, f"{broker.TAKEN}.{self._line.name}.{self._kind}"
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{broker.WORK_STREAM}.{broker.consumer_of(self._kind)}"
+        await client.subscribe(here, cb=self._hear)
+        while not client.is_closed:
+            room = self._link.room(self._kind)
+            if room <= 0:
+                await asyncio.sleep(FULL_PAUSE)
+                continue
+            self._wanted = min(room, MOST)
+            asked = {"batch": self._wanted, "expires": round(PULL_SECONDS * 1e9)}
+            with suppress(Exception):  # the line's reader learns of a connection that is lost
+                await client.publish(subject, json.dumps(asked).encode(), reply=here)
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Until all have come, or the broker says that no more will."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PULL_SECONDS + 1):
+                while self._wanted > 0:
+                    self._stir.clear()
+                    await self._stir.wait()
+
+    async def _hear(self, message: Any) -> None:
+        status = (message.headers or {}).get("Status")
+        self._wanted -= 1
+        if status is None and self._link.room(self._kind) > 0:
+            self._link.take(self._kind, message)
+        elif status is None:
+            await message.nak()  # somebody else may have a slot
+        elif not status.startswith("1"):  # not a sign of life
+            if status != EXPIRED:
+                await asyncio.sleep(MISSING_PAUSE)  # nobody has prepared this kind yet, or the stream is gone
+            self._wanted = 0
+        self._stir.set()
+
+
+class _NatsLine:
+    def __init__(self, connector: broker.Connector, ticket: Ticket) -> None:
+        self._connector = connector
+        self._headers = {"Authorization": f"Bearer {ticket.token}"} if ticket.token else {}
+        self.client: Any = None
+        self.name = secrets.token_hex(16)  # that nobody can guess
+        self._pipe: Pipe | None = None
+        self._up = ""
+
+    async def open(self) -> None:
+        self.client = await self._connector.connect(self._lose)
+        self._up, here = f"{broker.UP}.{self.name}", f"{broker.DOWN}.{self.name}"
+        pipe = self._pipe = Pipe(self.client, broker.HELLO, here)
+
+        async def take(message: Any) -> None:
+            pipe.take(message)
+
+        await self.client.subscribe(here, cb=take)
+
+    def _lose(self) -> None:
+        if self._pipe is not None:
+            self._pipe.end("UNAVAILABLE", "the broker closed the connection")
+
+    async def read(self) -> bytes | None:
+        assert self._pipe is not None
+        try:
+            return await self._pipe.read()
+        except Ended as ended:
+            if not ended.status:
+                return None
+            raise LineEnded(ended.status, ended.text) from None
+
+    async def write(self, frame: bytes) -> None:
+        """The first one is hello, to whoever listens; the others are for the one who answered."""
+        pipe = self._pipe
+        assert pipe is not None
+        try:
+            await pipe.write(frame, self._headers if pipe.to == broker.HELLO else None)
+        except Ended as ended:
+            raise LineEnded(ended.status, ended.text) from None
+        pipe.to = self._up
+
+    async def close(self) -> None:
+        if self.client is None:
+            return
+        if self._pipe is not None and self._pipe.to == self._up and not self.client.is_closed:
+            with suppress(Ended):
+                await self._pipe.finish()
+        await broker.farewell(self.client)

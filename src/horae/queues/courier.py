@@ -1,0 +1,161 @@
+"""Messages through JetStream: work for agents, and events for everybody.
+
+    HORAE_WORK     horae.work.<kind>.<priority>   a work queue in memory: each message goes to one agent, and is gone
+                                                  when that agent has asked the database, or after a minute
+    consumers      kind-<kind>                    from which agents pull as many as they have free slots
+
+    HORAE_EVENTS   horae.events.<what>            what happened, kept for a week on disk, for whoever wants to know
+
+The streams are made and kept up to date here; nobody else may change them. Nothing in them is needed to be right: the
+database knows what waits, so a stream that is lost is made again, empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import structlog
+
+from horae.errors import Unavailable
+from horae.ports import Event, Queued
+from horae.wire import nats as broker
+
+log = structlog.get_logger()
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to reach the broker
+ACK_SECONDS = 5.0  # for the broker to have stored a batch
+MEGABYTE = 1 << 20
+
+WORK_LIMITS = {
+    "retention": "workqueue", "storage": "memory", "discard": "old", "max_age": 60.0, "max_msgs": 200_000,
+    "max_bytes": 64 * MEGABYTE, "max_msg_size": 1024, "duplicate_window": 10.0,
+}  # fmt: skip
+EVENT_LIMITS = {
+    "retention": "limits", "storage": "file", "discard": "old", "max_age": 7 * 86_400.0, "max_bytes": 256 * MEGABYTE,
+    "max_msg_size": MEGABYTE, "duplicate_window": 120.0,
+}  # fmt: skip
+CONSUMER = {"ack_policy": "explicit", "ack_wait": 5.0, "max_deliver": 5, "max_ack_pending": -1}
+
+
+class NatsCourier:
+    def __init__(self, connector: broker.Connector) -> None:
+        self._connector = connector
+        self._client: Any = None
+        self._stream: Any = None
+        self._ready = asyncio.Event()
+        self._made: set[str] = set()  # consumers, by kind
+        self._task: asyncio.Task[None] | None = None
+        self.connections = 0
+
+    async def open(self) -> None:
+        self._task = asyncio.create_task(self._stay())
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            task.cancel()  # again and again: the library of NATS swallows one now and then
+            await asyncio.wait([task], timeout=1.0)
+
+    # ── the connection ──
+    async def _stay(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self._visit()
+                pause = FIRST_PAUSE
+            except Exception as error:  # whatever it is: what the broker does is never worth a process
+                log.warning("courier.lost", error=str(error) or type(error).__name__, retry_seconds=pause)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  all nodes lost it at once
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _visit(self) -> None:
+        lost = asyncio.Event()
+        client = await self._connector.connect(lost.set)
+        try:
+            self._client, self._stream, self._made = client, client.jetstream(timeout=ACK_SECONDS), set()
+            await self._make_streams()
+            self.connections += 1
+            self._ready.set()
+            await lost.wait()
+        finally:
+            self._ready.clear()
+            self._client = self._stream = None
+            await broker.farewell(client)
+
+    async def _make_streams(self) -> None:
+        await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
+        await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
+
+    async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> None:
+        """Make it, or bring it up to date; what was made by somebody else stays as it is, and is complained of."""
+        wanted = {"name": name, "subjects": list(subjects), **limits}
+        try:
+            await self._stream.add_stream(**wanted)
+        except Exception:  # perhaps there is one, with other limits
+            try:
+                await self._stream.update_stream(**wanted)
+            except Exception as error:
+                log.error("courier.stream_refused", stream=name, error=str(error))
+
+    # ── the Courier ──
+    async def prepare(self, kinds: Sequence[str]) -> None:
+        for kind in kinds:
+            if kind not in self._made:
+                await self._do(self._make_consumer(kind))
+
+    async def _make_consumer(self, kind: str) -> None:
+        subject = f"{broker.WORK}.{kind}.>"
+        name = broker.consumer_of(kind)
+        await self._stream.add_consumer(broker.WORK_STREAM, durable_name=name, filter_subject=subject, **CONSUMER)
+        self._made.add(kind)
+
+    async def hand_over(self, runs: Sequence[Queued]) -> None:
+        await self._do(self._publish([_message(run) for run in runs]))
+
+    async def post(self, events: Sequence[Event]) -> None:
+        """The Poster."""
+        await self._do(self._publish([_posted(event) for event in events]))
+
+    async def call_all(self) -> None:
+        await self._do(self._client.publish(broker.WANTING, b"") if self._client is not None else _nothing())
+
+    async def _publish(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
+        """All at once, and wait until the broker has them."""
+        futures = [
+            await self._stream.publish_async(subject, payload, headers={"Nats-Msg-Id": name})
+            for subject, name, payload in messages
+        ]
+        await asyncio.gather(*futures)
+
+    async def _do(self, step: Any) -> None:
+        if not self._ready.is_set():
+            step.close()
+            raise Unavailable("NATS cannot be reached")
+        task = asyncio.create_task(step)  # of its own: the library swallows a cancel that is meant for us
+        try:
+            await asyncio.wait([task], timeout=ACK_SECONDS)
+            if not task.done():
+                raise TimeoutError(f"no answer within {ACK_SECONDS:g} s")
+            task.result()
+        except Exception as error:
+            self._made.clear()  # it may be that the streams are gone
+            raise Unavailable(f"NATS did not take it: {error or type(error).__name__}") from error
+        finally:
+            task.cancel()
+
+
+async def _nothing() -> None:
+    """For whom nobody waits."""
+
+
+def _message(run: Queued) -> tuple[str, str, bytes]:
+    name = f"{run.run_id}-{run.attempt}"
+    return f"{broker.WORK}.{run.kind}.{run.priority}", name, name.encode()
+
+
+def _posted(event: Event) -> tuple[str, str, bytes]:
+    return f"{broker.EVENTS}.{event.kind}", event.name, json.dumps(event.document).encode()

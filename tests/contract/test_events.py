@@ -1,0 +1,146 @@
+"""Events on a real JetStream: what happens is told, with ids that make repeats harmless, also when it was away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from horae.core.model import Node, State
+from horae.ports import Result, Store
+from horae.queues.courier import NatsCourier
+from horae.queues.database import LocalQueue
+from horae.roles import persist
+from horae.service.events import Events
+from horae.service.execution import Execution
+from horae.service.jobs import Jobs
+from horae.service.metrics import Metrics
+from horae.testing import FakeClock
+from horae.wire.nats import EVENT_STREAM, EVENTS, Connector
+
+from ..nats_server import Nats
+from ..unit.service.parts import draft
+
+DEADLINE = 60.0
+
+
+class Promptly(FakeClock):
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0.05)
+
+
+class Told:
+    """Services that tell, on a broker."""
+
+    def __init__(self, store: Store, nats: Nats) -> None:
+        self.courier, clock, queue = NatsCourier(Connector(nats.url, "test")), Promptly(), LocalQueue()
+        self.events = Events(self.courier, clock, source="n1")
+        self.jobs = Jobs(store, queue, self.events)
+        self.execution = Execution(store, queue, clock, Metrics(), events=self.events)
+        self.clock = clock
+
+
+@pytest.fixture
+async def told(sqlite_store: Store, nats: Nats) -> AsyncIterator[Told]:
+    made = Told(sqlite_store, nats)
+    await made.courier.open()
+    telling = asyncio.create_task(persist("events", made.events.step, made.clock))
+    yield made
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+    await made.courier.close()
+
+
+@asynccontextmanager
+async def reader(nats: Nats) -> AsyncIterator[Any]:
+    client = await Connector(nats.url, "reader").connect(lambda: None)
+    yield client
+    await client.close()
+
+
+async def read(nats: Nats, count: int) -> list[Any]:
+    """The first so many events of the stream, when they are there."""
+    async with reader(nats) as client, asyncio.timeout(DEADLINE):
+        found: list[Any] = []
+        while len(found) < count:
+            asked = json.dumps({"seq": len(found) + 1}).encode()
+            answer = json.loads(
+                (await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=10)).data
+            )
+            found.append(answer["message"]["data"]) if "message" in answer else await asyncio.sleep(0.05)
+        return [json.loads(base64.b64decode(one)) for one in found]
+
+
+NODE = Node(
+    name="a1", roles=("agent",), kinds=("python",), labels=(), slots=1, version="1", address="", started_at=0,
+    heartbeat_at=0, beat=0,
+)  # fmt: skip
+
+
+async def one_run(told: Told) -> int:
+    (job,) = (await told.jobs.submit([draft()])).jobs
+    run_id = (await told.jobs.run_now(job.id)).id
+    (claimed,) = await told.execution.claim(NODE, "python", 1)
+    await told.execution.finish(
+        [Result(run_id, claimed.fence, State.SUCCEEDED, started_at=1, finished_at=2, exit_code=0)]
+    )
+    await told.jobs.delete(job.id)
+    return run_id
+
+
+async def test_the_life_of_a_run_is_told_in_order_with_job_fence_and_trace(told: Told, nats: Nats):
+    run_id = await one_run(told)
+
+    events = await read(nats, 5)
+
+    assert [event["type"] for event in events] == [
+        "horae.job.submitted", "horae.run.queued", "horae.run.started", "horae.run.finished", "horae.job.deleted",
+    ]  # fmt: skip
+    ended = events[3]
+    assert (ended["specversion"], ended["id"], ended["subject"]) == (
+        "1.0",
+        f"run-{run_id}-1-finished",
+        f"runs/{run_id}",
+    )
+    assert ended["data"]["state"] == "succeeded"
+    assert (ended["data"]["run"], ended["data"]["job"], ended["data"]["fence"]) == (run_id, 1, 1)
+    assert ended["data"]["trace_id"].endswith(f"{run_id:016x}")
+    assert len({event["id"] for event in events}) == 5
+
+
+async def test_a_retry_is_told_as_such(told: Told, nats: Nats):
+    (job,) = (await told.jobs.submit([draft(retry={"attempts": 2})])).jobs
+    run_id = (await told.jobs.run_now(job.id)).id
+    (claimed,) = await told.execution.claim(NODE, "python", 1)
+    await told.execution.finish([Result(run_id, claimed.fence, State.FAILED, started_at=1, finished_at=2, exit_code=1)])
+
+    events = await read(nats, 4)
+
+    assert [event["type"] for event in events][-1] == "horae.run.retrying"
+    assert events[-1]["data"]["job"] == job.id
+
+
+async def test_events_wait_for_a_broker_that_is_away_and_repeats_are_dropped(told: Told, nats: Nats):
+    await read_when_open(told)
+    nats.kill()
+    run_id = await one_run(told)
+    nats.start()
+
+    events = await read(nats, 5)
+    assert f"run-{run_id}-1-finished" in {event["id"] for event in events}
+    async with reader(nats) as client:
+        again = await client.request(
+            f"{EVENTS}.run.finished", b"{}", timeout=10, headers={"Nats-Msg-Id": f"run-{run_id}-1-finished"}
+        )
+    assert json.loads(again.data)["duplicate"] is True
+
+
+async def read_when_open(told: Told) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not told.courier.connections:
+            await asyncio.sleep(0.02)
