@@ -1,6 +1,7 @@
 """`python -m campaign`: break a real cluster for a while, then judge it.
 
     python -m campaign --seconds 600 --seed 7 --store postgres --nodes 3 --agents 2 --out DIR
+    python -m campaign --queue nats --files s3        with a broker and an object store, broken too
     python -m campaign check DIR        judge again what an earlier campaign left behind
 
 Exit code 0: green. 1: RED, something that was promised did not hold. 2: UNKNOWN, too little happened to tell.
@@ -46,6 +47,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=int, default=60, help="how long there are faults")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
+    parser.add_argument("--queue", choices=("database", "nats"), default="database")
+    parser.add_argument("--files", choices=("directory", "s3"), default="directory")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--agents", type=int, default=2, help="remote agents")
     parser.add_argument("--out", type=Path, help="a directory for everything that is written down; must be empty")
@@ -74,7 +77,9 @@ def demands(arguments: argparse.Namespace) -> dict[str, int]:
 async def campaign(arguments: argparse.Namespace, out: Path) -> None:
     """Live through it; everything is in `out` afterwards."""
     operations, faults = Journal(out / "ops.jsonl"), Journal(out / "faults.jsonl")
-    cluster = Cluster(out, arguments.store, arguments.nodes, arguments.agents)
+    cluster = Cluster(
+        out, arguments.store, arguments.nodes, arguments.agents, queue=arguments.queue, files=arguments.files
+    )
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
     try:
         await cluster.start()
@@ -92,7 +97,8 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
     finally:
         await cluster.close()
         meta = {
-            "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "nodes": arguments.nodes,
+            "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "queue": arguments.queue,
+            "files": arguments.files, "nodes": arguments.nodes,
             "agents": arguments.agents, "demands": demands(arguments), "counts": observer.counts(),
         }  # fmt: skip
         history.save(out / "meta.json", meta)

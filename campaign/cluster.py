@@ -1,4 +1,5 @@
-"""The cluster under test: PostgreSQL, nodes and remote agents, each a real process that can be ended and begun anew.
+"""The cluster under test: PostgreSQL, broker, object store, nodes and remote agents, real processes that are ended
+and begun anew.
 
 What must stay true: only processes that were started here are ever signalled, and none outlives `close`.
 The keeper of a member is found below it in /proc, because it is nobody else's child.
@@ -10,7 +11,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +23,8 @@ from typing import Any, Protocol
 
 import asyncpg
 import httpx
+
+from campaign.services import BUCKET, Service, broker, bucket, credentials, free_ports
 
 START = 60.0  # seconds a process has to come up, and to end when told to
 HEARTBEAT, LEASE = 0.5, 2.0  # seconds; small, so that faults resolve in seconds
@@ -129,6 +131,7 @@ class Member:
     argv: list[str]
     log: Path
     port: int | None = None  # of its HTTP; agents have none
+    environment: dict[str, str] = field(default_factory=dict)  # beside that of this process
     process: subprocess.Popen[bytes] | None = None
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a fault is at it
     lives: int = 0
@@ -154,7 +157,7 @@ class Member:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HORAE_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment | self.environment
             )
         self.lives += 1
 
@@ -182,8 +185,12 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, directory: Path, store: str, nodes: int, agents: int) -> None:
+    def __init__(
+        self, directory: Path, store: str, nodes: int, agents: int, *, queue: str = "database", files: str = "directory"
+    ) -> None:
         self._directory = directory
+        self.broker = broker(directory) if queue == "nats" else None
+        self.bucket = bucket(directory) if files == "s3" else None
         self.witnesses = directory / "witness"
         self.database: Database = Postgres() if store == "postgres" else Sqlite(directory)
         self.postgres = self.database if isinstance(self.database, Postgres) else None
@@ -204,32 +211,48 @@ class Cluster:
         return [member for member in self.members.values() if not member.is_node]
 
     def _add_node(self, name: str) -> None:
-        port, gate = _free_ports(2)
+        port, gate = free_ports(2)
         self._gates.append(gate)
         flags = {
             "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
-            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json", "sandbox": "plain",
+            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json", "sandbox": "plain", **self._files(),
         }  # fmt: skip
+        if self.broker is not None:
+            flags["queue"] = f"nats://127.0.0.1:{self.broker.port}"
         self._add(name, ["up", *_flags(flags)], port)
 
     def _add_agent(self, name: str) -> None:
         """The one place that knows how a remote agent is started."""
         gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
         flags = {
-            "server": gates, "node": name, "data": self._directory / name, "slots": SLOTS, "log-format": "json",
-            "sandbox": "plain",
+            "server": f"nats://127.0.0.1:{self.broker.port}" if self.broker else gates, "node": name,
+            "data": self._directory / name, "slots": SLOTS, "log-format": "json", "sandbox": "plain", **self._files(),
         }  # fmt: skip
         self._add(name, ["agent", *_flags(flags)], None)
 
     def _add(self, name: str, argv: list[str], port: int | None) -> None:
         program = str(Path(sys.executable).parent / "horae")
-        self.members[name] = Member(name, [program, *argv], self._directory / f"{name}.log", port)
+        environment = credentials() if self.bucket else {}
+        log = self._directory / f"{name}.log"
+        self.members[name] = Member(name, [program, *argv], log, port, environment)
+
+    def _files(self) -> dict[str, object]:
+        """Where output goes that everybody shares; nothing where there is no such place."""
+        if self.bucket is None:
+            return {}
+        return {"files": f"s3://{BUCKET}/campaign", "files-endpoint": f"http://127.0.0.1:{self.bucket.port}"}
+
+    @property
+    def services(self) -> list[Service]:
+        return [service for service in (self.broker, self.bucket) if service is not None]
 
     # ── life ──
     async def start(self) -> None:
         self.witnesses.mkdir()
         await self.database.start()
+        for service in self.services:
+            await service.begin()
         for member in self.members.values():
             member.start()
             await self.up(member)
@@ -261,6 +284,8 @@ class Cluster:
 
     async def heal(self) -> None:
         """Everything runs and answers."""
+        for service in self.services:
+            service.go_on()
         for member in self.members.values():
             async with member.busy:
                 member.signal(signal.SIGCONT)
@@ -292,22 +317,13 @@ class Cluster:
                 member.signal(signal.SIGKILL)
                 await member.ended()
         await self.http.aclose()
+        for service in self.services:
+            await service.end()
         await self.database.close()
 
 
 def _flags(values: dict[str, object]) -> list[str]:
     return [text for name, value in values.items() for text in (f"--{name}", str(value))]
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 # ── /proc ──────────────────────────────────────────────────────────────────────────────────────────

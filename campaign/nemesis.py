@@ -1,6 +1,7 @@
 """Faults, seeded: what is done to whom follows from the seed; what really happened is written down.
 
-Four lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, and the database. No two
+Lanes go on side by side: deaths of nodes, deaths of what does the work, pauses, the database, and the broker and the
+object store where there are such. No two
 faults are at one process together, and everything that was ended is begun again. Each lane goes through all of its
 faults once before it draws at random, so a short campaign has seen every one of them.
 """
@@ -14,11 +15,13 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import asyncpg
 
 from campaign.cluster import LEASE, Cluster, Member
 from campaign.history import CRASH, LOST, SECOND, Fault, Journal, now
+from campaign.services import Service
 
 LOST_WITHIN = 60.0  # seconds in which the cluster should give up a process that stands still
 SETTLE = 2.5  # seconds after a pause in which nothing else happens to the process: its late results are refused now
@@ -55,6 +58,11 @@ class Nemesis:
         if self._cluster.postgres is not None:
             pauses.insert(0, self._pause_until_lost)
             lanes.append(("database", [self._restart_database, self._cut_connections], 12.0))
+        if (broker := self._cluster.broker) is not None:
+            restart, wipe = partial(self._restart, broker), partial(self._restart, broker, is_wiped=True)
+            lanes.append(("broker", [restart, wipe, partial(self._hold, broker)], 9.0))
+        if (bucket := self._cluster.bucket) is not None:
+            lanes.append(("bucket", [partial(self._restart, bucket), partial(self._hold, bucket)], 15.0))
         return lanes
 
     async def _lane(self, chance: random.Random, deeds: Sequence[Deed], calm: float) -> None:
@@ -223,6 +231,35 @@ class Nemesis:
         with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             if await self._cluster.postgres.cut():
                 self._record("cut connections", "postgres", began)
+
+    # ── broker and object store ──
+    async def _restart(self, service: Service, *, is_wiped: bool = False) -> None:
+        """Not broken off either: it must be there when all is healed."""
+        restart = asyncio.create_task(self._end_and_begin(service, is_wiped=is_wiped))
+        try:
+            await asyncio.shield(restart)
+        except asyncio.CancelledError:
+            await restart
+            raise
+
+    async def _end_and_begin(self, service: Service, *, is_wiped: bool) -> None:
+        began = now()
+        await service.end()
+        if is_wiped:
+            service.wipe()
+        await asyncio.sleep(self._chance.uniform(0.0, 3.0))
+        await service.begin()
+        self._record("wipe" if is_wiped else "restart", service.name, began)
+
+    async def _hold(self, service: Service) -> None:
+        """As behind a cut in the network: connections stay open, and nobody answers."""
+        began = now()
+        service.stop()
+        try:
+            await asyncio.sleep(self._chance.choice((5.0, 5.0, 25.0)))
+        finally:
+            service.go_on()
+            self._record("hold", service.name, began)
 
 
 async def _wait_for_work(member: Member) -> None:
