@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
-from horae.core import datawork, figures, model, moments, schedule, specs
+from horae.core import figures, hiding, model, moments, schedule, specs
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -400,7 +400,7 @@ def job(it: model.Job) -> Job:
         owner=it.owner,
         org=it.org,
         kind=it.kind,
-        spec=datawork.shown_spec(it.kind, it.spec),
+        spec=hiding.shown_spec(it.kind, it.spec),
         policy=policy(it.policy),
         segment=it.segment,
         paused=it.paused,
