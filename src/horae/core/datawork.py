@@ -125,7 +125,8 @@ def _file(fields: Fields, name: str) -> str | None:
     return path
 
 
-_SOURCE_FIELDS = frozenset({"url", "branch", "username", "password", "private_key"})
+CREDENTIALS = frozenset({"username", "password", "private_key"})
+_SOURCE_FIELDS = CREDENTIALS | {"url", "branch"}
 
 
 def _source(fields: Fields) -> Json:
@@ -137,10 +138,15 @@ def _source(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_SOURCE_FIELDS)
     url, branch = repositories.read_url(inner, may_be_word=True), repositories.read_ref(inner, "branch")
-    username = inner.text("username", MAX_ADDRESS)
-    password = text_or_reference(inner, "password", lambda: inner.text("password", MAX_ADDRESS))
-    private_key = text_or_reference(inner, "private_key", lambda: _script(inner, "private_key"))
-    return _with({"url": url}, branch=branch, username=username, password=password, private_key=private_key)
+    return _with({"url": url}, branch=branch, **read_credentials(inner))
+
+
+def read_credentials(fields: Fields) -> Json:
+    """Who asks a git server for a repository, beside its url."""
+    username = fields.text("username", MAX_ADDRESS)
+    password = text_or_reference(fields, "password", lambda: fields.text("password", MAX_ADDRESS))
+    private_key = text_or_reference(fields, "private_key", lambda: _script(fields, "private_key"))
+    return _with({}, username=username, password=password, private_key=private_key)
 
 
 # Where results go: the fields of each, and which of them must be there.
@@ -179,7 +185,7 @@ def locks_of(kind: str, spec: Json) -> tuple[str, ...]:
 def _written(output: Json) -> str:
     if output["to"] == "clickhouse":
         return f"clickhouse {output['database']}.{output['table']}"
-    return f"files {output.get('uri', '').rstrip('/')}/{output['path'].strip('/')}"
+    return f"files {syncs.nameless(output.get('uri', '')).rstrip('/')}/{output['path'].strip('/')}"
 
 
 # ------------------------------------------------------------------------------------- cursors
