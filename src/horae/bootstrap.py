@@ -52,6 +52,7 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
+from horae.service.rotation import Rotation
 from horae.service.sealing import Sealing
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
@@ -201,6 +202,7 @@ class App:
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs, sealing),
             secrets=kept,
+            rotation=Rotation(store, keys, kept, sealing, node=config.node),
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip

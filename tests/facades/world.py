@@ -23,6 +23,7 @@ from horae.service.lending import Lending
 from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
+from horae.service.rotation import Rotation
 from horae.service.sealing import Sealing
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
@@ -56,6 +57,7 @@ class World:
             outside=Outside(store, self.queue, node=NODE),
             sources=Sources(store, self.jobs, sealing),
             secrets=secrets,
+            rotation=Rotation(store, keys, secrets, sealing, node=NODE),
             station=self._station(),
         )
         self.gate = web.create_app(self.services, version="1")

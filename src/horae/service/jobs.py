@@ -103,6 +103,12 @@ class Jobs:
         """
         for draft in drafts:
             await self._check_secrets(draft, owner, org)
+        with self._sealing.writing():
+            return await self._submit(drafts, owner, org, idempotency)
+
+    async def _submit(
+        self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None
+    ) -> Submitted:
         if len(drafts) == 1:
             return await self._put(drafts[0], owner, org, idempotency)
         request = Request(drafts, owner, org, idempotency)
@@ -283,6 +289,16 @@ class Jobs:
 
         What changes nothing bumps no version, and is written only to remember the idempotency key.
         """
+        with self._sealing.writing():
+            return await self._change_while(job_id, change, expected_version, idempotency)
+
+    async def _change_while(
+        self,
+        job_id: int,
+        change: Callable[[Job, Moment], Job],
+        expected_version: int | None,
+        idempotency: Idempotency | None,
+    ) -> Submitted:
         tries = TRIES
         while tries:
             before = await self.get(job_id)

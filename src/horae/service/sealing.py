@@ -12,7 +12,9 @@ What must stay true:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +24,7 @@ import structlog
 from horae.core import hiding
 from horae.core.model import Job, Json, Moment, Reason, Source, State
 from horae.errors import ConfigError, Conflict
-from horae.ports import Assignment, Keys, Result, Store
+from horae.ports import Assignment, Keys, Result, Sealed, Store
 
 log = structlog.get_logger(__name__)
 WITNESS = "sealed"  # the setting that opens for everybody who has the keys of this cluster
@@ -40,6 +42,7 @@ class Sealing:
         """Without keys nothing can be sealed, and nothing opened."""
         self._store = store
         self._keys = keys or _NoKeys()
+        self.writing = Writing()
 
     async def verify(self) -> None:
         """ConfigError(E_SECRET_KEY) when our keys are not those that jobs and sources were sealed with, if any were."""
@@ -89,6 +92,35 @@ class Sealing:
         """As open_job."""
         return replace(source, config=hiding.opened(source.config, self._of_source(source.org)))
 
+    # ── anew ──
+    def resealed(self, row: Sealed) -> str | None:
+        """The text of a row, sealed by the newest key as a whole; None where it is. ConfigError as open_job."""
+        if row.place == "setting":
+            return None if self._keys.is_newest(row.text) else self._keys.seal("", WITNESS)
+        value: Json = msgspec.json.decode(row.text)
+        again = self._job_anew(row, value) if row.place == "job" else self._source_anew(row, value)
+        return None if again == value else msgspec.json.encode(again).decode()
+
+    def _job_anew(self, row: Sealed, spec: Json) -> Json:
+        seal, seen = self._watched(self._of_job(row.id))
+        whole = hiding.opened_spec(row.name, spec, seal)
+        return hiding.sealed_spec(row.name, whole, spec if all(seen) else {}, seal)
+
+    def _source_anew(self, row: Sealed, config: Json) -> Json:
+        seal, seen = self._watched(self._of_source(int(row.name)))
+        whole = hiding.opened(config, seal)
+        return hiding.sealed(whole, config if all(seen) else {}, seal)
+
+    def _watched(self, seal: hiding.Seal) -> tuple[hiding.Seal, list[bool]]:
+        """A seal that notes of everything it opens whether the newest key sealed it."""
+        seen: list[bool] = []
+
+        def open_(text: str) -> str:
+            seen.append(self._keys.is_newest(text))
+            return seal.open(text)
+
+        return hiding.Seal(seal.close, open_), seen
+
     def _of_job(self, job_id: int) -> hiding.Seal:
         return self._seal(f"job {job_id}")
 
@@ -115,7 +147,42 @@ def unopened(run_id: int, fence: int, error: ConfigError, now: Moment) -> Result
     return Result(run_id, fence, State.FAILED, Reason.ERROR, now, now, message=message)
 
 
+class Writing:
+    """Knows what is being sealed and written, so that a rotation can wait until nothing sealed by an old key is on its
+    way to the store."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Future[None]] = set()
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Around sealing something and writing it."""
+        mark = asyncio.get_running_loop().create_future()
+        self._under_way.add(mark)
+        try:
+            yield
+        finally:
+            self._under_way.discard(mark)
+            mark.set_result(None)
+
+    async def settle(self) -> None:
+        """Return when everything that is under way now is done."""
+        if begun := set(self._under_way):
+            await asyncio.wait(begun)
+
+
 class _NoKeys:
+    names: Sequence[str] = ()
+
+    def is_newest(self, sealed: str) -> bool:
+        raise _missing()
+
+    def add(self) -> None:
+        raise _missing()
+
+    def drop_old(self) -> None:
+        raise _missing()
+
     def seal(self, text: str, context: str) -> str:
         raise _missing()
 

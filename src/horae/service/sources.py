@@ -27,12 +27,17 @@ class Sources:
         await self._check(config)
         now = await self._store.now()
         source = Source(0, org, owner, name, kind, config, now, now)
-        return await self._store.add_source(self._sealing.seal_source(source))
+        with self._sealing.writing():
+            return await self._store.add_source(self._sealing.seal_source(source))
 
     async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
         """A secret that comes back hidden stays as it was."""
-        before = await self.get(org, source_id)
         await self._check(config)
+        with self._sealing.writing():
+            return await self._change(org, source_id, name, kind, config)
+
+    async def _change(self, org: int, source_id: int, name: str, kind: str, config: Json) -> Source:
+        before = await self.get(org, source_id)
         whole = replace(before, name=name, kind=kind, config=kept(config, before.config))
         after = replace(self._sealing.seal_source(whole, before), updated_at=await self._store.now())
         if not await self._store.save_source(after):

@@ -319,6 +319,13 @@ class SecretPage(Struct):
     cursor: None = None
 
 
+class KeyRotation(Struct):
+    key: str
+    resealed: int
+    unopened: int
+    old: list[str]
+
+
 class Health(Struct):
     status: str
     version: str | UnsetType = UNSET
@@ -351,9 +358,10 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, NewToken, Node,
-    NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run, RunDetail, RunPage,
-    Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
+    NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
+    RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
+    Trigger, TriggerPage,
 )  # fmt: skip
 
 
