@@ -84,11 +84,15 @@ class FileKeys:
         self._replace("".join(kept).encode())
 
     def _replace(self, content: bytes) -> None:
-        """Under its name lies either the file as it was, or as it shall be."""
+        """Under its name lies either the file as it was, or as it shall be; and beside it no copy with keys."""
+        path = self._path.resolve()
         try:
-            part = _write_part(self._path, content)
-            os.rename(part, self._path)
-            _sync_directory(self._path.parent)
+            try:
+                os.rename(_write_part(path, content), path)
+            finally:
+                for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 16}"):  # also by one that was killed
+                    left.unlink()
+            _sync_directory(path.parent)
         except OSError as error:
             raise _refused(f"{self._path} cannot be changed: {error.strerror}") from error
 

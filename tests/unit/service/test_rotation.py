@@ -201,6 +201,15 @@ async def test_with_other_servers_keys_come_and_go_by_hand(stage: Stage):
     assert len(stage.keys.names) == 2
 
 
+async def test_no_copy_of_a_key_is_left_beside_the_file(stage: Stage, tmp_path: Path):
+    """Not even by a server that was killed before it could give the file its name."""
+    (tmp_path / "secrets.key.0123456789abcdef").write_text(stage.file.read_text())
+    (tmp_path / "secrets.key.mine").write_text("kept elsewhere by its owner")
+    await stage.rotation.rotate()
+
+    assert sorted(path.name for path in tmp_path.glob("secrets.key*")) == ["secrets.key", "secrets.key.mine"]
+
+
 async def test_notes_in_the_key_file_stay(stage: Stage):
     stage.file.write_text(f"# of the shop\n{stage.file.read_text().strip()}  # 2025\n")
     await stage.rotation.rotate()
