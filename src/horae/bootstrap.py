@@ -52,6 +52,8 @@ from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
+from horae.service.rotation import Rotation
+from horae.service.sealing import Sealing
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
@@ -164,10 +166,13 @@ class App:
         self.keeper = KeeperProcess(config.data / "agent")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
-        kept = Secrets(store, FileKeys(config.secret_key_file))
+        keys = FileKeys(config.secret_key_file)
+        kept = Secrets(store, keys)
+        self.sealing = sealing = Sealing(store, keys)
         self.execution = Execution(
-            store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, events=self.events
-        )
+            store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
+            events=self.events,
+        )  # fmt: skip
         self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, store, self.queue, place="" if self.files.is_shared else config.node)
         self.cluster = Cluster(
@@ -190,13 +195,14 @@ class App:
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
             offer_seconds=config.scan_interval,
         )  # fmt: skip
-        jobs = Jobs(store, self.queue, self.events)
+        jobs = Jobs(store, self.queue, self.events, sealing)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
             lending=Lending(store, jobs, self.execution),
             outside=Outside(store, self.queue, node=config.node, version=version("horae")),
-            sources=Sources(store, jobs),
+            sources=Sources(store, jobs, sealing),
             secrets=kept,
+            rotation=Rotation(store, keys, kept, sealing, node=config.node),
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip

@@ -48,6 +48,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 PAGE = 1000  # most items the server gives at once
 PAUSES = (0.1, 0.3)  # seconds before each repetition of a call
 PATIENCE = 10  # broken streams in a row before following gives up
+ROTATION = 3600.0  # seconds for all secrets to be sealed anew
 SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts as broken
 
 _BY_STATUS: Final[dict[int, type[Error]]] = {
@@ -365,6 +366,10 @@ class Client:
 
     async def delete_secret(self, name: str) -> None:
         await self._send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
+
+    async def rotate_secrets(self) -> Json:
+        """Seal everything with a new key; returns when it is done."""
+        return await self._json("POST", "/v1/secrets/rotate", timeout=httpx.Timeout(ROTATION, connect=5))
 
     # ── tokens ──
 

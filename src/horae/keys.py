@@ -6,7 +6,8 @@
 The first key seals, all of them open: a new key is put before the others, and an old one may go when nothing that it
 sealed is left. The id of a key is the beginning of its SHA-256, so nobody has to keep ids and keys together.
 
-What must stay true: the file is its owner's alone, and is never overwritten; a nonce is random and used once; the
+What must stay true: the file is its owner's alone, and only ever replaced as a whole, by one with a key more or with
+the newest alone; a nonce is random and used once; the
 context is authenticated, so a sealed text that is moved to another name does not open.
 """
 
@@ -17,7 +18,7 @@ import binascii
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,6 +64,38 @@ class FileKeys:
         except (InvalidTag, ValueError):
             raise _refused("what the database holds was changed there, or moved from another secret") from None
 
+    @property
+    def names(self) -> Sequence[str]:
+        return list(self._load())
+
+    def is_newest(self, sealed: str) -> bool:
+        return sealed.split(".")[1:2] == self.names[:1]
+
+    def add(self) -> None:
+        if not self._load():
+            self._make()
+            return
+        self._replace(base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n" + self._path.read_bytes())
+
+    def drop_old(self) -> None:
+        """Lines without a key are somebody's notes, and stay."""
+        newest, lines = self.names[0], self._path.read_text(errors="replace").splitlines(keepends=True)
+        kept = [line for line in lines if (key := _key_in(line)) is None or _id_of(key) == newest]
+        self._replace("".join(kept).encode())
+
+    def _replace(self, content: bytes) -> None:
+        """Under its name lies either the file as it was, or as it shall be; and beside it no copy with keys."""
+        path = self._path.resolve()
+        try:
+            try:
+                os.rename(_write_part(path, content), path)
+            finally:
+                for left in path.parent.glob(f"{path.name}.{'[0-9a-f]' * 16}"):  # also by one that was killed
+                    left.unlink()
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise _refused(f"{self._path} cannot be changed: {error.strerror}") from error
+
     def _inventory(self) -> str:
         if not self._keys:
             return "does not exist"
@@ -91,16 +124,9 @@ class FileKeys:
 
     def _make(self) -> dict[str, bytes]:
         """A first key. Whole under another name before it gets its own; whoever is first stays first."""
-        part = self._path.with_name(f"{self._path.name}.{secrets.token_hex(8)}")
-        text = base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(opened, text)
-                os.fsync(opened)
-            finally:
-                os.close(opened)
+            part = _write_part(self._path, base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n")
             with suppress(FileExistsError):
                 os.link(part, self._path)
             os.unlink(part)
@@ -111,6 +137,18 @@ class FileKeys:
 
 
 _SAME_FILE = "give every node the same key file with secret_key_file"
+
+
+def _write_part(path: Path, content: bytes) -> Path:
+    """The content on disk, beside the file it is for."""
+    part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(opened, content)
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+    return part
 
 
 def _sync_directory(directory: Path) -> None:
@@ -125,13 +163,9 @@ def _sync_directory(directory: Path) -> None:
 def _read_keys(path: Path) -> Iterator[bytes]:
     is_empty = True
     for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        text = line.partition("#")[0].strip()
-        if not text:
+        key = _key_in(line)
+        if key is None:
             continue
-        try:
-            key = base64.b64decode(text, validate=True)
-        except binascii.Error:
-            key = b""
         if len(key) != KEY_BYTES:
             hint = "`openssl rand -base64 32` makes a key"
             raise _refused(f"{path}:{number}: {KEY_BYTES} bytes as base64 expected", hint)
@@ -139,6 +173,15 @@ def _read_keys(path: Path) -> Iterator[bytes]:
         yield key
     if is_empty:
         raise _refused(f"{path} holds no key", "remove the file to have one made, or restore it")
+
+
+def _key_in(line: str) -> bytes | None:
+    """What a line has for a key; None where it has none."""
+    text = line.partition("#")[0].strip()
+    try:
+        return base64.b64decode(text, validate=True) if text else None
+    except binascii.Error:
+        return b""
 
 
 def _id_of(key: bytes) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 from horae.core.model import (
     Attempt,
@@ -293,6 +293,18 @@ class Wish(NamedTuple):
     fence: int
     names: tuple[str, ...]
     start_by: Moment | None = None  # the start deadline of one that never began: it binds while it waits
+
+
+SealedPlace = Literal["job", "source", "secret", "setting"]
+
+
+class Sealed(NamedTuple):
+    """A text of the store that is sealed, or whose parts are."""
+
+    place: SealedPlace
+    id: int  # of a job or source; of a secret, its organisation
+    name: str  # of a secret or setting; the kind of a job; of a source, its organisation
+    text: str
 
 
 class Lend(NamedTuple):
@@ -598,6 +610,15 @@ class Store(Protocol):
 
     async def delete_secret(self, org: int, name: str) -> bool: ...
 
+    # ── what is sealed ──
+    async def load_sealable(self, place: SealedPlace, after: int, limit: int) -> list[Sealed]:
+        """What may be sealed there, of rows with an id above `after`, by id; also of deleted jobs. Secrets and settings
+        have none: all of them come at once, and with `after`, nothing."""
+
+    async def reseal(self, row: Sealed, text: str) -> bool:
+        """Put a text in the place of the one that was loaded, if that is still there. Nothing else changes: neither
+        version nor moment."""
+
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:
         """Keep a new token, under a fresh id in place of the given one."""
@@ -619,6 +640,19 @@ class Keys(Protocol):
 
     def open(self, sealed: str, context: str) -> str:
         """ConfigError(E_SECRET_KEY) names the key that would be needed, or says that the text was tampered with."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the keys that there are, the newest first."""
+
+    def is_newest(self, sealed: str) -> bool:
+        """Whether the newest key sealed this."""
+
+    def add(self) -> None:
+        """Make a new key, which seals from now on. Whole or not at all, and durable when it returns."""
+
+    def drop_old(self) -> None:
+        """Forget every key but the newest: what they sealed is lost."""
 
 
 class Watch(Protocol):

@@ -70,6 +70,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
         await patiently(config, app.services.secrets.check)
+        await patiently(config, app.sealing.verify)
         await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ..repositories import make_repository, serving
 from .agent import AgentProcess
 from .server import Server, horae
 
@@ -169,3 +170,56 @@ def test_a_run_whose_secret_is_gone_fails_and_says_so(server: Server):
 
     assert (run["state"], run["reason"]) == ("failed", "error")
     assert "there is no secret BIRD: set it with `horae secret set BIRD`" in run["message"]
+
+
+@pytest.mark.parametrize("given", ["named", "written"])
+def test_a_checkout_is_opened_by_a_password_that_is_found_nowhere(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, given: str
+):
+    root = tmp_path_factory.mktemp("served")
+    make_repository(root / "a.git", {"hello": "from afar\n"})
+    set_canaries(server)
+    with serving(root, CANARY) as site:
+        password = {"secret": "BIRD"} if given == "named" else CANARY
+        checkout = {"url": site.url("a.git"), "username": "ann", "password": password}
+        run = started(server, {"name": "far", "run_once": True, "checkout": checkout, "steps": [{"run": "cat hello"}]})
+    log = server.http.get(f"/v1/runs/{run['id']}/log").text
+
+    assert run["state"] == "succeeded", log
+    assert "from afar" in log
+    shown = [
+        log,
+        *(server.cli(*words).stdout for words in (("jobs", "show", "far"), ("--json", "jobs", "show", "far"))),
+    ]
+    shown += [server.http.get(path).text for path in ("/v1/jobs", f"/v1/jobs/{run['job_id']}", "/")]
+    for text in shown:
+        assert_hidden(text)
+    server.stop()
+    for content in everything_below(server.directory):
+        assert_hidden(content)
+
+
+def test_a_rotation_that_is_killed_is_gone_on_with(server: Server):
+    """Jobs with passwords of their own, and a secret; the key file has both keys while it is under way."""
+    set_canaries(server)
+    spec = {"source": {"url": "https://g.example/a", "username": "ann", "password": CANARY}, "main_file": "a.py"}
+    for batch in range(5):
+        server.submit(*({"name": f"j{batch}-{n}", "kind": "git_python", "spec": spec} for n in range(100)))
+    key_file = server.directory / "data" / "secrets.key"
+    old = key_file.read_text().strip()
+    argv = [horae(), "--server", server.url, "secret", "rotate"]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as rotating:
+        server.wait_until(lambda: len(key_file.read_text().split()) == 2, "a second key")
+        server.kill()
+        rotating.wait(60)
+    new, kept = key_file.read_text().split()
+    assert kept == old != new
+
+    server.start()
+    done = server.cli_json("secret", "rotate")
+    assert key_file.read_text().split() == [new]
+    assert 0 < done["resealed"] <= 500 + 2 + 1
+    assert (done["unopened"], done["old"]) == (0, [])
+    run = started(server, JOB)
+    assert "400\nsame\n***\n" in server.http.get(f"/v1/runs/{run['id']}/log", params={"limit": 1 << 20}).text
+    assert server.get("/v1/jobs", limit=1)["items"]

@@ -20,11 +20,25 @@ from horae.core.model import (
     Retry,
     RunFilter,
     Secret,
+    Source,
     State,
     Token,
 )
 from horae.errors import Invalid
-from horae.ports import NEVER, Beat, Birth, Fire, Idempotency, Order, Receipt, Result, Store, Submission, Waiting
+from horae.ports import (
+    NEVER,
+    Beat,
+    Birth,
+    Fire,
+    Idempotency,
+    Order,
+    Receipt,
+    Result,
+    Sealed,
+    Store,
+    Submission,
+    Waiting,
+)
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
@@ -1138,3 +1152,38 @@ async def test_secrets_of_one_organisation_are_not_seen_by_another(store: Store)
     assert not await store.delete_secret(2, "A")
     assert await store.list_secrets(2) == []
     assert await store.get_sealed(1, ["A"]) == {"A": "of one"}
+
+
+async def test_what_may_be_sealed_comes_in_order_of_ids_and_deleted_jobs_too(store: Store):
+    kinds = {1: "sync", 2: "python", 3: "shell", 4: "git_java"}
+    await store.submit([Submission([make_job(n, kind=kind, spec={"n": n})]) for n, kind in kinds.items()])
+    await store.delete_job(3)
+    source = await store.add_source(Source(0, 7, "a", "s", "k", {"x": 1}, START, START))
+    await store.put_secret(2, "A", "sealed", START)
+
+    rows = await store.load_sealable("job", 0, 2)
+    assert rows == [Sealed("job", 1, "sync", '{"n":1}'), Sealed("job", 3, "shell", '{"n":3}')]
+    assert [row.id for row in await store.load_sealable("job", 3, 2)] == [4]
+    assert await store.load_sealable("job", 4, 2) == []
+    assert await store.load_sealable("source", 0, 2) == [Sealed("source", source.id, "7", '{"x":1}')]
+    assert await store.load_sealable("secret", 0, 2) == [Sealed("secret", 2, "A", "sealed")]
+    assert await store.load_sealable("setting", 0, 2) == []
+
+
+async def test_a_text_is_sealed_anew_only_if_it_is_the_one_that_was_loaded(store: Store):
+    await store.submit([Submission([make_job(1, kind="sync", spec={"n": 1})])])
+    await store.add_source(Source(0, 7, "a", "s", "k", {"x": 1}, START, START))
+    await store.put_secret(2, "A", "before", START)
+    await store.keep_setting("sealed", "before")
+
+    for place in ("job", "source", "secret", "setting"):
+        [row] = await store.load_sealable(place, 0, 9)
+        text = '{"new":1}'
+        assert not await store.reseal(row._replace(text="other"), text)
+        assert await store.reseal(row, text)
+        assert not await store.reseal(row, "late")
+        assert await store.load_sealable(place, 0, 9) == [row._replace(text=text)]
+    job, [secret] = await store.get_job(1), await store.list_secrets(2)
+    assert job is not None
+    assert (job.spec, job.version) == ({"new": 1}, 1)
+    assert secret == Secret("A", 1, START, START)

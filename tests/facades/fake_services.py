@@ -387,5 +387,7 @@ class Services:
         self.access = Access(self.tokens, self.clock)
         self.nodes = Nodes()
         self.secrets = Secrets(Vault(), Seal())  # type: ignore[arg-type]
-        self.lending = self.outside = self.sources = self.station = None  # facades are tested with the real ones
+        self.lending = self.outside = self.sources = self.station = self.rotation = (
+            None  # facades are tested with the real ones
+        )
         self.lake_lease = 600.0

@@ -23,6 +23,8 @@ from horae.service.lending import Lending
 from horae.service.metrics import Metrics
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
+from horae.service.rotation import Rotation
+from horae.service.sealing import Sealing
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
@@ -40,10 +42,11 @@ class World:
         self.store, self.clock = store, clock
         self.queue, self.metrics = LocalQueue(), Metrics()
         self.files = open_files(directory / "outputs")
-        secrets = Secrets(store, FileKeys(directory / "secrets.key"))
-        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets)
+        keys = FileKeys(directory / "secrets.key")
+        secrets, sealing = Secrets(store, keys), Sealing(store, keys)
+        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing)
         self.firing = Firing(store, self.queue, clock, self.metrics)
-        self.jobs = Jobs(store, self.queue)
+        self.jobs = Jobs(store, self.queue, sealing=sealing)
         insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
         self.services = Services(
             self.jobs,
@@ -52,8 +55,9 @@ class World:
             Nodes(store, self.queue),
             lending=Lending(store, self.jobs, self.execution),
             outside=Outside(store, self.queue, node=NODE),
-            sources=Sources(store, self.jobs),
+            sources=Sources(store, self.jobs, sealing),
             secrets=secrets,
+            rotation=Rotation(store, keys, secrets, sealing, node=NODE),
             station=self._station(),
         )
         self.gate = web.create_app(self.services, version="1")

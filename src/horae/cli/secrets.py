@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     command(group, "set", "horae secret set DEPLOY_KEY --from-file id_ed25519")(set_secret)
     command(group, "list", "horae secret list")(list_secrets)
     command(group, "delete", "horae secret delete DB_PASSWORD")(delete)
+    command(group, "rotate", "horae secret rotate")(rotate)
 
 
 async def set_secret(
@@ -84,3 +85,21 @@ async def delete(session: Session, name: SecretArgument) -> None:
         session.screen.json({"name": name})
     else:
         session.screen.line(f"the secret {name} is deleted")
+
+
+async def rotate(session: Session) -> None:
+    """Encrypt all secrets with a new key, and remove the old one.
+
+    One that was broken off is continued. Where there are several servers, put the new key into the file of each first.
+    """
+    async with session.client() as client:
+        done = await client.rotate_secrets()
+    if session.as_json:
+        session.screen.json(done)
+        return
+    session.screen.line(f"key {done['key']} holds now; sealed anew: {done['resealed']}")
+    if done["unopened"]:
+        session.screen.line(f"not opened by any key: {done['unopened']}; the log of the server names them")
+    if done["old"]:
+        why = "is needed by those" if done["unopened"] else "may go from the key file of every server"
+        session.screen.line(f"old key {', '.join(done['old'])} {why}")

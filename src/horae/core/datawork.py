@@ -1,27 +1,21 @@
-"""Work on data: git projects that run on a cluster, Spark SQL, and syncs from a source. What each needs, its
-canonical spec, and how its secrets are hidden.
+"""Work on data: git projects that run on a cluster, Spark SQL, and syncs from a source. What each needs, and its
+canonical spec. Secrets may stand in these specs as they were sent: core.hiding is about them.
 
-Secrets stand in these specs, and in the sources of syncs, as they were sent, unless they are named (core.secrets).
-Whoever shows one to people shows `masked` of it; whoever takes a changed one back keeps with `unmasked` what was only
-seen hidden.
-
-What must stay true: unmasked(masked(x), x) is x; a reader collects problems and never raises; runs that write one
-destination name it alike.
+What must stay true: a reader collects problems and never raises; runs that write one destination name it alike.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from horae.core import repositories, syncs
-from horae.core.fields import CONTROL, Fields, control_words, fields_of, join, kind_of, shown
+from horae.core.fields import CONTROL, Fields, control_words, fields_of, kind_of, shown
 from horae.core.isolation import read_isolation
 from horae.core.model import Json
-from horae.core.secrets import shown_references, text_or_reference
-from horae.errors import Invalid
+from horae.core.secrets import text_or_reference
 
 KINDS = ("git_java", "git_python", "spark_sql", "sync")
 SYNC = "sync"
@@ -32,93 +26,6 @@ WRITE_MODES = ("append", "replace")
 MAX_SCRIPT = 64 * 1024  # characters of a command, a query, a key
 MAX_ADDRESS = 2048
 MAX_OUTPUTS = 20
-
-# --------------------------------------------------------------------------------------- secrets
-
-MASK = "******"
-_SECRET = frozenset({
-    "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
-    "secret_access_key", "client_secret", "connection_uri", "passphrase", "secret", "token",
-})  # fmt: skip
-# Within an address: what is kept of it, then what is hidden.
-_IN_ADDRESS = re.compile(
-    r"(?P<password>://[^/@\s:]*:)[^/\s]+(?=@)"
-    r"|(?P<token>https?://)[^/@\s:]+(?=@)"
-    r"|(?P<oracle>jdbc:oracle:thin:[^/@\s]+/)[^@\s]+(?=@)"
-    r"|(?P<query>[?&;](?:\w*password|\w*token|\w*secret|\w*key|pwd)=)[^&;\s]+",
-    re.IGNORECASE,
-)
-
-
-def masked(value: Any, key: str = "") -> Any:
-    """A spec or the settings of a source, as people may see it: without secrets, also those within addresses."""
-    if key in _SECRET and value not in ("", None):
-        return MASK
-    if isinstance(value, dict):
-        return {name: masked(member, name) for name, member in value.items()}
-    if isinstance(value, list):
-        return [masked(item, key) for item in value]
-    if isinstance(value, str):
-        return _IN_ADDRESS.sub(lambda found: f"{found[found.lastgroup or 0]}{MASK}", value)
-    return value
-
-
-def secret_texts(value: Any, key: str = "") -> Iterator[str]:
-    """The secrets that `masked` hides."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield from secret_texts(member, name)
-    elif isinstance(value, list):
-        for item in value:
-            yield from secret_texts(item, key)
-    elif isinstance(value, str) and key in _SECRET:
-        yield value
-    elif isinstance(value, str):
-        for found in _IN_ADDRESS.finditer(value):
-            yield found[0].removeprefix(found[found.lastgroup or 0])
-
-
-def unmasked(new: Any, old: Any, key: str = "") -> Any:
-    """The changed value, where every secret that comes back hidden is the one that was there."""
-    if isinstance(new, dict):
-        before = old if isinstance(old, dict) else {}
-        return {name: unmasked(member, before.get(name), name) for name, member in new.items()}
-    if isinstance(new, list):
-        items = old if isinstance(old, list) and len(old) == len(new) else [None] * len(new)
-        return [unmasked(one, other, key) for one, other in zip(new, items, strict=True)]
-    is_hidden = isinstance(new, str) and MASK in new
-    return old if is_hidden and old is not None and masked(old, key) == new else new
-
-
-def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
-    """A hidden secret can stand for the one that is kept, if any; it is none itself."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            refuse_hidden(member, name, join(path, name))
-    elif isinstance(value, list):
-        for item in value:
-            refuse_hidden(item, key, path)
-    elif isinstance(value, str) and MASK in value and (key in _SECRET or _IN_ADDRESS.search(value)):
-        message = f"{MASK} stands for a secret that was here before, and there was none such"
-        raise Invalid(f"{path}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=path)
-
-
-def shown_spec(kind: str, spec: Json) -> Json:
-    """The spec of a job as people may see it."""
-    return shown_references(dict(masked(spec)), spec, "source", "destinations") if kind in KINDS else spec
-
-
-def kept_spec(kind: str, new: Json, old: Json) -> Json:
-    """The spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
-    return kept(new, old) if kind in KINDS else new
-
-
-def kept(new: Json, old: Json) -> Json:
-    """A changed value with every secret it needs."""
-    found = dict(unmasked(new, old))
-    refuse_hidden(found)
-    return found
-
 
 # --------------------------------------------------------------------------------------- readers
 
@@ -218,7 +125,8 @@ def _file(fields: Fields, name: str) -> str | None:
     return path
 
 
-_SOURCE_FIELDS = frozenset({"url", "branch", "username", "password", "private_key"})
+CREDENTIALS = frozenset({"username", "password", "private_key"})
+_SOURCE_FIELDS = CREDENTIALS | {"url", "branch"}
 
 
 def _source(fields: Fields) -> Json:
@@ -230,10 +138,15 @@ def _source(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_SOURCE_FIELDS)
     url, branch = repositories.read_url(inner, may_be_word=True), repositories.read_ref(inner, "branch")
-    username = inner.text("username", MAX_ADDRESS)
-    password = text_or_reference(inner, "password", lambda: inner.text("password", MAX_ADDRESS))
-    private_key = text_or_reference(inner, "private_key", lambda: _script(inner, "private_key"))
-    return _with({"url": url}, branch=branch, username=username, password=password, private_key=private_key)
+    return _with({"url": url}, branch=branch, **read_credentials(inner))
+
+
+def read_credentials(fields: Fields) -> Json:
+    """Who asks a git server for a repository, beside its url."""
+    username = fields.text("username", MAX_ADDRESS)
+    password = text_or_reference(fields, "password", lambda: fields.text("password", MAX_ADDRESS))
+    private_key = text_or_reference(fields, "private_key", lambda: _script(fields, "private_key"))
+    return _with({}, username=username, password=password, private_key=private_key)
 
 
 # Where results go: the fields of each, and which of them must be there.
@@ -272,7 +185,7 @@ def locks_of(kind: str, spec: Json) -> tuple[str, ...]:
 def _written(output: Json) -> str:
     if output["to"] == "clickhouse":
         return f"clickhouse {output['database']}.{output['table']}"
-    return f"files {output.get('uri', '').rstrip('/')}/{output['path'].strip('/')}"
+    return f"files {syncs.nameless(output.get('uri', '')).rstrip('/')}/{output['path'].strip('/')}"
 
 
 # ------------------------------------------------------------------------------------- cursors

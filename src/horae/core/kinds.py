@@ -148,7 +148,7 @@ def _read_args(fields: Fields) -> list[str]:
     return args
 
 
-_CHECKOUT_FIELDS = frozenset({"url", "ref"})
+_CHECKOUT_FIELDS = datawork.CREDENTIALS | {"url", "ref"}
 
 
 def _read_checkout(fields: Fields) -> Json:
@@ -159,7 +159,7 @@ def _read_checkout(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_CHECKOUT_FIELDS)
     url, ref = repositories.read_url(inner), repositories.read_ref(inner, "ref")
-    return {"url": url} if ref is None else {"url": url, "ref": ref}
+    return {"url": url, **({} if ref is None else {"ref": ref}), **datawork.read_credentials(inner)}
 
 
 def _read_steps(fields: Fields) -> list[Json]:

@@ -24,7 +24,7 @@ NAME_PATTERN = "[A-Za-z][A-Za-z0-9_-]{0,62}"
 _NAME = re.compile(NAME_PATTERN)
 FILE_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_.-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)*"
 _FILE = re.compile(FILE_PATTERN)
-_FREE = frozenset({"data", "options"})  # fields of a spec that hold whatever their user likes
+FREE = frozenset({"data", "options"})  # fields of a spec that hold whatever their user likes
 _REFERENCE = frozenset({"secret"})
 
 
@@ -121,7 +121,7 @@ def filled(spec: Json, values: Mapping[str, str]) -> Json:
 
 
 def _replace(spec: Json, by: Callable[[str], Any]) -> Json:
-    return {name: value if name in _FREE else _walk(value, by) for name, value in spec.items()}
+    return {name: value if name in FREE else _walk(value, by) for name, value in spec.items()}
 
 
 def _walk(value: Any, by: Callable[[str], Any]) -> Any:

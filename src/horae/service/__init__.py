@@ -10,6 +10,7 @@ from horae.service.jobs import Jobs
 from horae.service.lending import Lending
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
+from horae.service.rotation import Rotation
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
@@ -27,5 +28,6 @@ class Services:
     outside: Outside
     sources: Sources
     secrets: Secrets
+    rotation: Rotation
     station: Station
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core import figures, lifecycle, specs
-from horae.core.datawork import SYNC, secret_texts
+from horae.core import figures, hiding, lifecycle, specs
 from horae.core.model import Json, Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
@@ -230,7 +229,7 @@ class Agent:
                 a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
                 tell_phase=partial(self._note_phase, a), tell_progress=partial(self._note_progress, a),
             )  # fmt: skip
-            if ('"secret"' in a.spec or a.kind == SYNC) and (why := self._give_secrets(work)):
+            if ('"secret"' in a.spec or a.kind in hiding.KINDS) and (why := self._give_secrets(work)):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
                 works.append(work)
@@ -246,7 +245,10 @@ class Agent:
     def _give_secrets(self, work: Work) -> str:
         """Answers why the work cannot be started, if a secret is missing."""
         a = work.assignment
-        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets, secret_texts(work.spec) if a.kind == SYNC else ())
+        others = list(hiding.texts_in(a.kind, work.spec))
+        if not others and '"secret"' not in a.spec and a.source is None:
+            return ""
+        secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets, others)
         return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
 
     def _note_phase(self, assignment: Assignment, phase: Phase) -> None:

@@ -17,7 +17,9 @@ import msgspec
 from horae.core.datawork import SYNC, first_cursor, locks_of
 from horae.core.model import SECOND, Cursor, Job, Json, Moment, Policy, Reason, Run, Source, State
 from horae.core.specs import policy_from_text
+from horae.errors import ConfigError
 from horae.ports import Assignment, Result, Store, Wish
+from horae.service.sealing import Sealing, unopened
 
 _json = msgspec.json.Encoder().encode
 
@@ -40,8 +42,9 @@ def _source_in(spec: str) -> int:
 
 
 class DataWork:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, sealing: Sealing) -> None:
         self._store = store
+        self._sealing = sealing
 
     async def lock(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Those that may write what they write; the others wait from now on."""
@@ -63,7 +66,7 @@ class DataWork:
         return not names or bool(await self._store.take_locks([wish]))
 
     async def equip(self, claimed: Sequence[Assignment], now: Moment) -> tuple[list[Assignment], list[Result]]:
-        """Syncs with their sources and cursors; and the ends of those whose source is gone."""
+        """Syncs with their sources and cursors; and the ends of those whose source is gone, or does not open."""
         syncs = [a for a in claimed if a.kind == SYNC]
         if not syncs:
             return list(claimed), []
@@ -75,8 +78,11 @@ class DataWork:
             source = sources.get(a.job_id)
             if a.kind == SYNC and _source_in(a.spec) and source is None:
                 gone.append(_gone(a, now))
-            else:
-                ready.append(_equipped(a, source, _cursor_of(a, cursors.get(a.job_id))))
+                continue
+            try:
+                ready.append(self._equipped(a, source, _cursor_of(a, cursors.get(a.job_id))))
+            except ConfigError as error:
+                gone.append(unopened(a.run_id, a.fence, error, now))
         return ready, gone
 
     async def _sources_of(self, syncs: Sequence[Assignment]) -> dict[int, Source]:
@@ -89,6 +95,13 @@ class DataWork:
         pairs = ((job, sources.get(wanted[job.id])) for job in jobs)
         return {job.id: source for job, source in pairs if source is not None and source.org == job.org}
 
+    def _equipped(self, a: Assignment, source: Source | None, cursor: Any) -> Assignment:
+        if source is not None:
+            config = self._sealing.open_source(source).config
+            whole = {"id": source.id, "name": source.name, "kind": source.kind, "config": config}
+            a = a._replace(source=_json(whole).decode())
+        return a if cursor is None else a._replace(cursor=_json(cursor).decode())
+
 
 def _start_by(policy: Policy, attempt: int, due_at: Moment) -> Moment | None:
     """The start deadline of a run that has not begun by this attempt, if it has one."""
@@ -99,13 +112,6 @@ def _start_by(policy: Policy, attempt: int, due_at: Moment) -> Moment | None:
 def _cursor_of(a: Assignment, cursor: Cursor | None) -> Any:
     """Where it goes on; until something has moved the cursor, where its spec says that it begins."""
     return _first_cursor_in(a.kind, a.spec) if cursor is None else cursor.value
-
-
-def _equipped(a: Assignment, source: Source | None, cursor: Any) -> Assignment:
-    if source is not None:
-        whole = {"id": source.id, "name": source.name, "kind": source.kind, "config": source.config}
-        a = a._replace(source=_json(whole).decode())
-    return a if cursor is None else a._replace(cursor=_json(cursor).decode())
 
 
 def _gone(a: Assignment, now: Moment) -> Result:

@@ -16,11 +16,12 @@ import structlog
 from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import Unavailable
+from horae.errors import ConfigError, Unavailable
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
+from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
@@ -38,10 +39,11 @@ class Execution:
         *,
         foreign_kinds: Collection[str] = (),
         secrets: Secrets | None = None,
+        sealing: Sealing | None = None,
         events: Events | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail. `events` tells others what happens."""
+        that name some fail, without `sealing`, those that hold some. `events` tells others what happens."""
         self._events = events
         self._jobs: dict[int, int] = {}  # run → job, of attempts that were told to have started
         self._store = store
@@ -50,7 +52,8 @@ class Execution:
         self._metrics = metrics
         self._foreign_kinds = frozenset(foreign_kinds)
         self._secrets = secrets
-        self._datawork = DataWork(store)
+        self._sealing = sealing or Sealing(store)
+        self._datawork = DataWork(store, self._sealing)
 
     async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
         if kind in self._foreign_kinds:
@@ -63,8 +66,27 @@ class Execution:
             self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, limit) if kind in WRITERS and claimed else claimed
-        self._tell_started(node.name, ready)
-        return ready if self._secrets is None else list(await self._secrets.provide(ready))
+        given = ready if self._secrets is None else await self._secrets.provide(ready)
+        opened = await self._opened(given)
+        self._tell_started(node.name, opened)
+        return opened
+
+    async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
+        """Those whose own secrets open; the others have failed."""
+        if not any(may_be_sealed(a.spec) for a in claimed):
+            return list(claimed)
+        opened, failed = self._sealing.open_claimed(claimed, await self._store.now())
+        if failed:
+            await self.finish(failed)
+        return opened
+
+    async def open_lent(self, job: Job, run: Run) -> Job | None:
+        """The job of a run that was lent, with its secrets; None when they do not open, and the run has failed."""
+        try:
+            return self._sealing.open_job(job)
+        except ConfigError as error:
+            await self.finish([unopened(run.id, run.fence, error, await self._store.now())])
+            return None
 
     async def _ready(self, claimed: list[Assignment], limit: int) -> list[Assignment]:
         """Those that may begin, with what they need."""

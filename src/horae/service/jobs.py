@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from horae.core import datawork, specs
+from horae.core import datawork, hiding, specs
 from horae.core.model import (
     DEFAULT_ORG,
     SECOND,
@@ -42,6 +42,7 @@ from horae.ports import NEVER, Due, Fire, Idempotency, Lend, Order, Queue, Recei
 from horae.service.batching import Coalescer
 from horae.service.events import Events
 from horae.service.ledger import account, birth_of, entry_of, know
+from horae.service.sealing import Sealing
 
 LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
 TELL_WITHIN = 2 * LOOK_AHEAD  # twice that: the write takes time, and the scheduler's now is later than ours
@@ -75,8 +76,11 @@ class Request:
 
 
 class Jobs:
-    def __init__(self, store: Store, queue: Queue, events: Events | None = None) -> None:
-        """`events` tells others what happens."""
+    def __init__(
+        self, store: Store, queue: Queue, events: Events | None = None, sealing: Sealing | None = None
+    ) -> None:
+        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused."""
+        self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
         self._events = events
@@ -98,8 +102,13 @@ class Jobs:
         transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
         for draft in drafts:
-            if draft.key is None and draft.kind in datawork.KINDS:  # one with a key may stand for a job that is there
-                datawork.refuse_hidden(draft.spec)
+            await self._check_secrets(draft, owner, org)
+        with self._sealing.writing():
+            return await self._submit(drafts, owner, org, idempotency)
+
+    async def _submit(
+        self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None
+    ) -> Submitted:
         if len(drafts) == 1:
             return await self._put(drafts[0], owner, org, idempotency)
         request = Request(drafts, owner, org, idempotency)
@@ -111,6 +120,16 @@ class Jobs:
         if idempotency is not None and not replayed:
             await self._store.submit([Submission([], idempotency)])  # from now on a repeat creates nothing at all
         return Submitted([job for part in parts for job in part.jobs], replayed)
+
+    async def _check_secrets(self, draft: Draft, owner: str, org: int) -> None:
+        """Refuse what could not be kept. With a key it may stand for a job that is there, and knows the secrets."""
+        if hiding.has_secrets(draft.kind, draft.spec):
+            await self._sealing.check()
+        try:
+            hiding.refuse_hidden_spec(draft.kind, draft.spec)
+        except Invalid:
+            if draft.key is None or await self._store.find_key(org, owner, draft.key) is None:
+                raise
 
     async def _create(self, request: Request) -> Submitted | None:
         """Make the jobs of a request, or recall them; None where a key exists."""
@@ -136,7 +155,10 @@ class Jobs:
         now = await self._store.now()
         ids, triggers = iter(job_ids), iter(trigger_ids)
         made = [
-            [_job_from_draft(draft, next(ids), triggers, request, now) for draft in request.drafts]
+            [
+                self._sealing.seal_job(_job_from_draft(draft, next(ids), triggers, request, now))
+                for draft in request.drafts
+            ]
             for request in requests
         ]
         receipts = await self._store.submit(
@@ -230,7 +252,7 @@ class Jobs:
 
         def change(job: Job, now: Moment) -> Job:
             triggers = _merge_triggers(job, draft.triggers, iter(fresh), now)
-            spec = datawork.kept_spec(draft.kind, draft.spec, job.spec)
+            spec = hiding.kept_spec(draft.kind, draft.spec, job.spec)
             return replace(
                 job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
@@ -267,6 +289,16 @@ class Jobs:
 
         What changes nothing bumps no version, and is written only to remember the idempotency key.
         """
+        with self._sealing.writing():
+            return await self._change_while(job_id, change, expected_version, idempotency)
+
+    async def _change_while(
+        self,
+        job_id: int,
+        change: Callable[[Job, Moment], Job],
+        expected_version: int | None,
+        idempotency: Idempotency | None,
+    ) -> Submitted:
         tries = TRIES
         while tries:
             before = await self.get(job_id)
@@ -275,7 +307,9 @@ class Jobs:
             if expected_version not in (None, before.version):
                 raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
             now = await self._store.now()
-            after = change(before, now)
+            after = self._sealing.seal_job(change(before, now), before)
+            if after.spec != before.spec and hiding.has_secrets(after.kind, after.spec):
+                await self._sealing.check()
             if after != before:
                 after = _reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
             elif idempotency is None:

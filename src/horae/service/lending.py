@@ -25,7 +25,7 @@ from horae.service.jobs import Jobs
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    job: Job
+    job: Job  # with its secrets
     run: Run
 
 
@@ -39,8 +39,8 @@ class Lending:
         """The next run of these kinds, for a worker that asks for one; None when there is nothing to do."""
         while (loan := await self._store.lend(kinds, await self._until(worker, seconds))) is not None:
             lent = Lent(await self._jobs.get(loan.job_id), await self._jobs.get_run(loan.run_id))
-            if await self._may_begin(lent):
-                return lent
+            if await self._may_begin(lent) and (job := await self._execution.open_lent(lent.job, lent.run)):
+                return Lent(job, lent.run)
         return None
 
     async def _may_begin(self, lent: Lent) -> bool:

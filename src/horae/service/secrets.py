@@ -20,7 +20,8 @@ import structlog
 from horae.core import secrets
 from horae.core.model import Secret
 from horae.errors import ConfigError, Conflict, NotFound
-from horae.ports import Assignment, Keys, Store
+from horae.ports import Assignment, Keys, Sealed, Store
+from horae.service.sealing import Writing
 
 log = structlog.get_logger(__name__)
 
@@ -34,17 +35,19 @@ class Secrets:
     def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
+        self.writing = Writing()
 
     async def set(self, org: int, name: str, value: object) -> bool:
         """Keep a value, which takes effect with the next attempt; answers whether the secret is new."""
         text = secrets.check_value(value)
         secrets.check_name(name)
-        try:
-            await self.check()
-            sealed = self._keys.seal(text, _context(org, name))
-        except ConfigError as error:
-            raise Conflict(error.message, code=error.code, hint=error.hint) from error
-        version = await self._store.put_secret(org, name, sealed, await self._store.now())
+        with self.writing():
+            try:
+                await self.check()
+                sealed = self._keys.seal(text, _context(org, name))
+            except ConfigError as error:
+                raise Conflict(error.message, code=error.code, hint=error.hint) from error
+            version = await self._store.put_secret(org, name, sealed, await self._store.now())
         log.info("secret.set", org=org, name=name, version=version)
         return version == 1
 
@@ -60,6 +63,13 @@ class Secrets:
         """ConfigError(E_SECRET_KEY) when there are secrets that our keys cannot open."""
         for org, name, sealed in await self._store.list_sealed():
             self._keys.open(sealed, _context(org, name))
+
+    def resealed(self, row: Sealed) -> str | None:
+        """A secret, sealed by the newest key; None where it is. ConfigError where it does not open."""
+        if self._keys.is_newest(row.text):
+            return None
+        context = _context(row.id, row.name)
+        return self._keys.seal(self._keys.open(row.text, context), context)
 
     async def resolve(self, org: int, names: Sequence[str]) -> dict[str, str | None]:
         """Name → value of those that exist; None for one that our keys cannot open."""

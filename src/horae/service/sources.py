@@ -5,30 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from horae.core.datawork import kept, refuse_hidden
+from horae.core.hiding import kept, masked, refuse_hidden
 from horae.core.model import Found, JobFilter, Json, Source
-from horae.errors import NotFound
+from horae.errors import ConfigError, Conflict, NotFound
 from horae.ports import Sort, Store
 from horae.service.jobs import Jobs
+from horae.service.sealing import Sealing
 
 BATCH = 100  # jobs deleted before looking for more
 
 
 class Sources:
-    def __init__(self, store: Store, jobs: Jobs) -> None:
+    def __init__(self, store: Store, jobs: Jobs, sealing: Sealing | None = None) -> None:
+        """Without `sealing`, sources that hold secrets are refused."""
+        self._sealing = sealing or Sealing(store)
         self._store = store
         self._jobs = jobs
 
     async def add(self, *, org: int, owner: str, name: str, kind: str, config: Json) -> Source:
         refuse_hidden(config)
+        await self._check(config)
         now = await self._store.now()
-        return await self._store.add_source(Source(0, org, owner, name, kind, config, now, now))
+        source = Source(0, org, owner, name, kind, config, now, now)
+        with self._sealing.writing():
+            return await self._store.add_source(self._sealing.seal_source(source))
 
     async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
         """A secret that comes back hidden stays as it was."""
+        await self._check(config)
+        with self._sealing.writing():
+            return await self._change(org, source_id, name, kind, config)
+
+    async def _change(self, org: int, source_id: int, name: str, kind: str, config: Json) -> Source:
         before = await self.get(org, source_id)
-        whole = kept(config, before.config)
-        after = replace(before, name=name, kind=kind, config=whole, updated_at=await self._store.now())
+        whole = replace(before, name=name, kind=kind, config=kept(config, before.config))
+        after = replace(self._sealing.seal_source(whole, before), updated_at=await self._store.now())
         if not await self._store.save_source(after):
             raise _missing(source_id)
         return after
@@ -38,6 +49,17 @@ class Sources:
         if found is None:
             raise _missing(source_id)
         return found
+
+    async def _check(self, config: Json) -> None:
+        if masked(config) != config:
+            await self._sealing.check()
+
+    def opened(self, source: Source) -> Source:
+        """With its secrets, for a worker."""
+        try:
+            return self._sealing.open_source(source)
+        except ConfigError as error:
+            raise Conflict(error.message, code=error.code, hint=error.hint) from error
 
     async def search(self, org: int, name: str | None, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         return await self._store.search_sources(org, name, sorts, offset, limit)

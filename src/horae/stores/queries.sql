@@ -287,6 +287,28 @@ SELECT org, name, sealed FROM secrets ORDER BY org, name;
 -- delete_secret --
 DELETE FROM secrets WHERE org = $1 AND name = $2 RETURNING name;
 
+-- sealable_job --
+-- Handlers hold nothing of the kind.
+SELECT id, kind, spec FROM jobs WHERE id > $1 AND kind <> 'python' ORDER BY id LIMIT $2;
+
+-- sealable_source --
+SELECT id, org, config FROM sources WHERE id > $1 ORDER BY id LIMIT $2;
+
+-- sealable_setting --
+SELECT 0, name, value FROM settings WHERE name = 'sealed';
+
+-- reseal_job --
+UPDATE jobs SET spec = $4 WHERE id = $1 AND kind = $2 AND spec = $3 RETURNING id;
+
+-- reseal_source --
+UPDATE sources SET config = $4 WHERE id = $1 AND CAST(org AS TEXT) = $2 AND config = $3 RETURNING id;
+
+-- reseal_secret --
+UPDATE secrets SET sealed = $4 WHERE org = $1 AND name = $2 AND sealed = $3 RETURNING org;
+
+-- reseal_setting --
+UPDATE settings SET value = $4 WHERE $1 = 0 AND name = $2 AND value = $3 RETURNING name;
+
 -- load_cursors --
 SELECT job_id, value, moved_at, run_id FROM cursors WHERE job_id IN {ids};
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.model import Attempt, Found, Job, JobFilter, Moment, Run, RunFilter, Secret, Source, Standing, State
-from horae.ports import JOB_SORTS, NEVER, RUN_SORTS, SOURCE_SORTS, Sort
+from horae.ports import JOB_SORTS, NEVER, RUN_SORTS, SOURCE_SORTS, Sealed, SealedPlace, Sort
 from horae.stores.sql import (
     JOB_COLUMNS,
     Row,
@@ -145,6 +145,17 @@ class SearchStore(SqlStore):
 
     async def delete_secret(self, org: int, name: str) -> bool:
         return bool(await self._put("delete_secret", org, name))
+
+    # ── what is sealed ──
+    async def load_sealable(self, place: SealedPlace, after: int, limit: int) -> list[Sealed]:
+        if place in ("job", "source"):
+            rows = await self._get(f"sealable_{place}", after, limit)
+        else:
+            rows = await self._get("list_sealed" if place == "secret" else "sealable_setting") if not after else ()
+        return [Sealed(place, row[0], str(row[1]), row[2]) for row in rows]
+
+    async def reseal(self, row: Sealed, text: str) -> bool:
+        return bool(await self._put(f"reseal_{row.place}", row.id, row.name, row.text, text))
 
 
 def _cut(offset: int, limit: int) -> str:

@@ -97,6 +97,7 @@ class Native:
         self._access = services.access
         self._nodes = services.nodes
         self._secrets = services.secrets
+        self._rotation = services.rotation
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
@@ -189,6 +190,8 @@ class Native:
             op("PUT", one, self.set_secret, "secrets", "Set a secret", status=204,
                body=http.Body("SecretRequest", {"value": "correct horse"}), errors=(409,), also={201: ""}),
             op("DELETE", one, self.delete_secret, "secrets", "Delete a secret", status=204),
+            op("POST", f"{secrets}/rotate", self.rotate_key, "secrets", "Seal everything with a new key", "KeyRotation",
+               errors=(409,)),
         ]  # fmt: skip
 
     # ── jobs ──
@@ -474,6 +477,10 @@ class Native:
         """Attempts that need it and start from now on fail."""
         await self._secrets.delete(http.principal(request).org, request.scope["path_params"]["name"])
         return http.Reply(204)
+
+    async def rotate_key(self, request: http.Request) -> http.Answer:
+        """Answers when it is done. A repeat goes on with what was broken off; else it makes yet another key."""
+        return http.reply(200, render.KeyRotation(*await self._rotation.rotate()))
 
 
 def _job_reply(job: model.Job) -> http.Reply:

@@ -269,6 +269,11 @@ _TRIGGER: Json = {
     "enabled": {"type": "boolean"},
     "id": {**_ID, "description": "The trigger it takes the place of, when a job is replaced."},
 }
+_CREDENTIALS: Json = {
+    "username": {"type": "string", "minLength": 1},
+    "password": _CREDENTIAL,
+    "private_key": _CREDENTIAL,
+}
 _WORK: Json = {
     "steps": {
         "type": "array",
@@ -278,7 +283,7 @@ _WORK: Json = {
         "description": "Shell commands, one after the other.",
     },
     "script": {"type": "string", "minLength": 1, "description": "A file to execute, in place of steps."},
-    "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT}, "url"),
+    "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT, **_CREDENTIALS}, "url"),
     "image": {**_TEXT, "description": "The image of the container to run in."},
     "working_directory": {"type": "string", "minLength": 1},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
@@ -299,9 +304,7 @@ _WORK: Json = {
                 {
                     "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
                     "branch": {"type": "string", "minLength": 1},
-                    "username": {"type": "string", "minLength": 1},
-                    "password": _CREDENTIAL,
-                    "private_key": _CREDENTIAL,
+                    **_CREDENTIALS,
                 },
                 "url",
             ),

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
-from horae.core import datawork, figures, model, moments, schedule, specs
+from horae.core import figures, hiding, model, moments, schedule, specs
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -319,6 +319,13 @@ class SecretPage(Struct):
     cursor: None = None
 
 
+class KeyRotation(Struct):
+    key: str
+    resealed: int
+    unopened: int
+    old: list[str]
+
+
 class Health(Struct):
     status: str
     version: str | UnsetType = UNSET
@@ -351,9 +358,10 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, NewToken, Node,
-    NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run, RunDetail, RunPage,
-    Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
+    NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
+    RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
+    Trigger, TriggerPage,
 )  # fmt: skip
 
 
@@ -400,7 +408,7 @@ def job(it: model.Job) -> Job:
         owner=it.owner,
         org=it.org,
         kind=it.kind,
-        spec=datawork.shown_spec(it.kind, it.spec),
+        spec=hiding.shown_spec(it.kind, it.spec),
         policy=policy(it.policy),
         segment=it.segment,
         paused=it.paused,

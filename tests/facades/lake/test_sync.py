@@ -280,7 +280,8 @@ async def test_agents_are_told_in_our_own_words_what_to_sync(client: Client) -> 
         "source_id": made["id"], "read": {"table": "shop.orders"}, "mode": "incremental", "cursor": "id", "begin": "7",
         "destinations": [{"type": "clickhouse", "database": "lake", "table": "orders"}], "options": spec["options"],
     }  # fmt: skip
-    kept = (await client.world.services.sources.get(1, made["id"])).config
+    sources = client.world.services.sources
+    kept = sources.opened(await sources.get(1, made["id"])).config
     assert (kept["type"], kept["url"]) == ("database", source()["data_source"]["jdbc_url"])
 
 

@@ -94,8 +94,8 @@ async def test_a_schedule_is_cron_a_duration_a_moment_or_now(
         ("/srv/scripts/a.sh", {"script": "/srv/scripts/a.sh"}),
         ("https://example.org/repo.git", {"checkout": {"url": "https://example.org/repo.git"}, "script": "run.sh"}),
         (
-            "https://ann@example.org/repo.git@feature/x#ci/go.sh",
-            {"checkout": {"url": "https://ann@example.org/repo.git", "ref": "feature/x"}, "script": "ci/go.sh"},
+            "ssh://ann@example.org/repo.git@feature/x#ci/go.sh",
+            {"checkout": {"url": "ssh://ann@example.org/repo.git", "ref": "feature/x"}, "script": "ci/go.sh"},
         ),
         (
             "git@example.org:team/repo.git@v1",
@@ -108,6 +108,14 @@ async def test_code_lies_in_a_handler_a_repository_or_a_file(world: World, locat
     assert (await world.jobs.get(job_id)).spec == spec
     [job] = await call(world, "retrieve_all_jobs", "u")
     assert job["code_location"].startswith(location)
+
+
+async def test_who_asks_a_repository_over_https_may_be_a_token_and_is_hidden(world: World) -> None:
+    await call(
+        world, "submit_job", user_id="u", schedule="1h", code_location="https://tok3n@example.org/a.git@v1#go.sh"
+    )
+    [job] = await call(world, "retrieve_all_jobs", "u")
+    assert job["code_location"] == "https://******@example.org/a.git@v1#go.sh"
 
 
 async def test_jobs_belong_to_the_user_they_were_made_for_others_to_their_owner(world: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from horae.core import datawork, kinds
+from horae.core import datawork, hiding, kinds
 from horae.core.specs import parse_job
 from horae.errors import Invalid
 
@@ -114,7 +114,7 @@ def test_what_is_wrong_is_said_at_its_place(kind: str, changes: dict[str, Any], 
     ],
 )
 def test_secrets_are_hidden_wherever_they_stand(sent: Any, shown: Any) -> None:
-    assert datawork.masked(sent) == shown
+    assert hiding.masked(sent) == shown
 
 
 names = some.sampled_from(["password", "url", "token", "a", "b"])
@@ -129,29 +129,29 @@ values = some.recursive(
 @settings(deadline=None, derandomize=True)
 @given(values)
 def test_who_sends_back_what_was_shown_changes_nothing(value: Any) -> None:
-    shown = datawork.masked(value)
-    assert datawork.unmasked(shown, value) == value
-    assert datawork.masked(shown) == shown
+    shown = hiding.masked(value)
+    assert hiding.unmasked(shown, value) == value
+    assert hiding.masked(shown) == shown
 
 
 def test_a_new_secret_is_taken_and_a_hidden_one_of_another_address_is_not_mixed_in() -> None:
     old = {"url": "https://u:p@h/a", "password": "one"}
-    assert datawork.unmasked({"password": "two"}, old) == {"password": "two"}
+    assert hiding.unmasked({"password": "two"}, old) == {"password": "two"}
     moved = {"url": "https://u:******@elsewhere/a"}
-    assert datawork.unmasked(moved, old) == moved
+    assert hiding.unmasked(moved, old) == moved
 
 
 @pytest.mark.parametrize("spec", [{"a": [{"password": "******"}]}, {"url": "https://u:******@h"}])
 def test_a_hidden_secret_that_stands_for_nothing_is_refused(spec: Any) -> None:
     with pytest.raises(Invalid, match="stands for a secret"):
-        datawork.kept_spec("sync", spec, {"url": "https://u:p@elsewhere"})
-    datawork.refuse_hidden({"name": "******", "password": "x"})
+        hiding.kept_spec("sync", spec, {"url": "https://u:p@elsewhere"})
+    hiding.refuse_hidden({"name": "******", "password": "x"})
 
 
 def test_only_data_work_is_hidden() -> None:
     spec = {"env": {"password": "x"}}
-    assert datawork.shown_spec("shell", spec) is spec
-    assert datawork.kept_spec("shell", {"a": "******"}, {"a": "b"}) == {"a": "******"}
+    assert hiding.shown_spec("shell", spec) is spec
+    assert hiding.kept_spec("shell", {"a": "******"}, {"a": "b"}) == {"a": "******"}
 
 
 @pytest.mark.parametrize("kind", ["git_java", "git_python"])

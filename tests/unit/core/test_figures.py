@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.core import figures
-from horae.core.datawork import cursor_words, first_cursor, locks_of, made_cursor, masked, secret_texts
+from horae.core.datawork import cursor_words, first_cursor, locks_of, made_cursor
+from horae.core.hiding import masked, secret_texts
 
 WORDS = ["step", "rows", "bytes", "tables", "stages", "done", "total", "name", "changes", "cursor", "query_id"]
 ANYTHING = st.recursive(

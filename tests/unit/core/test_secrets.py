@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.core import datawork, secrets, specs
+from horae.core import hiding, secrets, specs
 from horae.errors import Invalid
 
 STEPS = [{"run": "true"}]
@@ -74,8 +74,8 @@ def test_credentials_of_a_repository_may_name_secrets_and_are_shown_by_name():
     spec = spec_of(kind="git_python", source=source, main_file="main.py")
 
     assert spec["source"]["password"] == REFERENCE
-    assert datawork.shown_spec("git_python", spec)["source"]["password"] == REFERENCE
-    assert datawork.kept_spec("git_python", datawork.shown_spec("git_python", spec), spec) == spec
+    assert hiding.shown_spec("git_python", spec)["source"]["password"] == REFERENCE
+    assert hiding.kept_spec("git_python", hiding.shown_spec("git_python", spec), spec) == spec
     assert secrets.filled(spec, {"DB_PASSWORD": "horse"})["source"]["private_key"] == "horse"
 
 
@@ -83,11 +83,11 @@ def test_a_written_out_credential_is_still_hidden():
     source = {"url": "https://git.example/x.git", "password": "horse", "private_key": REFERENCE}
     spec = spec_of(kind="git_python", source=source, main_file="main.py")
 
-    assert datawork.shown_spec("git_python", spec)["source"]["password"] == datawork.MASK
+    assert hiding.shown_spec("git_python", spec)["source"]["password"] == hiding.MASK
 
 
 def test_a_source_of_a_sync_that_looks_like_a_reference_is_hidden():
-    assert datawork.masked({"password": {"secret": "hunter2"}, "x": {"secret": "hunter2"}}) == {
-        "password": datawork.MASK,
-        "x": {"secret": datawork.MASK},
+    assert hiding.masked({"password": {"secret": "hunter2"}, "x": {"secret": "hunter2"}}) == {
+        "password": hiding.MASK,
+        "x": {"secret": hiding.MASK},
     }

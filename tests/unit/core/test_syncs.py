@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.core import datawork, secrets, syncs
+from horae.core import hiding, secrets, syncs
 from horae.core.specs import parse_job
 from horae.errors import Invalid
 
@@ -89,10 +89,10 @@ def test_what_is_wrong_is_said_at_its_place(changes: dict[str, Any], path: str, 
 def test_passwords_are_named_hidden_and_filled_wherever_they_stand() -> None:
     spec = spec_of(destinations=[TABLE, {"type": "clickhouse", "table": "t", "password": "hunter2"}])
     assert secrets.names_in(spec) == {"SHOP", "DW"}
-    shown = datawork.shown_spec("sync", spec)
+    shown = hiding.shown_spec("sync", spec)
     assert shown["source"]["password"] == {"secret": "SHOP"}
-    assert [one["password"] for one in shown["destinations"]] == [{"secret": "DW"}, datawork.MASK]
-    assert datawork.kept_spec("sync", shown, spec) == spec
+    assert [one["password"] for one in shown["destinations"]] == [{"secret": "DW"}, hiding.MASK]
+    assert hiding.kept_spec("sync", shown, spec) == spec
     filled = secrets.filled(spec, {"SHOP": "one", "DW": "two"})
     assert (filled["source"]["password"], filled["destinations"][0]["password"]) == ("one", "two")
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from horae.core.datawork import masked
+from horae.core.hiding import masked
 from horae.core.model import Json, Reason
 from horae.errors import Invalid
 from horae.executors.sections import Section

@@ -9,7 +9,7 @@ import re
 import socket
 from urllib.parse import urlsplit
 
-from horae.core.datawork import masked
+from horae.core.hiding import masked
 
 PATIENCE = 10.0  # seconds for a server to take a connection
 LONGEST = 600  # characters of a message

@@ -10,6 +10,7 @@ from zlib import crc32
 
 from horae.core import moments
 from horae.core.fields import encode
+from horae.core.hiding import shown_spec
 from horae.core.model import Job, Json, Loan, Moment, Node, Phase, Reason, Run, Standing, State, Trigger
 from horae.service.outside import plain_name
 
@@ -119,7 +120,7 @@ def payload_of(job: Job) -> str:
         return sent
     if job.spec.get("handler") == PAYLOAD_HANDLER:
         return str((job.spec.get("data") or {}).get("payload", ""))
-    return encode(job.spec)
+    return encode(shown_spec(job.kind, job.spec))
 
 
 def name_of(job: Job) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.datawork import masked
+from horae.core.hiding import masked
 from horae.core.model import Job, JobFilter, Json, Run, RunFilter, State
 from horae.errors import Conflict, NotFound
 from horae.service import Services
@@ -65,7 +65,7 @@ class Desk:
                 source = await self._sources.get(org, source_id)
             except NotFound:
                 continue
-            config = source.config if is_for_worker else masked(source.config)
+            config = self._sources.opened(source).config if is_for_worker else masked(source.config)
             found[org, source_id] = {"source": rendering.source(source, config)}
         return found
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from horae.core import figures
-from horae.core.datawork import cursor_words, shown_spec
+from horae.core.datawork import cursor_words
+from horae.core.hiding import shown_spec
 from horae.core.model import Cursor, Job, Json, Loan, Moment, Run, Source, Standing, State
 from horae.web.facades.lake import connectors, schedules, translation, words
 from horae.web.facades.lake.reading import NAME

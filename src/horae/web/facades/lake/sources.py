@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from horae.core.datawork import masked
+from horae.core.hiding import masked
 from horae.core.model import Source
 from horae.errors import NotFound
 from horae.service import Services
@@ -30,7 +30,7 @@ class SourceTable:
         source = await self._find(request)
         if request.path_id("org_id") != source.org:
             raise _missing(source.id)
-        return http.reply(200, rendering.source(source, source.config))
+        return http.reply(200, rendering.source(source, self._sources.opened(source).config))
 
     async def replace(self, request: http.Request) -> http.Answer:
         """A secret that is sent as it is shown, hidden, stays as it was."""

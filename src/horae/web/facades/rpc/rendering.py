@@ -7,6 +7,7 @@ job itself, whoever made it: only for whom it was made is kept beside it.
 from __future__ import annotations
 
 from horae.core import schedule
+from horae.core.hiding import shown_spec
 from horae.core.model import SECOND, Job, Json, Moment, Run, State, Trigger
 from horae.core.moments import parse_moment
 from horae.core.specs import AT_ONCE
@@ -91,7 +92,8 @@ def _schedule_of(trigger: Trigger) -> str | int | None:
 
 def code_location(it: Job) -> str:
     """Where the work of a job lies; that of a job with steps of its own is the job itself."""
-    spec, checkout = it.spec, it.spec.get("checkout")
+    spec = shown_spec(it.kind, it.spec)
+    checkout = spec.get("checkout")
     if checkout is not None:
         ref = f"@{checkout['ref']}" if "ref" in checkout else ""
         script = f"#{spec['script']}" if "script" in spec else ""

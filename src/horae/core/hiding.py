@@ -1,0 +1,245 @@
+"""Secrets that stand in specs and sources as they were sent, not named (core.secrets): hidden from people, sealed in
+the store.
+
+    masked    as people see it                              {"password": "******"}
+    sealed    as the store has it                           {"password": "sealed.v1.…"}
+    opened    as the one that does the work needs it        {"password": "correct horse"}
+
+All three agree about what is secret: fields of certain names as a whole, and within any text the secret part of an
+address. So `masked` is the same of what is sealed and what is not; rows of earlier versions are not.
+
+What must stay true: unmasked(masked(x), x) is x; opened(sealed(x)) is x; references to named secrets stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from horae.core.datawork import KINDS as DATA_KINDS
+from horae.core.fields import join
+from horae.core.model import Json
+from horae.core.secrets import FREE, is_reference, shown_references
+from horae.errors import ConfigError, Invalid
+
+MASK = "******"
+KINDS = frozenset({*DATA_KINDS, "shell"})  # kinds of work whose specs may hold such secrets
+_REFERRING = ("source", "destinations", "checkout")  # parts of specs that may name secrets
+_SECRET = frozenset({
+    "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
+    "secret_access_key", "client_secret", "connection_uri", "passphrase", "secret", "token",
+})  # fmt: skip
+# Within an address: what is kept of it, then what is hidden.
+_IN_ADDRESS = re.compile(
+    r"(?P<password>://[^/@\s:]*:)[^/\s]+(?=@)"
+    r"|(?P<token>https?://)[^/@\s:]+(?=@)"
+    r"|(?P<oracle>jdbc:oracle:thin:[^/@\s]+/)[^@\s]+(?=@)"
+    r"|(?P<query>[?&;](?:\w*password|\w*token|\w*secret|\w*key|pwd)=)[^&;\s]+",
+    re.IGNORECASE,
+)
+# Nothing in it ends the secret part of an address.
+_SEALED = re.compile(r"sealed\.v\d+\.\w+\.[\w=-]+")
+
+
+def _within(text: str, change: Callable[[str], str]) -> str:
+    """A text whose secret parts are changed."""
+
+    def changed(found: re.Match[str]) -> str:
+        begin = found[found.lastgroup or 0]
+        return begin + change(found[0].removeprefix(begin))
+
+    return _IN_ADDRESS.sub(changed, text)
+
+
+def _is_secret(key: str, value: Any) -> bool:
+    return key in _SECRET and value not in ("", None)
+
+
+# ── seen by people ─────────────────────────────────────────────────────────────────────────────────
+
+
+def masked(value: Any, key: str = "") -> Any:
+    """A spec or the settings of a source, as people may see it: without secrets, also those within addresses."""
+    if _is_secret(key, value):
+        return MASK
+    if isinstance(value, dict):
+        return {name: masked(member, name) for name, member in value.items()}
+    if isinstance(value, list):
+        return [masked(item, key) for item in value]
+    return _within(value, lambda _: MASK) if isinstance(value, str) else value
+
+
+def secret_texts(value: Any, key: str = "") -> Iterator[str]:
+    """The secrets that `masked` hides."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from secret_texts(member, name)
+    elif isinstance(value, list):
+        for item in value:
+            yield from secret_texts(item, key)
+    elif isinstance(value, str) and key in _SECRET:
+        yield value
+    elif isinstance(value, str):
+        for found in _IN_ADDRESS.finditer(value):
+            yield found[0].removeprefix(found[found.lastgroup or 0])
+
+
+def unmasked(new: Any, old: Any, key: str = "") -> Any:
+    """The changed value, where every secret that comes back hidden is the one that was there."""
+    if isinstance(new, dict):
+        before = old if isinstance(old, dict) else {}
+        return {name: unmasked(member, before.get(name), name) for name, member in new.items()}
+    if isinstance(new, list):
+        return [unmasked(one, other, key) for one, other in zip(new, _items(old, new), strict=True)]
+    is_hidden = isinstance(new, str) and MASK in new
+    return old if is_hidden and old is not None and masked(old, key) == new else new
+
+
+def _items(old: Any, new: list[Any]) -> list[Any]:
+    """What stood in the places of the items of a list, if anything is known of it."""
+    return old if isinstance(old, list) and len(old) == len(new) else [None] * len(new)
+
+
+def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
+    """A hidden secret can stand for the one that is kept, if any; it is none itself."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            refuse_hidden(member, name, join(path, name))
+    elif isinstance(value, list):
+        for item in value:
+            refuse_hidden(item, key, path)
+    elif isinstance(value, str) and MASK in value and (key in _SECRET or _IN_ADDRESS.search(value)):
+        message = f"{MASK} stands for a secret that was here before, and there was none such"
+        raise Invalid(f"{path}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=path)
+
+
+def kept(new: Json, old: Json) -> Json:
+    """A changed value with every secret it needs."""
+    found = dict(unmasked(new, old))
+    refuse_hidden(found)
+    return found
+
+
+# ── in the store ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Seal(NamedTuple):
+    close: Callable[[str], str]  # answers letters, digits, and `._=-`, beginning with the version of the form: v1.…
+    open: Callable[[str], str]  # raises ConfigError where it cannot
+
+
+def sealed(new: Json, old: Any, seal: Seal) -> Json:
+    """A value whose secrets are sealed. One that was there before, sealed, stays what it was: nothing changes where
+    nothing was changed."""
+    return dict(_sealed(new, old, "", seal, is_free=False))
+
+
+def _sealed(new: Any, old: Any, key: str, seal: Seal, *, is_free: bool) -> Any:
+    if _is_secret(key, new):
+        return new if is_reference(new) and not is_free else _sealed_leaf(new, old, key, seal)
+    if isinstance(new, dict):
+        before = old if isinstance(old, dict) else {}
+        return {
+            name: _sealed(member, before.get(name), name, seal, is_free=is_free or (not key and name in FREE))
+            for name, member in new.items()
+        }
+    if isinstance(new, list):
+        pairs = zip(new, _items(old, new), strict=True)
+        return [_sealed(one, other, key, seal, is_free=is_free) for one, other in pairs]
+    return _sealed_leaf(new, old, key, seal) if isinstance(new, str) and _IN_ADDRESS.search(new) else new
+
+
+def _sealed_leaf(new: Any, old: Any, key: str, seal: Seal) -> Any:
+    if isinstance(old, str) and _holds_sealed(old, key) and (new == old or _opens_to(new, old, key, seal)):
+        return old
+    if key in _SECRET:
+        return _close(json.dumps(new), seal)
+    return _within(new, lambda part: _close(part, seal))
+
+
+def _holds_sealed(text: str, key: str) -> bool:
+    if key in _SECRET:
+        return _SEALED.fullmatch(text) is not None
+    parts = list(secret_texts(text))
+    return bool(parts) and all(_SEALED.fullmatch(part) for part in parts)
+
+
+def _opens_to(new: Any, old: str, key: str, seal: Seal) -> bool:
+    try:
+        return bool(_opened(old, key, seal) == new)
+    except ConfigError:
+        return False
+
+
+def _close(text: str, seal: Seal) -> str:
+    return f"sealed.{seal.close(text)}"
+
+
+def opened(value: Json, seal: Seal) -> Json:
+    """What was sealed. ConfigError where something does not open."""
+    return dict(_opened(value, "", seal))
+
+
+def _opened(value: Any, key: str, seal: Seal) -> Any:
+    if isinstance(value, dict):
+        return {name: _opened(member, name, seal) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_opened(item, key, seal) for item in value]
+    if not isinstance(value, str):
+        return value
+    if key in _SECRET:
+        return json.loads(_open(value, seal)) if _SEALED.fullmatch(value) else value
+    return _within(value, lambda part: _open(part, seal) if _SEALED.fullmatch(part) else part)
+
+
+def _open(text: str, seal: Seal) -> str:
+    return seal.open(text.removeprefix("sealed."))
+
+
+# ── specs ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _part(kind: str, spec: Json) -> Json:
+    """The part of a spec that may hold secrets."""
+    if kind in DATA_KINDS:
+        return spec
+    return {"checkout": spec["checkout"]} if kind in KINDS and "checkout" in spec else {}
+
+
+def shown_spec(kind: str, spec: Json) -> Json:
+    """The spec of a job as people may see it."""
+    part = _part(kind, spec)
+    return {**spec, **shown_references(dict(masked(part)), part, *_REFERRING)} if part else spec
+
+
+def has_secrets(kind: str, spec: Json) -> bool:
+    return shown_spec(kind, spec) != spec
+
+
+def texts_in(kind: str, spec: Json) -> Iterator[str]:
+    """The secrets of a spec that is open."""
+    return secret_texts(_part(kind, spec))
+
+
+def refuse_hidden_spec(kind: str, spec: Json) -> None:
+    refuse_hidden(_part(kind, spec))
+
+
+def kept_spec(kind: str, new: Json, old: Json) -> Json:
+    """The spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
+    part = _part(kind, new)
+    return {**new, **kept(part, _part(kind, old))} if part else new
+
+
+def sealed_spec(kind: str, new: Json, old: Json, seal: Seal) -> Json:
+    """As the store has it; `old` is what it had."""
+    part = _part(kind, new)
+    return {**new, **sealed(part, _part(kind, old), seal)} if part else new
+
+
+def opened_spec(kind: str, spec: Json, seal: Seal) -> Json:
+    """As the work needs it. ConfigError where something does not open."""
+    part = _part(kind, spec)
+    return {**spec, **opened(part, seal)} if part else spec

@@ -1,0 +1,119 @@
+"""Secrets that stand in specs: sealed for the store, the same as before for everybody else."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from horae.core import hiding
+from horae.errors import ConfigError
+
+CANARY = "kaN4rien vogel&7391"
+COUNT = iter(range(1_000_000))
+
+
+def close(text: str) -> str:
+    """Never the same twice, as with real keys."""
+    return f"v1.ab12.{base64.urlsafe_b64encode(f'{next(COUNT)} {text}'.encode()).decode()}"
+
+
+def open_(sealed: str) -> str:
+    version, key, body = sealed.split(".")
+    assert (version, key) == ("v1", "ab12")
+    return base64.urlsafe_b64decode(body).decode().split(" ", 1)[1]
+
+
+def refuse(sealed: str) -> str:
+    raise ConfigError(f"no key for {sealed}")
+
+
+SEAL = hiding.Seal(close, open_)
+ADDRESS = "postgresql://ann:kaN4rien@db.example:5432/shop?sslpassword=kaN4rien&a=1"
+SPEC: dict[str, Any] = {
+    "source": {"type": "database", "url": ADDRESS, "password": CANARY},
+    "read": {"query": "SELECT 'https://kaN4rien@a.example/x'"},
+    "destinations": [{"type": "postgresql", "url": "postgresql://h/d", "table": "t", "password": {"secret": "DW"}}],
+    "options": {"api_key": CANARY, "credential": {"secret": "kaN4rien"}, "token": "", "n": 3, "secret": ["kaN4rien"]},
+}
+
+
+def test_nothing_secret_is_left_and_all_of_it_comes_back():
+    sealed = hiding.sealed_spec("sync", SPEC, {}, SEAL)
+
+    assert "kaN4rien" not in str(sealed)
+    assert sealed["destinations"] == SPEC["destinations"]
+    assert (sealed["options"]["token"], sealed["options"]["n"]) == ("", 3)
+    assert hiding.opened_spec("sync", sealed, SEAL) == SPEC
+
+
+def test_people_see_the_same_whether_or_not_it_is_sealed():
+    sealed = hiding.sealed_spec("sync", SPEC, {}, SEAL)
+
+    assert hiding.shown_spec("sync", sealed) == hiding.shown_spec("sync", SPEC)
+    assert hiding.kept_spec("sync", hiding.shown_spec("sync", sealed), sealed) == sealed
+
+
+def test_what_is_there_stays_sealed_as_it_is():
+    sealed = hiding.sealed_spec("sync", SPEC, {}, SEAL)
+
+    assert hiding.sealed_spec("sync", SPEC, sealed, SEAL) == sealed
+    assert hiding.sealed_spec("sync", sealed, sealed, SEAL) == sealed
+    changed = hiding.sealed_spec("sync", {**SPEC, "options": {"api_key": "new"}}, sealed, SEAL)
+    assert changed["source"] == sealed["source"]
+    assert hiding.opened_spec("sync", changed, SEAL)["options"] == {"api_key": "new"}
+
+
+def test_what_an_earlier_version_left_open_is_sealed():
+    assert hiding.opened_spec("sync", SPEC, SEAL) == SPEC
+    assert "kaN4rien" not in str(hiding.sealed_spec("sync", SPEC, SPEC, SEAL))
+
+
+def test_a_secret_that_looks_sealed_is_sealed_like_any_other():
+    word = f"sealed.{close('x')}"
+    sealed = hiding.sealed({"password": word, "url": f"http://u:{word}@h/"}, {}, SEAL)
+
+    assert word not in str(sealed)
+    assert hiding.opened(sealed, SEAL) == {"password": word, "url": f"http://u:{word}@h/"}
+
+
+def test_without_the_key_nothing_opens_but_all_can_be_replaced():
+    keyless = hiding.Seal(close, refuse)
+    sealed = hiding.sealed({"password": CANARY}, {}, SEAL)
+
+    with pytest.raises(ConfigError):
+        hiding.opened(sealed, keyless)
+    again = hiding.sealed({"password": CANARY}, sealed, keyless)
+    assert hiding.opened(again, SEAL) == {"password": CANARY}
+
+
+def test_of_a_shell_job_only_the_checkout_is_looked_into():
+    steps = [{"name": "a", "run": "curl https://kaN4rien@h/"}]
+    spec = {"steps": steps, "checkout": {"url": "https://u:kaN4rien@g.example/a"}}
+    sealed = hiding.sealed_spec("shell", spec, {}, SEAL)
+
+    assert sealed["steps"] == steps
+    assert "kaN4rien" not in str(sealed["checkout"])
+    assert hiding.shown_spec("shell", sealed)["checkout"] == {"url": "https://u:******@g.example/a"}
+    assert hiding.sealed_spec("python", {"data": {"password": "x"}}, {}, SEAL) == {"data": {"password": "x"}}
+
+
+KEYS = st.sampled_from(["password", "token", "url", "name", "options", "secret", "credential"])
+TEXTS = st.one_of(st.text(max_size=8), st.sampled_from([ADDRESS, "https://tok@h/x", "jdbc:oracle:thin:u/p@h", ""]))
+VALUES = st.recursive(
+    st.one_of(TEXTS, st.integers(), st.none(), st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_whatever_is_sealed_opens_to_itself_and_is_shown_alike(value: dict[str, Any]):
+    sealed = hiding.sealed(value, {}, SEAL)
+
+    assert hiding.opened(sealed, SEAL) == value
+    assert hiding.masked(sealed) == hiding.masked(value)
+    assert hiding.sealed(value, sealed, SEAL) == sealed
