@@ -117,15 +117,19 @@ class Gate:
         self.port = int(self._listener.getsockname()[1])
         self.is_reached = threading.Event()
         self.is_open = False
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._ends: list[socket.socket] = []
+        self._threads[0].start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += (client, server)
                 for ends in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=ends, daemon=True).start()
+                    self._threads.append(threading.Thread(target=self._forward, args=ends))
+                    self._threads[-1].start()
 
     def _forward(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
@@ -136,10 +140,19 @@ class Gate:
                     break
                 other.sendall(data)
         for end in (one, other):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+            _shut(end)
 
     def close(self) -> None:
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        _shut(self._listener)
+        self._threads[0].join()
+        for end in self._ends:
+            _shut(end)
+        for thread in self._threads:
+            thread.join()
+        for end in (self._listener, *self._ends):
+            end.close()
+
+
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

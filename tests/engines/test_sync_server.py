@@ -66,6 +66,22 @@ def server(request: pytest.FixtureRequest, need: Callable[..., None]) -> Iterato
             ended(running, run["id"])
 
 
+@pytest.fixture
+def gate(clickhouse: ClickHouse) -> Iterator[Gate]:
+    made = Gate(clickhouse.port, b"EXCHANGE TABLES")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hold(database: Database) -> Iterator[Database]:
+    """A session to hold locks with."""
+    made = Database(database.url)
+    made.do("BEGIN")
+    yield made
+    made.close()
+
+
 def job(name: str, database: Database, **changes: Any) -> dict[str, Any]:
     return {
         "name": name, "kind": "sync", "source": database.source(), "read": {"table": "orders"},
@@ -158,10 +174,9 @@ def test_syncs_killed_with_their_agent_while_they_read_are_right_the_next_time(s
 
 
 def test_syncs_killed_with_their_agent_while_they_write_leave_the_old_and_are_right_the_next_time(
-    server: Server, database: Database, clickhouse: ClickHouse
+    server: Server, database: Database, clickhouse: ClickHouse, gate: Gate, hold: Database
 ):
     """The incremental one has filled one of its tables when it is killed, and its cursor has not moved."""
-    gate = Gate(clickhouse.port, b"EXCHANGE TABLES")
     far = {"type": "clickhouse", "url": f"http://127.0.0.1:{gate.port}", "username": USER, "password": PASSWORD}
     jobs = make(
         server,
@@ -172,8 +187,6 @@ def test_syncs_killed_with_their_agent_while_they_write_leave_the_old_and_are_ri
     succeeded(server, *begin(server, *jobs))
     database.do(NEW)
     database.do("UPDATE orders SET name = 'other', updated_at = updated_at + interval '2 days' WHERE id = 3")
-    hold = Database(database.url)
-    hold.do("BEGIN")
     hold.do("LOCK TABLE lake.full_write, lake.then IN EXCLUSIVE MODE")
     runs = begin(server, *jobs)
     wait(lambda: sessions(database, WRITING) == 2 and gate.is_reached.is_set(), PATIENCE, "all three to write")
@@ -183,7 +196,7 @@ def test_syncs_killed_with_their_agent_while_they_write_leave_the_old_and_are_ri
     assert database.do("SELECT count(*) FROM lake.full_write UNION ALL SELECT count(*) FROM lake.then") == [(1000,)] * 2
     assert clickhouse.rows("SELECT count() FROM lake.killed") == [["1000"]]
     assert [row for row in clickhouse.rows("SHOW TABLES FROM lake") if "stage" in row[0]]
-    hold.close()
+    hold.do("ROLLBACK")
     gate.is_open = True
     results = succeeded(server.start(), *runs)
     assert [result["rows"] for result in results] == [1020, 22, 1020]
@@ -193,14 +206,11 @@ def test_syncs_killed_with_their_agent_while_they_write_leave_the_old_and_are_ri
         [int(value) for value in database.do("SELECT count(*), count(DISTINCT id), sum(id) FROM orders")[0]]
     ]
     assert clickhouse.rows("SHOW TABLES FROM lake LIKE '%stage%'") == []
-    gate.close()
 
 
-def test_cancelled_syncs_are_gone_within_five_seconds(server: Server, database: Database):
+def test_cancelled_syncs_are_gone_within_five_seconds(server: Server, database: Database, hold: Database):
     database.do("CREATE TABLE lake.writes AS SELECT * FROM orders WHERE id <= 5")
     database.do("UPDATE pace SET seconds = 60")
-    hold = Database(database.url)
-    hold.do("BEGIN")
     hold.do("LOCK TABLE lake.writes IN EXCLUSIVE MODE")
     runs = begin(server, *make(server, job("reads", database, read={"query": SLOW}), job("writes", database)))
     for which, run_id in zip((READING, WRITING), runs, strict=True):
@@ -209,7 +219,6 @@ def test_cancelled_syncs_are_gone_within_five_seconds(server: Server, database: 
         wait(lambda which=which: not sessions(database, which), STOPPED, "the database to be rid of it")  # type: ignore[misc]
     assert [ended(server, run_id)["state"] for run_id in runs] == ["cancelled", "cancelled"]
     assert database.do("SELECT count(*) FROM lake.writes") == [(5,)]
-    hold.close()
 
 
 def test_what_a_retry_cannot_mend_ends_the_run_in_one_sentence(server: Server, database: Database):
