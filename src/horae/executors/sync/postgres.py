@@ -99,7 +99,9 @@ class PostgresTable:
         return {name: (kind, may_be_null) for name, kind, may_be_null in cursor.fetchall()}
 
     def _create(self, cursor: Any, wanted: dict[str, str]) -> None:
-        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+        cursor.execute("SELECT FROM pg_namespace WHERE nspname = %s", (self._schema,))
+        if cursor.fetchone() is None:  # only who may make schemas may say IF NOT EXISTS
+            cursor.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in wanted.items()]
         self._run(cursor, "CREATE TABLE {live} ({columns})", columns=sql.SQL(", ").join(columns))
 
