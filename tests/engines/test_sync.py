@@ -277,6 +277,24 @@ def test_of_rows_with_one_key_the_one_that_is_read_last_counts_everywhere(
     assert [(int(number), name) for number, name in far] == want
 
 
+def test_keys_that_the_source_keeps_apart_are_not_held_in_memory(
+    database: Database, sync: Syncer, monkeypatch: pytest.MonkeyPatch
+):
+    from horae.executors.sync import program
+
+    compared = []
+    monkeypatch.setattr(program, "repeated_in", lambda *_: compared.append(1) or ())
+    wish = {
+        "source": database.source(), "read": {"table": "orders"}, "primary_key": ["id", "name"],
+        "destinations": database.table("lake.orders"),
+    }  # fmt: skip
+    sync(**wish)
+    assert compared == [1]
+    database.do("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    sync(**wish)
+    assert compared == [1]
+
+
 def test_rows_without_a_key_take_the_place_of_such_rows(database: Database, sync: Syncer):
     database.do("CREATE TABLE part AS SELECT id, CASE WHEN id > 998 THEN NULL ELSE id END AS key, name FROM orders")
     wish = {
