@@ -178,12 +178,16 @@ def test_a_query_is_read_and_its_cursor_kept(database: Database, sync: Syncer):
     assert database.do("SELECT count(*) FROM lake.some") == [(112,)]
 
 
-def test_where_to_begin_can_be_set_by_people_as_text(database: Database, sync: Syncer):
+@pytest.mark.parametrize("begin", ["2026-01-01 16:31:00+00", "2026-01-01T16:31:00", "2026-01-01 17:31+01:00"])
+@pytest.mark.parametrize("column", ["updated_at", "naive"])
+def test_where_to_begin_can_be_set_by_people_as_text(database: Database, sync: Syncer, begin: str, column: str):
+    database.do("ALTER TABLE orders ADD COLUMN naive timestamp")
+    database.do("UPDATE orders SET naive = updated_at AT TIME ZONE 'UTC'")
     wish = {
-        "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": "updated_at",
+        "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": column,
         "destinations": database.table("lake.orders"),
     }  # fmt: skip
-    sync.cursor = {"value": "2026-01-01 16:31:00+00"}
+    sync.cursor = {"value": begin}
     assert sync(**wish)["rows"] == 10
     assert database.do("SELECT min(id), count(*) FROM lake.orders") == [(991, 10)]
 

@@ -112,10 +112,26 @@ def _without(table: Any, rows: list[int]) -> Any:
 
 
 def _typed(since: Any, cursor: str | None, schema: Any) -> Any:
-    """A value that somebody wrote as text, as what the column holds."""
-    if not isinstance(since, str) or cursor not in schema.names:
+    return typed(since, schema.field(cursor).type) if cursor in schema.names else since
+
+
+def typed(since: Any, kind: Any) -> Any:
+    """A value that somebody wrote as text, as what a column of Arrow holds."""
+    if not isinstance(since, str):
         return since
-    return pa.scalar(since).cast(schema.field(cursor).type).as_py()
+    try:
+        if pa.types.is_timestamp(kind):
+            return moment(since, kind.tz is not None)
+        return pa.scalar(since).cast(kind).as_py()
+    except ValueError:
+        raise Refused(f"the cursor begins at {since!r}, which is no value of a column of {kind}") from None
+
+
+def moment(text: str, has_zone: bool) -> dt.datetime:
+    """A moment, for a column with or without a time zone. One that names no zone is meant in UTC."""
+    found = dt.datetime.fromisoformat(text)
+    zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    return zoned if has_zone else zoned.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def plain(schema: Any) -> Any:
