@@ -1,12 +1,14 @@
-"""What tests of syncs share: a program that runs here instead of in a process, and a service to read from."""
+"""What tests of syncs share: a program that runs here instead of in a process, a service to read from, and a line to
+a server on which a sync can be held at a moment."""
 
 from __future__ import annotations
 
 import json
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -104,3 +106,53 @@ def running_service() -> Iterator[Service]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+class Gate:
+    """A line to a server on which a request with a certain word is held; who asked may be killed meanwhile."""
+
+    def __init__(self, port: int, word: bytes) -> None:
+        self._port, self._word = port, word
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.is_reached = threading.Event()
+        self.is_open = False
+        self._threads = [threading.Thread(target=self._accept)]
+        self._ends: list[socket.socket] = []
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._port))
+                self._ends += (client, server)
+                for ends in ((client, server), (server, client)):
+                    self._threads.append(threading.Thread(target=self._forward, args=ends))
+                    self._threads[-1].start()
+
+    def _forward(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(1 << 16):
+                if self._word in data and not self.is_open:
+                    self.is_reached.set()
+                    one.recv(1)  # until it is gone: it waits for an answer, and says nothing more
+                    break
+                other.sendall(data)
+        for end in (one, other):
+            _shut(end)
+
+    def close(self) -> None:
+        _shut(self._listener)
+        self._threads[0].join()
+        for end in self._ends:
+            _shut(end)
+        for thread in self._threads:
+            thread.join()
+        for end in (self._listener, *self._ends):
+            end.close()
+
+
+def _shut(end: socket.socket) -> None:
+    with suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)

@@ -6,6 +6,7 @@ What a page makes under /tmp is made in a directory of the test instead.
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ..acceptance.server import Server
+from .conftest import need_packages
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 180.0  # seconds
@@ -69,3 +71,16 @@ def test_the_secret_is_given_and_hidden(server: Server, tmp_path: Path) -> None:
     assert state == "succeeded", log
     assert "correct horse" not in log
     assert "\n13\n" in log
+
+
+def test_the_sync_fills_a_file_of_the_lake(server: Server, tmp_path: Path) -> None:
+    """The example reads from the server itself: here that is at another port."""
+    need_packages("dlt")
+    text = (ROOT / "examples" / "sync.yaml").read_text().replace(":8080", f":{server.port}")
+    (tmp_path / "sync.yaml").write_text(text)
+    commands = [line.split("horae ", 1)[1] for line in text.splitlines() if line.startswith("#   horae ")]
+    said = [server.cli(*shlex.split(command.replace("examples/", ""))).stdout for command in commands]
+    assert "succeeded" in said[-1], said
+    assert "examples/nodes" in said[-1]
+    (made,) = (tmp_path / "data" / "lake" / "examples" / "nodes").iterdir()
+    assert made.suffix == ".parquet"

@@ -178,12 +178,16 @@ def test_a_query_is_read_and_its_cursor_kept(database: Database, sync: Syncer):
     assert database.do("SELECT count(*) FROM lake.some") == [(112,)]
 
 
-def test_where_to_begin_can_be_set_by_people_as_text(database: Database, sync: Syncer):
+@pytest.mark.parametrize("begin", ["2026-01-01 16:31:00+00", "2026-01-01T16:31:00", "2026-01-01 17:31+01:00"])
+@pytest.mark.parametrize("column", ["updated_at", "naive"])
+def test_where_to_begin_can_be_set_by_people_as_text(database: Database, sync: Syncer, begin: str, column: str):
+    database.do("ALTER TABLE orders ADD COLUMN naive timestamp")
+    database.do("UPDATE orders SET naive = updated_at AT TIME ZONE 'UTC'")
     wish = {
-        "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": "updated_at",
+        "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": column,
         "destinations": database.table("lake.orders"),
     }  # fmt: skip
-    sync.cursor = {"value": "2026-01-01 16:31:00+00"}
+    sync.cursor = {"value": begin}
     assert sync(**wish)["rows"] == 10
     assert database.do("SELECT min(id), count(*) FROM lake.orders") == [(991, 10)]
 
@@ -242,6 +246,88 @@ def test_a_table_goes_to_clickhouse_whole_and_then_what_is_new(
     sync(**{**wish, "mode": "full"})
     assert clickhouse.rows(f"SELECT count() FROM lake.{table}") == [["1020"]]
     assert not [row for row in clickhouse.rows("SHOW TABLES FROM lake") if "stage" in row[0]]
+
+
+# ── keys ──
+
+
+@pytest.mark.parametrize("mode", ["full", "incremental"])
+def test_of_rows_with_one_key_the_one_that_is_read_last_counts_everywhere(
+    database: Database, clickhouse: ClickHouse, service: Service, sync: Syncer, mode: str
+):
+    """As of a service whose pages shift while they are read. The table has a unique key, and null is a key too."""
+    database.do("CREATE SCHEMA lake")
+    database.do("CREATE TABLE lake.once (id bigint UNIQUE, name text)")
+    wish = {
+        "source": {"type": "rest", "url": service.url}, "read": {"path": "rows", "items": "data"}, "mode": mode,
+        "primary_key": ["id"], "cursor": "id",
+        "destinations": [
+            *database.table("lake.once"),
+            {"type": "files", "path": "once"},
+            {"type": "clickhouse", "url": clickhouse.url, "database": "lake", "table": f"once_{mode}"},
+        ],
+    }  # fmt: skip
+    service.rows = [{"id": number % 12, "name": f"old{number}"} for number in range(25)]
+    sync(**wish)
+    service.rows = [{"id": 11 + number % 12, "name": f"new{number}"} for number in range(25)]
+    facts = sync(**wish)
+    assert [table["rows"] for table in facts["tables"]] == [12, 12, 12]
+    old = [(0, "old24"), *((number, f"old{number + 12}") for number in range(1, 11))] if mode == "incremental" else []
+    want = [*old, (11, "new24"), *((number + 11, f"new{number + 12}") for number in range(1, 12))]
+    assert database.do("SELECT * FROM lake.once ORDER BY id") == want
+    files = rows_in(sync.lake / "once").sort_by("id")
+    assert list(zip(files["id"].to_pylist(), files["name"].to_pylist(), strict=True)) == want
+    far = clickhouse.rows(f"SELECT id, name FROM lake.once_{mode} ORDER BY id")
+    assert [(int(number), name) for number, name in far] == want
+
+
+def test_keys_that_the_source_keeps_apart_are_not_held_in_memory(
+    database: Database, sync: Syncer, monkeypatch: pytest.MonkeyPatch
+):
+    from horae.executors.sync import program
+
+    compared = []
+    monkeypatch.setattr(program, "repeated_in", lambda *_: compared.append(1) or ())
+    wish = {
+        "source": database.source(), "read": {"table": "orders"}, "primary_key": ["id", "name"],
+        "destinations": database.table("lake.orders"),
+    }  # fmt: skip
+    sync(**wish)
+    assert compared == [1]
+    database.do("ALTER TABLE orders ADD PRIMARY KEY (id)")
+    sync(**wish)
+    assert compared == [1]
+
+
+def test_rows_without_a_key_take_the_place_of_such_rows(database: Database, sync: Syncer):
+    database.do("CREATE TABLE part AS SELECT id, CASE WHEN id > 998 THEN NULL ELSE id END AS key, name FROM orders")
+    wish = {
+        "source": database.source(), "read": {"table": "part"}, "mode": "incremental", "cursor": "id",
+        "primary_key": ["key"], "destinations": database.table("lake.part"),
+    }  # fmt: skip
+    sync(**wish)
+    database.do("INSERT INTO part VALUES (1001, NULL, 'new'), (1002, 7, 'seven')")
+    sync(**wish)
+    assert database.do("SELECT id, name FROM lake.part WHERE key IS NULL") == [(1001, "new")]
+    assert database.do("SELECT count(*), count(DISTINCT key) FROM lake.part") == [(999, 998)]
+    assert database.do("SELECT name FROM lake.part WHERE key = 7") == [("seven",)]
+
+
+def test_many_changed_rows_are_looked_up_and_not_compared_with_each_other(database: Database, sync: Syncer):
+    """Each with each would be billions of comparisons."""
+    database.do("CREATE TABLE many AS SELECT i::bigint AS id, 1::bigint AS version FROM generate_series(1, 50000) i")
+    wish = {
+        "source": database.source(), "read": {"table": "many"}, "mode": "incremental", "cursor": "version",
+        "primary_key": ["id"], "destinations": database.table("lake.many"),
+    }  # fmt: skip
+    sync(**wish)
+    database.do("UPDATE many SET version = 2")
+    database.do("ALTER DATABASE postgres SET statement_timeout = '60s'")
+    try:
+        sync(**wish)
+    finally:
+        database.do("ALTER DATABASE postgres RESET statement_timeout")
+    assert database.do("SELECT count(*), min(version) FROM lake.many") == [(50000, 2)]
 
 
 # ── files and services ──
@@ -317,6 +403,68 @@ def test_a_table_becomes_files_on_s3_whole_and_then_what_is_new(s3: S3, database
     assert sorted(pa.concat_tables(pq.read_table(pa.BufferReader(file)) for file in files)["id"].to_pylist()) == list(
         range(1, 1002)
     )
+
+
+@pytest.mark.parametrize("moment", ["writing", "deleting"])
+def test_what_an_attempt_that_died_left_on_s3_is_made_good_by_the_next(
+    s3: S3, database: Database, sync: Syncer, moment: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It has written anew the rows of a file that stay, and dies before that file is deleted."""
+    from horae.executors.sync.files import _FarTarget
+
+    s3.store("lake")
+    place = {
+        "type": "files", "path": f"s3://lake/died/{moment}", "endpoint": s3.endpoint, "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }  # fmt: skip
+    wish = {
+        "source": database.source(), "read": {"table": "orders"}, "mode": "incremental", "cursor": "updated_at",
+        "primary_key": ["id"], "destinations": [place],
+    }  # fmt: skip
+    sync(**wish)
+    database.do("UPDATE orders SET name = 'changed', updated_at = updated_at + interval '1 day' WHERE id = 7")
+    with monkeypatch.context() as dying:
+        dying.setattr(_FarTarget, "replace" if moment == "writing" else "_settle", die)
+        dying.setattr(_FarTarget, "close", lambda _: None)
+        with pytest.raises(Died):
+            sync.attempt(**wish)
+    left = len(s3.files("lake", f"died/{moment}"))
+    assert left == 4  # the old file, its other rows anew, the new row, and the journal
+    sync(**wish)
+    files = s3.files("lake", f"died/{moment}")
+    assert all(name.endswith(".parquet") for name in files)
+    found = pa.concat_tables(pq.read_table(pa.BufferReader(file)) for file in files.values())
+    assert sorted(found["id"].to_pylist()) == list(range(1, 1001))
+    assert found["name"].to_pylist().count("changed") == 1
+
+
+class Died(BaseException):
+    """As if killed."""
+
+
+def die(*_: object) -> None:
+    raise Died
+
+
+def test_an_attempt_that_fails_leaves_nothing_on_s3(s3: S3, database: Database, sync: Syncer):
+    s3.store("lake")
+    place = {
+        "type": "files", "path": "s3://lake/failed", "endpoint": s3.endpoint, "access_key_id": ACCESS_KEY,
+        "secret_access_key": SECRET_KEY,
+    }  # fmt: skip
+    wish = {"source": database.source(), "read": {"table": "orders"}, "destinations": [place]}
+    sync(**wish)
+    (before,) = s3.files("lake", "failed")
+
+    def fail(rows: int) -> None:
+        raise RuntimeError(f"lost after {rows} rows")
+
+    from horae.executors.sync import program
+
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(program, "_tell_writing", lambda *_: fail(0))
+        assert "lost after" in sync.fails(**wish)[0]
+    assert list(s3.files("lake", "failed")) == [before]
 
 
 def test_cells_of_a_sheet_come_into_a_table(service: Service, database: Database, sync: Syncer):

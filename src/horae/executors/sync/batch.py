@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ class Batch:
     since: Any = None
     primary_key: tuple[str, ...] = ()
     json_columns: frozenset[str] = frozenset()
+    repeated: tuple[int, ...] = ()  # the numbers of rows, in order, of which a later one has the same primary key
 
     @property
     def is_whole(self) -> bool:
@@ -47,10 +49,13 @@ class Batch:
         return sum(part.stat().st_size for part in self.parts)
 
     def tables(self) -> Iterator[Any]:
-        """All rows, in pieces of one schema."""
-        for part in self.parts:
-            for piece in pq.ParquetFile(part).iter_batches(ROWS):
-                yield fitted(pa.Table.from_batches([piece]), self.schema)
+        """All rows, in pieces of one schema; of a row that was read twice, the later reading."""
+        begin = 0
+        for table in _pieces(self.parts, self.schema):
+            end = begin + len(table)
+            repeated = self.repeated[bisect_left(self.repeated, begin) : bisect_left(self.repeated, end)]
+            yield _without(table, [number - begin for number in repeated]) if repeated else table
+            begin = end
 
 
 @dataclass(slots=True)
@@ -71,18 +76,62 @@ class Destination(Protocol):
 
 
 def batch_of(parts: list[Path], known: Any, cursor: str | None, since: Any, **more: Any) -> Batch:
-    schemas = [pq.read_schema(part).remove_metadata() for part in parts]
     """`known` are the columns that the source says it has: one that is empty in all rows stands in no file."""
+    schemas = [pq.read_schema(part).remove_metadata() for part in parts]
     found = pa.unify_schemas(schemas, promote_options="permissive") if schemas else pa.schema([])
     schema = plain([*found, *(field for field in known if field.name not in found.names)])
     return Batch(parts, schema, cursor=cursor, since=_typed(since, cursor, schema), **more)
 
 
+def repeated_in(parts: list[Path], schema: Any, key: tuple[str, ...]) -> tuple[int, ...]:
+    """The numbers of the rows of which a later one has the same key. All keys are in memory while they are compared."""
+    keys = pa.concat_tables(_pieces(parts, pa.schema([schema.field(name) for name in key])))
+    keys = pa.Table.from_arrays(keys.columns, names=[f"key_{index}" for index in range(len(key))])
+    latest = keys.append_column("row", pa.array(range(len(keys)), pa.int64())).group_by(keys.column_names)
+    rows = latest.aggregate([("row", "max")])["row_max"]
+    if len(rows) == len(keys):
+        return ()
+    kept = set(rows.to_pylist())
+    return tuple(number for number in range(len(keys)) if number not in kept)
+
+
+def _pieces(parts: list[Path], schema: Any) -> Iterator[Any]:
+    """The rows of files, with these columns only, a batch at a time."""
+    for part in parts:
+        file = pq.ParquetFile(part)
+        names = [name for name in file.schema_arrow.names if name in schema.names]
+        for piece in file.iter_batches(ROWS, columns=names):
+            yield fitted(pa.Table.from_batches([piece]), schema)
+
+
+def _without(table: Any, rows: list[int]) -> Any:
+    kept = [True] * len(table)
+    for row in rows:
+        kept[row] = False
+    return table.filter(pa.array(kept))
+
+
 def _typed(since: Any, cursor: str | None, schema: Any) -> Any:
-    """A value that somebody wrote as text, as what the column holds."""
-    if not isinstance(since, str) or cursor not in schema.names:
+    return typed(since, schema.field(cursor).type) if cursor in schema.names else since
+
+
+def typed(since: Any, kind: Any) -> Any:
+    """A value that somebody wrote as text, as what a column of Arrow holds."""
+    if not isinstance(since, str):
         return since
-    return pa.scalar(since).cast(schema.field(cursor).type).as_py()
+    try:
+        if pa.types.is_timestamp(kind):
+            return moment(since, kind.tz is not None)
+        return pa.scalar(since).cast(kind).as_py()
+    except ValueError:
+        raise Refused(f"the cursor begins at {since!r}, which is no value of a column of {kind}") from None
+
+
+def moment(text: str, has_zone: bool) -> dt.datetime:
+    """A moment, for a column with or without a time zone. One that names no zone is meant in UTC."""
+    found = dt.datetime.fromisoformat(text)
+    zoned = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    return zoned if has_zone else zoned.astimezone(dt.UTC).replace(tzinfo=None)
 
 
 def plain(schema: Any) -> Any:

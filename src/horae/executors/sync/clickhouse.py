@@ -47,7 +47,7 @@ class ClickHouseTable:
     def load(self, batch: Batch, tell: Callable[[int], None]) -> Loaded:
         loaded = Loaded(f"{self._database}.{self._table}", bytes=batch.bytes)
         wanted = {name: type_of(kind) for name, kind in zip(batch.schema.names, batch.schema.types, strict=True)}
-        self._do(f"CREATE DATABASE IF NOT EXISTS {quoted(self._database)}")
+        self._make_database()
         self._drop_stages()
         before = self._columns()
         if not wanted and not before:
@@ -70,6 +70,12 @@ class ClickHouseTable:
 
     def _do(self, statement: str, **values: Any) -> None:
         self._client.command(statement, parameters=values or None)
+
+    def _make_database(self) -> None:
+        """Only who may make databases may say IF NOT EXISTS."""
+        asked = {"database": self._database}
+        if not self._client.query("SELECT 1 FROM system.databases WHERE name = %(database)s", asked).result_rows:
+            self._do(f"CREATE DATABASE IF NOT EXISTS {quoted(self._database)}")
 
     def _drop_stages(self) -> None:
         asked = {"database": self._database, "begin": self._stages}

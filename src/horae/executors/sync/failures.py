@@ -29,7 +29,8 @@ def words_for(error: BaseException, spec: Json) -> Json:
     text = cause.message if isinstance(cause, Error) else f"{_kind(cause)}{cause}" if str(cause) else _kind(cause)[:-2]
     sentence = _one_line(hide(text, spec))
     is_final = isinstance(cause, Refused) or bool(_FINAL.search(sentence))
-    return {"message": sentence[:LONGEST], "final": is_final}
+    advice = "a retry would not help" if is_final else "a retry may help"
+    return {"message": f"{sentence[:LONGEST].rstrip('.')}; {advice}", "final": is_final}
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -2,21 +2,25 @@
 
 On this machine a new directory is made beside the old one, with links to the files that stay as they are, and the two
 are exchanged in one step. S3 has no such step: there the new files are written first, and then those that they
-replace are deleted, so that a reader may for a moment see rows twice, but never misses one.
+replace are deleted, so that a reader may for a moment see rows twice, but never misses one. A journal beside them says
+how far that came: the next attempt finishes what one that died had begun, or undoes it.
 
-What must stay true: no file is removed before everything that takes its place is written.
+What must stay true: no file is removed before everything that takes its place is written. No two attempts give a file
+the same name.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,6 +33,7 @@ from horae.executors.sync import storage
 from horae.executors.sync.batch import ROWS, Batch, Loaded, Refused, fitted, plain
 
 STAGE = ".horae-stage-"  # begins the name of a directory that is being made
+JOURNAL = "_horae-"  # begins the name of an object that says what is being done beside it
 _EXCHANGE = 2  # RENAME_EXCHANGE of renameat2
 _HERE = -100  # AT_FDCWD
 
@@ -36,7 +41,7 @@ _HERE = -100  # AT_FDCWD
 class LakeFiles:
     def __init__(self, place: Json, lake_root: str, attempt: str) -> None:
         self._format = place.get("format", "parquet")
-        self._attempt = attempt
+        self._attempt = f"{attempt}-{secrets.token_hex(4)}"
         self._path = files_path(place)
         self._fs, self._directory = storage.find(self._path, place, lake_root)
         self._is_local = storage.is_local(lake_root, self._path)
@@ -45,9 +50,10 @@ class LakeFiles:
         if not batch.is_whole and self._format != "parquet":
             raise Refused("an incremental sync needs files of format parquet: of CSV only a full one can be made")
         loaded = Loaded(self._path)
-        before = self._files()
-        loaded.changes = self._changes(before, batch)
-        with self._target(before) as target:
+        with self._target() as target:
+            before = self._files()
+            loaded.changes = self._changes(before, batch)
+            target.open(before)
             replaced = set(before) if batch.is_whole else set(self._rewrite(before, batch, target))
             loaded.rows = self._write(batch, target, tell)
             target.replace(replaced)
@@ -61,11 +67,13 @@ class LakeFiles:
         return sorted(path for path in found if path.endswith((".parquet", ".csv")))
 
     @contextmanager
-    def _target(self, before: list[str]) -> Iterator[_Target]:
+    def _target(self) -> Iterator[_Target]:
         target = (
-            _LocalTarget(self._directory, self._attempt) if self._is_local else _FarTarget(self._fs, self._directory)
+            _LocalTarget(self._directory, self._attempt)
+            if self._is_local
+            else _FarTarget(self._fs, self._directory, self._attempt)
         )
-        target.open(before)
+        target.clear()
         try:
             yield target
         finally:
@@ -161,34 +169,79 @@ def _check_widening(path: str, name: str, was: Any, kind: Any, batch: Batch) -> 
 # ── where files are ────────────────────────────────────────────────────────────────────────────────
 
 
-class _Target:
+class _Target(Protocol):
     """Where new files are written until they take the place of others."""
 
-    def open(self, before: list[str]) -> None: ...
+    def clear(self) -> None:
+        """Make good what attempts left that are over: two never write here at once."""
 
-    def path(self, name: str) -> str:
-        raise NotImplementedError
+    def open(self, before: list[str]) -> None:
+        """Before the first new file. `before` are those that are there."""
+
+    def path(self, name: str) -> str: ...
 
     def replace(self, replaced: set[str]) -> None:
-        raise NotImplementedError
+        """After the last new file: let go of these."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Whatever happened."""
 
 
-class _FarTarget(_Target):
-    def __init__(self, files: Any, directory: str) -> None:
+class _FarTarget:
+    """The place itself, with a journal: {} while new files are written, {"replaced"} once the old ones may go."""
+
+    def __init__(self, files: Any, directory: str, attempt: str) -> None:
         self._files = files
         self._directory = directory
+        self._attempt = attempt
+        self._is_open = False
+
+    def clear(self) -> None:
+        for path in self._found(JOURNAL):
+            self._settle(path, json.loads(self._files.cat_file(path)))
+
+    def open(self, before: list[str]) -> None:
+        self._write({})
+        self._is_open = True
 
     def path(self, name: str) -> str:
         return f"{self._directory}/{name}"
 
     def replace(self, replaced: set[str]) -> None:
-        for path in sorted(replaced):
-            self._files.rm_file(path)
+        journal = {"replaced": sorted(replaced)}
+        self._write(journal)
+        self._is_open = False
+        self._settle(self._journal, journal)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._settle(self._journal, {})
+
+    @property
+    def _journal(self) -> str:
+        return self.path(f"{JOURNAL}{self._attempt}")
+
+    def _write(self, journal: Json) -> None:
+        self._files.pipe_file(self._journal, json.dumps(journal).encode())
+
+    def _settle(self, path: str, journal: Json) -> None:
+        """Finish what a journal says, or undo it."""
+        made = self._found(f"{path.rpartition(JOURNAL)[2]}-")
+        there = set(self._found(""))
+        for gone in journal.get("replaced", made):
+            if gone in there:
+                self._files.rm_file(gone)
+        self._files.rm_file(path)
+
+    def _found(self, begin: str) -> list[str]:
+        try:
+            paths = self._files.ls(self._directory, detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return [path for path in paths if path.rpartition("/")[2].startswith(begin)]
 
 
-class _LocalTarget(_Target):
+class _LocalTarget:
     """A directory beside the one that shall be replaced."""
 
     def __init__(self, directory: str, attempt: str) -> None:
@@ -199,14 +252,12 @@ class _LocalTarget(_Target):
 
     def open(self, before: list[str]) -> None:
         self._before = before
-        self._directory.parent.mkdir(parents=True, exist_ok=True)
-        self._clear()
         self._stage.mkdir()
 
-    def _clear(self) -> None:
-        """Remove what attempts left that are over: two never write here at once."""
+    def clear(self) -> None:
+        self._directory.parent.mkdir(parents=True, exist_ok=True)
         for left in self._directory.parent.iterdir():
-            if re.fullmatch("[0-9]+-[0-9]+", left.name.removeprefix(self._begin)) and left.name.startswith(self._begin):
+            if re.fullmatch(f"{re.escape(self._begin)}[0-9]+-[0-9]+-[0-9a-f]+", left.name):
                 shutil.rmtree(left, ignore_errors=True)
 
     def path(self, name: str) -> str:

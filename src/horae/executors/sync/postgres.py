@@ -22,7 +22,7 @@ from horae.core.model import Json
 from horae.executors.sync.batch import Batch, Loaded, Refused
 from horae.executors.sync.sources import CONNECT_SECONDS, address_of
 
-STAGE = "horae_stage"
+STAGE = "horae_stage_"  # begins the name of a stage
 LOCK_SECONDS = 60  # that the exchange waits for readers of the table
 _TEXTS = frozenset({"text", "character varying", "character", "uuid", "json", "jsonb", "USER-DEFINED", "name"})
 # A type → the other types of a column that can hold all its values.
@@ -64,7 +64,7 @@ class PostgresTable:
 
     @property
     def _stage(self) -> sql.Identifier:
-        return sql.Identifier(self._schema, STAGE)
+        return sql.Identifier(self._schema, f"{STAGE}{self._table}")
 
     def _load(self, cursor: Any, batch: Batch, tell: Callable[[int], None]) -> Loaded:
         loaded = Loaded(self._place["table"], bytes=batch.bytes)
@@ -99,7 +99,9 @@ class PostgresTable:
         return {name: (kind, may_be_null) for name, kind, may_be_null in cursor.fetchall()}
 
     def _create(self, cursor: Any, wanted: dict[str, str]) -> None:
-        cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+        cursor.execute("SELECT FROM pg_namespace WHERE nspname = %s", (self._schema,))
+        if cursor.fetchone() is None:  # only who may make schemas may say IF NOT EXISTS
+            cursor.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(self._schema)))
         columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in wanted.items()]
         self._run(cursor, "CREATE TABLE {live} ({columns})", columns=sql.SQL(", ").join(columns))
 
@@ -167,17 +169,21 @@ class PostgresTable:
     def _merge(self, cursor: Any, batch: Batch) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, batch.schema.names))
         if batch.primary_key:
-            equal = sql.SQL(" AND ").join(
-                sql.SQL("a.{0} IS NOT DISTINCT FROM b.{0}").format(sql.Identifier(name)) for name in batch.primary_key
-            )
-            # Of a row that was read twice, the later reading counts.
-            self._run(cursor, "DELETE FROM {stage} a USING {stage} b WHERE {equal} AND a.ctid < b.ctid", equal=equal)
-            self._run(cursor, "DELETE FROM {live} a USING {stage} b WHERE {equal}", equal=equal)
+            keys = [sql.Identifier(name) for name in batch.primary_key]
+            # Only = lets the server look keys up. The few that are null are compared with every row.
+            self._delete_same(cursor, keys, "a.{0} = b.{0}", "TRUE")
+            self._delete_same(cursor, keys, "a.{0} IS NOT DISTINCT FROM b.{0}", "num_nulls({keys}) > 0")
         else:
             column = sql.Identifier(batch.cursor or "")
             self._run(cursor, "DELETE FROM {live} WHERE {column} >= %s", (batch.since,), column=column)
         self._run(cursor, "INSERT INTO {live} ({names}) SELECT {names} FROM {stage}", names=names)
         self._run(cursor, "DROP TABLE {stage}")
+
+    def _delete_same(self, cursor: Any, keys: list[sql.Identifier], same: str, which: str) -> None:
+        """Delete the rows of the table that have the key of a new row."""
+        equal = sql.SQL(" AND ").join(sql.SQL(same).format(key) for key in keys)
+        new = sql.SQL(which).format(keys=sql.SQL(", ").join(sql.SQL("b.{}").format(key) for key in keys))
+        self._run(cursor, "DELETE FROM {live} a USING {stage} b WHERE {equal} AND {new}", equal=equal, new=new)
 
 
 def destination(place: Json, _: Json) -> PostgresTable:

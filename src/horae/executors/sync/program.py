@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -28,7 +29,16 @@ from dlt.common.destination import DestinationCapabilitiesContext
 from dlt.common.libs.pyarrow import columns_to_arrow
 
 from horae.core.model import Json
-from horae.executors.sync.batch import Batch, Destination, Loaded, Refused, batch_of, cursor_value, cursor_word
+from horae.executors.sync.batch import (
+    Batch,
+    Destination,
+    Loaded,
+    Refused,
+    batch_of,
+    cursor_value,
+    cursor_word,
+    repeated_in,
+)
 from horae.executors.sync.failures import words_for
 from horae.executors.sync.sources import NAME, Wanted, resource_of
 
@@ -86,13 +96,16 @@ class Reading:
         named = columns_to_arrow(known, _capabilities(), "UTC") if known else pa.schema([])
         json_columns = frozenset(name for name, one in known.items() if one["data_type"] == "json")
         batch = batch_of(
-            sorted(parts), named, cursor=spec.get("cursor"), since=self._wanted.since,
+            sorted(parts, key=_written_at), named, cursor=spec.get("cursor"), since=self._wanted.since,
             primary_key=tuple(spec.get("primary_key", ())), json_columns=json_columns,
         )  # fmt: skip
         for name in (*batch.primary_key, *([batch.cursor] if batch.cursor else [])):
             if batch.parts and name not in batch.schema.names:
                 raise Refused(f"there is no column {name!r} in what is read: {', '.join(batch.schema.names)}")
-        return batch
+        own_key = {name for name, one in known.items() if one.get("primary_key")}
+        if not batch.parts or not batch.primary_key or (own_key and own_key <= set(batch.primary_key)):
+            return batch  # the source itself sees to it that no key comes twice
+        return replace(batch, repeated=repeated_in(batch.parts, batch.schema, batch.primary_key))
 
     def _count(self, item: Any) -> Any:
         is_table = isinstance(item, pa.Table)
@@ -104,6 +117,10 @@ class Reading:
                 self.newest = newest
         self._teller.progress("reading", self.rows)
         return item
+
+
+def _written_at(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def _newest(table: Any, cursor: str) -> Any:

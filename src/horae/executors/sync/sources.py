@@ -29,7 +29,7 @@ from pyarrow import csv
 from horae.core.model import Json
 from horae.core.syncs import unknown_source
 from horae.executors.sync import storage
-from horae.executors.sync.batch import ROWS, Refused
+from horae.executors.sync.batch import ROWS, Refused, moment, typed
 
 NAME = "rows"  # of the one table that dlt sees
 CONNECT_SECONDS = 15
@@ -54,7 +54,7 @@ class Wanted:
         if self.cursor not in table.column_names:
             raise Refused(f"there is no column {self.cursor!r} for the cursor: {', '.join(table.column_names)}")
         column = table[self.cursor]
-        return table.filter(pc.greater_equal(column, pa.scalar(self.since).cast(column.type)))
+        return table.filter(pc.greater_equal(column, pa.scalar(typed(self.since, column.type)).cast(column.type)))
 
 
 def resource_of(wanted: Wanted) -> Any:
@@ -172,7 +172,6 @@ def _selected(wanted: Wanted, select: Any, table: sa.Table, query: str | None) -
 
 _FROM_TEXT: dict[type, Callable[[str], Any]] = {
     int: int, float: float, decimal.Decimal: decimal.Decimal, dt.date: dt.date.fromisoformat,
-    dt.datetime: dt.datetime.fromisoformat,
 }  # fmt: skip
 
 
@@ -181,6 +180,8 @@ def _converted(since: Any, kind: Any) -> Any:
     if not isinstance(since, str) or isinstance(kind, sa.types.NullType):
         return since
     try:
+        if isinstance(kind, sa.DateTime):
+            return moment(since, kind.timezone)
         return _FROM_TEXT.get(kind.python_type, str)(since)
     except (ValueError, ArithmeticError):
         raise Refused(f"the cursor begins at {since!r}, which is no value of a column of {kind}") from None

@@ -16,6 +16,8 @@ from horae.core.model import Json
 from horae.executors.sync.batch import Refused
 
 S3 = "s3://"
+# A file is sent in parts: how large they are, and how many are in memory at once.
+MEMORY: dict[str, Any] = {"default_block_size": 16 << 20, "max_concurrency": 2}
 
 
 def is_local(lake_root: str, path: str) -> bool:
@@ -33,7 +35,7 @@ def find(path: str, place: Json, lake_root: str) -> tuple[Any, str]:
     if not lake_root.startswith(S3):
         raise Refused(f"a sync uses a lake in a directory or on s3://, and the lake_root of this agent is {lake_root}")
     endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    lake = fsspec.filesystem("s3", endpoint_url=endpoint, skip_instance_cache=True)
+    lake = fsspec.filesystem("s3", endpoint_url=endpoint, skip_instance_cache=True, **MEMORY)
     return lake, f"{lake_root.removeprefix(S3).rstrip('/')}/{path}"
 
 
@@ -42,4 +44,5 @@ def bucket(place: Json) -> Any:
     return fsspec.filesystem(
         "s3", key=key, secret=place.get("secret_access_key"), endpoint_url=place.get("endpoint"), anon=not key,
         client_kwargs={"region_name": region} if region else {}, skip_instance_cache=True,
+        **MEMORY,
     )  # fmt: skip
