@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -46,6 +47,7 @@ class NatsCourier:
         self._connector = connector
         self._client: Any = None
         self._stream: Any = None
+        self._receipts: _Receipts | None = None
         self._ready = asyncio.Event()
         self._made: set[str] = set()  # consumers, by kind
         self._task: asyncio.Task[None] | None = None
@@ -78,12 +80,13 @@ class NatsCourier:
         try:
             self._client, self._stream, self._made = client, client.jetstream(timeout=ACK_SECONDS), set()
             await self._make_streams()
+            self._receipts = await _Receipts.open(client)
             self.connections += 1
             self._ready.set()
             await lost.wait()
         finally:
             self._ready.clear()
-            self._client = self._stream = None
+            self._client = self._stream = self._receipts = None
             await broker.farewell(client)
 
     async def _make_streams(self) -> None:
@@ -125,11 +128,13 @@ class NatsCourier:
 
     async def _publish(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
         """All at once, and wait until the broker has them."""
-        futures = [
-            await self._stream.publish_async(subject, payload, headers={"Nats-Msg-Id": name})
-            for subject, name, payload in messages
-        ]
-        await asyncio.gather(*futures)
+        client, receipts = self._client, self._receipts
+        if receipts is None:
+            raise Unavailable("NATS cannot be reached")
+        with receipts.expected(len(messages)) as (reply, received):
+            for subject, name, payload in messages:
+                await client.publish(subject, payload, reply=reply, headers={"Nats-Msg-Id": name})
+            await received
 
     async def _do(self, step: Any) -> None:
         if not self._ready.is_set():
@@ -146,6 +151,45 @@ class NatsCourier:
             raise Unavailable(f"NATS did not take it: {error or type(error).__name__}") from error
         finally:
             task.cancel()
+
+
+class _Receipts:
+    """What the broker says to messages that it is to keep, counted by batch: the library's own way, a future for each
+    message, costs more than all the rest."""
+
+    def __init__(self, inbox: str) -> None:
+        self._inbox = inbox
+        self._batches: dict[str, tuple[asyncio.Future[None], list[int]]] = {}  # reply → all received, how many are not
+        self._number = 0
+
+    @classmethod
+    async def open(cls, client: Any) -> _Receipts:
+        receipts = cls(client.new_inbox())
+        await client.subscribe(f"{receipts._inbox}.*", cb=receipts._hear)
+        return receipts
+
+    @contextmanager
+    def expected(self, count: int) -> Iterator[tuple[str, asyncio.Future[None]]]:
+        """Where the answers of a batch go, and what is done when all have come."""
+        self._number += 1
+        reply, received = f"{self._inbox}.{self._number}", asyncio.get_running_loop().create_future()
+        self._batches[reply] = (received, [count])
+        try:
+            yield reply, received
+        finally:
+            del self._batches[reply]
+            received.cancel()
+
+    async def _hear(self, message: Any) -> None:
+        received, missing = self._batches.get(message.subject, (None, []))
+        if received is None or received.done():
+            return  # of a batch that was given up
+        missing[0] -= 1
+        if b'"seq"' not in message.data or b'"error"' in message.data:
+            said = message.data.decode(errors="replace") or "there is no such stream"
+            received.set_exception(Unavailable(said))
+        elif not missing[0]:
+            received.set_result(None)
 
 
 async def _nothing() -> None:
