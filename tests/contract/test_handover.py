@@ -241,7 +241,7 @@ async def test_of_more_runs_than_can_be_named_none_is_and_everybody_is_called(
         assert (courier.carried, courier.calls) == ([], calls)
 
 
-async def test_a_stream_that_is_gone_is_no_receipt(nats: Nats):
+async def test_a_stream_that_is_gone_is_no_receipt_and_is_made_again(nats: Nats):
     courier = NatsCourier(Connector(nats.url, "test"))
     await courier.open()
     try:
@@ -252,6 +252,8 @@ async def test_a_stream_that_is_gone_is_no_receipt(nats: Nats):
             await client.request(f"$JS.API.STREAM.DELETE.{WORK_STREAM}", b"", timeout=10)
             with pytest.raises(Unavailable):
                 await courier.hand_over([Queued(2, 1, "python", 0, False)])
+            await courier.hand_over([Queued(3, 1, "python", 0, False)])
+            assert await waiting_messages(client) == 1
     finally:
         await courier.close()
 

@@ -6,8 +6,9 @@
 
     HORAE_EVENTS   horae.events.<what>            what happened, kept for a week on disk, for whoever wants to know
 
-The streams are made and kept up to date here; nobody else may change them. Nothing in them is needed to be right: the
-database knows what waits, so a stream that is lost is made again, empty.
+The streams are made and kept up to date here, on three servers where the address names three; nobody else may change
+them. Nothing in them is needed to be right: the database knows what waits, so a stream that is lost is made again,
+empty.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class NatsCourier:
         self._stream: Any = None
         self._receipts: _Receipts | None = None
         self._ready = asyncio.Event()
+        self._has_streams = False
+        self._refused: set[str] = set()  # streams that were complained of over this connection
         self._made: set[str] = set()  # consumers, by kind
         self._task: asyncio.Task[None] | None = None
         self.connections = 0
@@ -79,6 +82,7 @@ class NatsCourier:
         client = await self._connector.connect(lost.set)
         try:
             self._client, self._stream, self._made = client, client.jetstream(timeout=ACK_SECONDS), set()
+            self._refused = set()
             await self._make_streams()
             self._receipts = await _Receipts.open(client)
             self.connections += 1
@@ -90,19 +94,25 @@ class NatsCourier:
             await broker.farewell(client)
 
     async def _make_streams(self) -> None:
-        await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
-        await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
+        """A cluster that has just begun takes a while until it makes any; then they are made when they are needed."""
+        work = await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
+        events = await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
+        self._has_streams = work and events
 
-    async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> None:
+    async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> bool:
         """Make it, or bring it up to date; what was made by somebody else stays as it is, and is complained of."""
-        wanted = {"name": name, "subjects": list(subjects), **limits}
+        wanted = {"name": name, "subjects": list(subjects), "num_replicas": self._connector.replicas, **limits}
         try:
             await self._stream.add_stream(**wanted)
         except Exception:  # perhaps there is one, with other limits
             try:
                 await self._stream.update_stream(**wanted)
             except Exception as error:
-                log.error("courier.stream_refused", stream=name, error=str(error))
+                if name not in self._refused:
+                    log.error("courier.stream_refused", stream=name, error=str(error) or type(error).__name__)
+                self._refused.add(name)
+                return False
+        return True
 
     # ── the Courier ──
     async def prepare(self, kinds: Sequence[str]) -> None:
@@ -111,6 +121,8 @@ class NatsCourier:
                 await self._do(self._make_consumer(kind))
 
     async def _make_consumer(self, kind: str) -> None:
+        if not self._has_streams:
+            await self._make_streams()
         subject = f"{broker.WORK}.{kind}.>"
         name = broker.consumer_of(kind)
         await self._stream.add_consumer(broker.WORK_STREAM, durable_name=name, filter_subject=subject, **CONSUMER)
@@ -131,6 +143,8 @@ class NatsCourier:
         client, receipts = self._client, self._receipts
         if receipts is None:
             raise Unavailable("NATS cannot be reached")
+        if not self._has_streams:
+            await self._make_streams()
         with receipts.expected(len(messages)) as (reply, received):
             for subject, name, payload in messages:
                 await client.publish(subject, payload, reply=reply, headers={"Nats-Msg-Id": name})
@@ -147,7 +161,8 @@ class NatsCourier:
                 raise TimeoutError(f"no answer within {ACK_SECONDS:g} s")
             task.result()
         except Exception as error:
-            self._made.clear()  # it may be that the streams are gone
+            self._made.clear()
+            self._has_streams = False  # it may be that they are gone
             raise Unavailable(f"NATS did not take it: {error or type(error).__name__}") from error
         finally:
             task.cancel()
