@@ -14,12 +14,12 @@ empty.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import structlog
 
 from horae.errors import Unavailable
@@ -27,6 +27,7 @@ from horae.ports import Event, Queued
 from horae.wire import nats as broker
 
 log = structlog.get_logger()
+encode = msgspec.json.Encoder().encode
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to reach the broker
 ACK_SECONDS = 5.0  # for the broker to have stored a batch
@@ -217,4 +218,4 @@ def _message(run: Queued) -> tuple[str, str, bytes]:
 
 
 def _posted(event: Event) -> tuple[str, str, bytes]:
-    return f"{broker.EVENTS}.{event.kind}", event.name, json.dumps(event.document).encode()
+    return f"{broker.EVENTS}.{event.kind}", event.name, encode(event.document)

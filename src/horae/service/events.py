@@ -28,6 +28,7 @@ log = structlog.get_logger()
 BATCH = 500  # events in one go
 MOST = 100_000  # events kept while the broker is away; then the oldest go
 FAREWELL = 2.0  # seconds for the last ones when the process stops
+GAP = 0.02  # seconds between two batches: telling must not hold up what is told of
 LOOK = 0.25  # seconds between two looks for runs that have ended
 LONGEST = 10_000  # characters of a message: an event that the broker refuses would hold up all others
 
@@ -84,6 +85,7 @@ class Events:
             self._stir.clear()
             await self._stir.wait()
         await self._post()
+        await self._clock.sleep(GAP)
 
     async def _post(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
@@ -116,9 +118,9 @@ class Ended:
         self._is_leader = is_leader
 
     async def step(self) -> None:
-        """Tell a batch; pause when there are no more."""
-        if await self._tell() < BATCH:
-            await self._clock.sleep(LOOK)
+        """Tell a batch; pause longer when there are no more."""
+        count = await self._tell()
+        await self._clock.sleep(GAP if count == BATCH else LOOK)
 
     async def _tell(self) -> int:
         runs = await self._store.load_untold(BATCH) if self._is_leader() else []
