@@ -171,8 +171,10 @@ class Member:
         return next((pid for pid in _children(self.pid) if b"keeper.py" in _command_line(pid)), None)
 
     def has_work(self) -> bool:
+        """Whether a program of a job runs: below a warder, which is below the keeper."""
         keeper = self.keeper()
-        return keeper is not None and any(b"witness.py" in _command_line(pid) for pid in _children(keeper))
+        warders = [] if keeper is None else _children(keeper)
+        return any(b"witness.py" in _command_line(pid) for warder in warders for pid in _children(warder))
 
     async def ended(self, seconds: float = START) -> bool:
         """Wait until it is gone; False when it is not."""

@@ -111,8 +111,6 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
         projects.tidy()
         plans["git_python"] = projects.sections
-    if importlib.util.find_spec("dlt") is not None:
-        plans["sync"] = Syncs(config.lake_root, config.clickhouse_url or "", os.environ).sections
     return {
         kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
         for kind, plan in plans.items()
@@ -121,12 +119,20 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
 
 def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
     """Those whose libraries are installed; whether their engines answer is known when a job runs."""
-    workspaces = config.data / "agent" / "workspaces"
-    if not (importlib.util.find_spec("pyspark") and shutil.which("java", path=PATH)):
-        return {}
-    queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
-    executor = SectionExecutor("spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE)
-    return {"spark_sql": executor}
+    workspaces, made = config.data / "agent" / "workspaces", dict[str, Executor]()
+    if _has_all("dlt", "pyarrow", "clickhouse_connect"):
+        syncs = Syncs(config.lake_root, config.clickhouse_url or "", os.environ)
+        made["sync"] = SectionExecutor("sync", syncs.sections, sandboxes, workspaces, config.slots, clock)
+    if _has_all("pyspark", "hdfs_native", "clickhouse_connect") and shutil.which("java", path=PATH):
+        queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+        made["spark_sql"] = SectionExecutor(
+            "spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE
+        )
+    return made
+
+
+def _has_all(*packages: str) -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in packages)
 
 
 def all_labels(config: Config, sandboxes: Sandboxes) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import pytest
 from horae.core.model import SECOND, State
 from horae.errors import ConfigError, Unavailable
 from horae.ports import Idempotency, Submission
-from horae.queues import postgres as hints
+from horae.queues import shared as hints
 from horae.queues.shared import SharedQueue
 from horae.service.cluster import Cluster
 from horae.service.execution import Execution

@@ -14,7 +14,11 @@ from tests.engines.clickhouse_server import ClickHouse
 from tests.engines.conftest import need_packages
 from tests.engines.s3_server import S3
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("data")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("data"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
 
 MOST_STATEMENTS = 20
 

@@ -55,7 +55,7 @@ def _bucket(address: str, endpoint: str, spool: Path | None) -> ShippedFiles:
         config["virtual_hosted_style_request"] = "false" if endpoint else "true"
         config["region"] = REGION
     try:
-        store = from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=PATIENCE)  # type: ignore[call-overload]
+        store = from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=PATIENCE)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"the output store {address} cannot be used: {reason}", code="E_URL") from error

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -38,6 +39,7 @@ from horae.executors.spark.outputs import LINE, Output, open_output
 USER = "horae"
 TERMINATED = 128 + signal.SIGTERM
 FAILED = 1
+INTERRUPTS, ASK_AGAIN, PATIENCE = 10, 1.0, 3.0  # how often the cluster is asked to end a query; seconds
 SHOWN_ROWS = 20  # in the log, of a query without outputs
 _CSV = {"quote": '"', "escape": '"', "nullValue": "", "emptyValue": '""', "timeZone": "UTC"}
 _OWN_SERVER = {
@@ -69,7 +71,7 @@ def main() -> None:
         message, final = faults.explain(error)
         print(message, flush=True)  # noqa: T201  # the log of the attempt
         _teller()({"error": {"message": message, "final": final}})
-        query.interrupt()
+        query.ask_to_end()
         _leave(FAILED)
     query.release()
     _leave(0)
@@ -81,8 +83,11 @@ def _on_term(*_: object) -> NoReturn:
 
 
 def _wait_for(work: Callable[[], None]) -> None:
-    """Work in another thread: only a thread that waits in Python hears signals at once."""
+    """Do it in another thread. The kernel may give a signal to any thread, and only this one acts on it: it waits for
+    the byte that is written wherever the signal arrives, not for a lock."""
     done: Future[None] = Future()
+    bell, ringing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(ringing)
 
     def run() -> None:
         try:
@@ -90,8 +95,11 @@ def _wait_for(work: Callable[[], None]) -> None:
             done.set_result(None)
         except BaseException as error:
             done.set_exception(error)
+        os.write(ringing, b".")
 
     threading.Thread(target=run, daemon=True).start()
+    while not done.done():
+        select.select([bell], [], [])
     done.result()
 
 
@@ -122,6 +130,8 @@ class Query:
         self._rows = 0
         self._bytes = 0
         self._id = ""  # of its operation on the cluster
+        self._is_on_cluster = False  # something of it may run there
+        self._broken_off = threading.Event()  # nothing does any more
 
     def run(self) -> None:
         self._progress("connecting")
@@ -130,12 +140,23 @@ class Query:
         outputs = [open_output(each, self._order) for each in self._order["outputs"]]
         self._session.registerProgressHandler(self._on_progress)
         self._session.addTag(self._tag)
-        frame = self._session.sql(self._order["query"])
-        if outputs:
-            self._write(frame, outputs)
-        else:
-            self._show(frame)
+        try:
+            self._is_on_cluster = True
+            frame = self._session.sql(self._order["query"])
+            if outputs:
+                self._write(frame, outputs)
+            else:
+                self._show(frame)
+        finally:
+            self._leave_cluster()
+        for output in outputs:
+            output.publish()
+        self._bytes = sum(output.bytes for output in outputs) or self._bytes
         self._tell({"facts": self._facts(outputs)})
+
+    def _leave_cluster(self) -> None:
+        self._is_on_cluster = False
+        self._broken_off.set()
 
     # ── the session ──
 
@@ -168,12 +189,25 @@ class Query:
         session.conf.set("spark.sql.session.timeZone", "UTC")
 
     def interrupt(self) -> None:
-        """End what runs on the cluster; never raises."""
+        """End what runs on the cluster; it is asked again until the rows break off."""
+        for _ in range(INTERRUPTS):
+            if not self._is_on_cluster:
+                return
+            self.ask_to_end()
+            self._broken_off.wait(ASK_AGAIN)
+
+    def ask_to_end(self) -> None:
+        """Never raises, and does not wait for long for a cluster that does not answer."""
         if self._session is not None:
-            try:
-                self._session.interruptTag(self._tag)
-            except Exception as error:
-                print(f"the query could not be interrupted: {faults.explain(error)[0]}", flush=True)  # noqa: T201
+            asking = threading.Thread(target=self._send_interrupt, daemon=True)
+            asking.start()
+            asking.join(PATIENCE)
+
+    def _send_interrupt(self) -> None:
+        try:
+            self._session.interruptTag(self._tag)
+        except Exception as error:
+            print(f"the query could not be interrupted: {faults.explain(error)[0]}", flush=True)  # noqa: T201
 
     def release(self) -> None:
         """Let go of the session; never raises: the server forgets it by itself, later."""
@@ -199,9 +233,6 @@ class Query:
         self._pass_on(frame, names, [output for output in outputs if not output.by_spark])
         self._rows = outputs[0].rows
         self._progress("publishing")
-        for output in outputs:
-            output.publish()
-        self._bytes = sum(output.bytes for output in outputs)
 
     def _pass_on(self, frame: Any, names: list[str], outputs: list[Output]) -> None:
         """Give every batch to each output: they all get the same rows, of one execution."""

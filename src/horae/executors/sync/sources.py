@@ -320,7 +320,6 @@ def _files(wanted: Wanted, files: Any, path: str) -> Any:
 
 
 def _read_files(wanted: Wanted) -> Any:
-    @dlt.transformer(name=NAME)
     def rows(items: Any) -> Iterator[Any]:
         for item in items:
             name = item["file_name"].rpartition("/")[2]
@@ -328,7 +327,7 @@ def _read_files(wanted: Wanted) -> Any:
                 continue
             yield from map(wanted.newer, _rows_of(wanted.read, item))
 
-    return rows()
+    return dlt.transformer(rows, name=NAME)()
 
 
 def _rows_of(read: Json, item: Any) -> Iterator[Any]:

@@ -152,7 +152,7 @@ _OTHER_PROGRESS = "job_progress_impl"
 
 def progress(run: Run, job: Job, side: Side, now: Moment) -> Json:
     """How far a run of our own agents is, as a worker would report it."""
-    name = words.CLASSES.get(job.kind) or str(job.spec.get("class_name", ""))
+    name = words.CLASSES.get(job.kind) or translation.shown_class(job, sent_with(job))
     began = run.started_at or run.created_at
     own = {
         "class_name": _PROGRESS.get(name) or (name.replace("_job", "_progress") if "_job" in name else _OTHER_PROGRESS),
