@@ -198,6 +198,7 @@ class Cluster:
         self.postgres = self.database if isinstance(self.database, Postgres) else None
         self.http = httpx.AsyncClient(timeout=5.0)
         self.members: dict[str, Member] = {}
+        self._token = directory / "agents.token"  # over NATS nobody comes in without
         self._gates: list[int] = []  # gRPC ports, where remote agents come in
         for number in range(nodes):
             self._add_node(f"node-{number + 1}")
@@ -231,6 +232,8 @@ class Cluster:
             "server": f"nats://127.0.0.1:{self.broker.port}" if self.broker else gates, "node": name,
             "data": self._directory / name, "slots": SLOTS, "log-format": "json", "sandbox": "plain", **self._files(),
         }  # fmt: skip
+        if self.broker is not None:
+            flags["token-file"] = self._token
         self._add(name, ["agent", *_flags(flags)], None)
 
     def _add(self, name: str, argv: list[str], port: int | None) -> None:
@@ -255,9 +258,21 @@ class Cluster:
         await self.database.start()
         for service in self.services:
             await service.begin()
-        for member in self.members.values():
+        for member in self.nodes:
             member.start()
             await self.up(member)
+        if self.broker is not None:
+            await self._make_token()
+        for member in self.agents:
+            member.start()
+            await self.up(member)
+
+    async def _make_token(self) -> None:
+        node = self.nodes[0]
+        argv = ["--server", node.url, "token", "create", "agents", "--scope", "agent", "--file", str(self._token)]
+        making = await asyncio.create_subprocess_exec(node.argv[0], *argv, stdout=asyncio.subprocess.DEVNULL)
+        if await making.wait() != 0:
+            raise RuntimeError("no token for the agents could be made")
 
     async def up(self, member: Member, seconds: float = START) -> bool:
         """Wait until a node answers, or a node knows an agent; False when it has ended or the time is up."""

@@ -41,7 +41,7 @@ from horae.service import Services
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.cluster import Cluster
-from horae.service.events import Events
+from horae.service.events import Ended, Events
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.handover import Handover
@@ -182,6 +182,9 @@ class App:
             outside_after=config.worker_timeout,
             foreign_kinds=foreign_kinds,
         )  # fmt: skip
+        self.ended: Ended | None = None
+        if self.courier is not None:
+            self.ended = Ended(store, self.courier, clock, source=config.node, is_leader=lambda: self.cluster.is_leader)
         self.retention = Retention(store, self.files, history_days=config.history_days, files_limit=config.files_limit)
         is_agent = "agent" in config.roles
         self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
@@ -258,6 +261,8 @@ class App:
             await patiently(self.config, self.agent.greet)
         else:
             await patiently(self.config, lambda: self.link.hello(self._node()))
+        if "coordinator" in self.config.roles:
+            await patiently(self.config, lambda: self.store.watch_ended(self.courier is not None))
         with suppress(Unavailable):  # then the role does it, when the store is back
             if "coordinator" in self.config.roles and await self.cluster.campaign():
                 await self.cluster.lead()
@@ -268,8 +273,10 @@ class App:
         if self.courier is not None and isinstance(self.queue, SharedQueue):
             handover = Handover(self.store, self.queue, self.queue.own, self.courier, self.clock)
             assert self.events is not None
+            assert self.ended is not None
             for name, step in (
-                ("handover", handover.step), ("attendance", handover.attend), ("events", self.events.step)
+                ("handover", handover.step), ("attendance", handover.attend), ("events", self.events.step),
+                ("ended", self.ended.step),
             ):  # fmt: skip
                 tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
@@ -344,9 +351,11 @@ class App:
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("coordinator"))
-        for name in ("handover", "attendance", "events"):
+        for name in ("handover", "attendance", "events", "ended"):
             await end_task(tasks.get(name))
         await self.files.settle(SETTLE)
+        if self.ended is not None:
+            await self.ended.drain()
         await self.cluster.resign()
         await (self.agent.leave() if self.executors else self.link.goodbye())
         if self.courier is not None and self.events is not None:

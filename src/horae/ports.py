@@ -229,6 +229,7 @@ class Held:
     policy: str
     cancel_requested: bool
     trigger_id: int | None
+    job_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,6 +513,15 @@ class Store(Protocol):
     async def load_outdated(self, before: Moment, limit: int) -> Outdated:
         """Ended runs that finished before a moment, among the `limit` oldest, and the attempts of theirs that
         may have left output: named it, or were lost before they could."""
+
+    async def watch_ended(self, is_wanted: bool) -> None:
+        """Whether runs that end from now on are noted as untold, in the transaction that ends them."""
+
+    async def load_untold(self, limit: int) -> list[Run]:
+        """Ended runs of which nobody was told yet."""
+
+    async def forget_untold(self, run_ids: Sequence[int]) -> None:
+        """Others were told of these."""
 
     async def first_run(self) -> int | None:
         """The smallest id of any run that is kept, live or ended."""

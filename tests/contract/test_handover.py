@@ -223,6 +223,41 @@ async def test_what_still_waits_is_told_again_after_a_while_and_nothing_while_no
     assert courier.calls == 1
 
 
+async def test_of_more_runs_than_can_be_named_none_is_and_everybody_is_called(
+    sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("horae.service.handover.MOST", 3)
+    clock = Restless()
+    near = Side(sqlite_store, clock, tmp_path)
+    courier, own = Silent(), LocalQueue()
+    handover = Handover(sqlite_store, near.queue, own, courier, clock)
+    await near.store.register_node(a_node("n1", via="s1"))
+    near.queue.announce("nodes")
+    await handover.attend()
+    for calls in (1, 2):  # the second time for runs that are behind those it has seen
+        await near.order(3)
+        own.announce("runs")
+        await handover.step()
+        assert (courier.carried, courier.calls) == ([], calls)
+
+
+async def test_a_stream_that_is_gone_is_no_receipt_and_is_made_again(nats: Nats):
+    courier = NatsCourier(Connector(nats.url, "test"))
+    await courier.open()
+    try:
+        async with asyncio.timeout(DEADLINE), client_of(nats) as client:
+            while not courier.connections:
+                await asyncio.sleep(0.01)
+            await courier.hand_over([Queued(1, 1, "python", 0, False), Queued(1, 1, "python", 0, False)])
+            await client.request(f"$JS.API.STREAM.DELETE.{WORK_STREAM}", b"", timeout=10)
+            with pytest.raises(Unavailable):
+                await courier.hand_over([Queued(2, 1, "python", 0, False)])
+            await courier.hand_over([Queued(3, 1, "python", 0, False)])
+            assert await waiting_messages(client) == 1
+    finally:
+        await courier.close()
+
+
 async def test_a_frozen_broker_is_given_up_soon(nats: Nats):
     courier = NatsCourier(Connector(nats.url, "test"))
     await courier.open()

@@ -357,6 +357,27 @@ def test_a_moment_while_the_pause_was_asked_for_may_have_a_record_or_not(sound: 
     assert judge(sound).color == GREEN
 
 
+def test_a_submit_that_was_cut_off_may_have_made_one_job_and_no_more(sound: History):
+    plan = next(one.plan for one in sound.operations if one.plan is not None)
+    cut_off = Operation(SUBMIT, "submit-late", INFO, BEGAN, BEGAN + SECOND, plan=replace(plan, name="late"))
+    add(sound, run_of(901, BEGAN + SECOND, job_id=91))
+    add(sound, run_of(902, BEGAN + 2 * SECOND, job_id=91))
+    sound.operations.append(cut_off)
+
+    assert "phantom" not in {violation.rule for violation in judge(sound).violations}
+
+    add(sound, run_of(903, BEGAN + SECOND, job_id=92))
+    assert "phantom" in {violation.rule for violation in judge(sound).violations}
+
+
+def test_a_submit_that_was_answered_in_the_end_excuses_no_stranger(sound: History):
+    answered = next(one for one in sound.operations if one.kind == SUBMIT and one.outcome == OK)
+    sound.operations.insert(0, replace(answered, outcome=INFO, job_id=None))
+    add(sound, run_of(901, BEGAN + SECOND, job_id=91))
+
+    assert "phantom" in {violation.rule for violation in judge(sound).violations}
+
+
 def test_a_run_cancelled_between_two_attempts_keeps_the_fence_of_the_last(sound: History):
     sound.operations[0] = replace(sound.operations[0], plan=replace(sound.operations[0].plan, overlap="replace"))  # type: ignore[type-var]
     earlier = (*get(sound, 3).earlier, Attempt(2, 2, "failed", "exit", failure_code(2)))

@@ -6,18 +6,20 @@
 
     HORAE_EVENTS   horae.events.<what>            what happened, kept for a week on disk, for whoever wants to know
 
-The streams are made and kept up to date here; nobody else may change them. Nothing in them is needed to be right: the
-database knows what waits, so a stream that is lost is made again, empty.
+The streams are made and kept up to date here, on three servers where the address names three; nobody else may change
+them. Nothing in them is needed to be right: the database knows what waits, so a stream that is lost is made again,
+empty.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import structlog
 
 from horae.errors import Unavailable
@@ -25,6 +27,7 @@ from horae.ports import Event, Queued
 from horae.wire import nats as broker
 
 log = structlog.get_logger()
+encode = msgspec.json.Encoder().encode
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to reach the broker
 ACK_SECONDS = 5.0  # for the broker to have stored a batch
@@ -46,7 +49,10 @@ class NatsCourier:
         self._connector = connector
         self._client: Any = None
         self._stream: Any = None
+        self._receipts: _Receipts | None = None
         self._ready = asyncio.Event()
+        self._has_streams = False
+        self._refused: set[str] = set()  # streams that were complained of over this connection
         self._made: set[str] = set()  # consumers, by kind
         self._task: asyncio.Task[None] | None = None
         self.connections = 0
@@ -77,29 +83,37 @@ class NatsCourier:
         client = await self._connector.connect(lost.set)
         try:
             self._client, self._stream, self._made = client, client.jetstream(timeout=ACK_SECONDS), set()
+            self._refused = set()
             await self._make_streams()
+            self._receipts = await _Receipts.open(client)
             self.connections += 1
             self._ready.set()
             await lost.wait()
         finally:
             self._ready.clear()
-            self._client = self._stream = None
+            self._client = self._stream = self._receipts = None
             await broker.farewell(client)
 
     async def _make_streams(self) -> None:
-        await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
-        await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
+        """A cluster that has just begun takes a while until it makes any; then they are made when they are needed."""
+        work = await self._make_stream(broker.WORK_STREAM, [f"{broker.WORK}.>"], WORK_LIMITS)
+        events = await self._make_stream(broker.EVENT_STREAM, [f"{broker.EVENTS}.>"], EVENT_LIMITS)
+        self._has_streams = work and events
 
-    async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> None:
+    async def _make_stream(self, name: str, subjects: Sequence[str], limits: dict[str, Any]) -> bool:
         """Make it, or bring it up to date; what was made by somebody else stays as it is, and is complained of."""
-        wanted = {"name": name, "subjects": list(subjects), **limits}
+        wanted = {"name": name, "subjects": list(subjects), "num_replicas": self._connector.replicas, **limits}
         try:
             await self._stream.add_stream(**wanted)
         except Exception:  # perhaps there is one, with other limits
             try:
                 await self._stream.update_stream(**wanted)
             except Exception as error:
-                log.error("courier.stream_refused", stream=name, error=str(error))
+                if name not in self._refused:
+                    log.error("courier.stream_refused", stream=name, error=str(error) or type(error).__name__)
+                self._refused.add(name)
+                return False
+        return True
 
     # ── the Courier ──
     async def prepare(self, kinds: Sequence[str]) -> None:
@@ -108,6 +122,8 @@ class NatsCourier:
                 await self._do(self._make_consumer(kind))
 
     async def _make_consumer(self, kind: str) -> None:
+        if not self._has_streams:
+            await self._make_streams()
         subject = f"{broker.WORK}.{kind}.>"
         name = broker.consumer_of(kind)
         await self._stream.add_consumer(broker.WORK_STREAM, durable_name=name, filter_subject=subject, **CONSUMER)
@@ -125,11 +141,15 @@ class NatsCourier:
 
     async def _publish(self, messages: Sequence[tuple[str, str, bytes]]) -> None:
         """All at once, and wait until the broker has them."""
-        futures = [
-            await self._stream.publish_async(subject, payload, headers={"Nats-Msg-Id": name})
-            for subject, name, payload in messages
-        ]
-        await asyncio.gather(*futures)
+        client, receipts = self._client, self._receipts
+        if receipts is None:
+            raise Unavailable("NATS cannot be reached")
+        if not self._has_streams:
+            await self._make_streams()
+        with receipts.expected(len(messages)) as (reply, received):
+            for subject, name, payload in messages:
+                await client.publish(subject, payload, reply=reply, headers={"Nats-Msg-Id": name})
+            await received
 
     async def _do(self, step: Any) -> None:
         if not self._ready.is_set():
@@ -142,10 +162,50 @@ class NatsCourier:
                 raise TimeoutError(f"no answer within {ACK_SECONDS:g} s")
             task.result()
         except Exception as error:
-            self._made.clear()  # it may be that the streams are gone
+            self._made.clear()
+            self._has_streams = False  # it may be that they are gone
             raise Unavailable(f"NATS did not take it: {error or type(error).__name__}") from error
         finally:
             task.cancel()
+
+
+class _Receipts:
+    """What the broker says to messages that it is to keep, counted by batch: the library's own way, a future for each
+    message, costs more than all the rest."""
+
+    def __init__(self, inbox: str) -> None:
+        self._inbox = inbox
+        self._batches: dict[str, tuple[asyncio.Future[None], list[int]]] = {}  # reply → all received, how many are not
+        self._number = 0
+
+    @classmethod
+    async def open(cls, client: Any) -> _Receipts:
+        receipts = cls(client.new_inbox())
+        await client.subscribe(f"{receipts._inbox}.*", cb=receipts._hear)
+        return receipts
+
+    @contextmanager
+    def expected(self, count: int) -> Iterator[tuple[str, asyncio.Future[None]]]:
+        """Where the answers of a batch go, and what is done when all have come."""
+        self._number += 1
+        reply, received = f"{self._inbox}.{self._number}", asyncio.get_running_loop().create_future()
+        self._batches[reply] = (received, [count])
+        try:
+            yield reply, received
+        finally:
+            del self._batches[reply]
+            received.cancel()
+
+    async def _hear(self, message: Any) -> None:
+        received, missing = self._batches.get(message.subject, (None, []))
+        if received is None or received.done():
+            return  # of a batch that was given up
+        missing[0] -= 1
+        if b'"seq"' not in message.data or b'"error"' in message.data:
+            said = message.data.decode(errors="replace") or "there is no such stream"
+            received.set_exception(Unavailable(said))
+        elif not missing[0]:
+            received.set_result(None)
 
 
 async def _nothing() -> None:
@@ -158,4 +218,4 @@ def _message(run: Queued) -> tuple[str, str, bytes]:
 
 
 def _posted(event: Event) -> tuple[str, str, bytes]:
-    return f"{broker.EVENTS}.{event.kind}", event.name, json.dumps(event.document).encode()
+    return f"{broker.EVENTS}.{event.kind}", event.name, encode(event.document)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -16,7 +15,7 @@ import structlog
 from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import ConfigError, Unavailable
+from horae.errors import ConfigError
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.datawork import DataWork
 from horae.service.events import Events
@@ -25,7 +24,6 @@ from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
-MAX_KNOWN = 100_000  # runs whose job is kept in mind for their end
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -45,7 +43,6 @@ class Execution:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
         that name some fail, without `sealing`, those that hold some. `events` tells others what happens."""
         self._events = events
-        self._jobs: dict[int, int] = {}  # run → job, of attempts that were told to have started
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -111,9 +108,6 @@ class Execution:
         for one in claimed if self._events is not None else ():
             assert self._events is not None
             self._events.run_started(node, one)
-            self._jobs[one.run_id] = one.job_id
-        while len(self._jobs) > MAX_KNOWN:
-            del self._jobs[next(iter(self._jobs))]
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; answers the run ids whose fence was current."""
@@ -160,7 +154,9 @@ class Execution:
         for result in books.unlucky(finished.accepted):
             _tell(result)
         if self._events is not None:
-            await self._tell_ended(self._events, books, finished.accepted)
+            for w in books.waiting:
+                if w.result.run_id in finished.accepted:
+                    self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
@@ -170,22 +166,6 @@ class Execution:
             self._queue.announce("waiting")
         return finished.accepted
 
-    async def _tell_ended(self, events: Events, books: _Books, accepted: Collection[int]) -> None:
-        told = [(events.run_ended, result) for result in books.final]
-        told += [(events.run_goes_on, waiting.result) for waiting in books.waiting]
-        for tell, result in told:
-            if result.run_id in accepted:
-                tell(result, await self._job_of(result.run_id))
-
-    async def _job_of(self, run_id: int) -> int | None:
-        """Known here, unless the run was claimed through another server."""
-        if (job_id := self._jobs.pop(run_id, None)) is not None:
-            return job_id
-        with suppress(Unavailable):  # the run has ended, whether or not we can say whose it was
-            run = await self._store.get_run(run_id)
-            return None if run is None else run.job_id
-        return None
-
 
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
@@ -194,6 +174,7 @@ class _Books:
         self.now = now
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
+        self.jobs: dict[int, int] = {}  # run → job, of those judged
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
@@ -202,6 +183,7 @@ class _Books:
 
     def judge(self, result: Result, held: Held) -> None:
         """Decide about an attempt that did not succeed."""
+        self.jobs[result.run_id] = held.job_id
         if result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:

@@ -5,8 +5,9 @@ every node now and then hands over what still waits. So a message may be lost wi
 and comes again; the id of a message is the run's and its attempt's, so repeats are dropped by the broker, or by the
 claim, which alone decides. What is written here is never trusted: a message only says that a claim may be worth it.
 
-Runs that not every agent of their kind may take would be lost on the first that may not: for them, and when there are
-too many to name, everybody is called.
+Runs that not every agent of their kind may take would be lost on the first that may not: for them everybody is called.
+So it is when more wait than can be named: then there is work for everybody, and a message for each run would cost more
+than it saves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ MOST = 1000  # runs named at once
 AGAIN = 15.0  # seconds after which a run that still waits is named again
 SWEEP = 5.0  # seconds between two looks that nobody asked for
 GAP = 0.001  # seconds between two looks at most
+CALL_GAP = 0.05  # and after a call, which costs every agent a claim
 
 
 class Handover:
@@ -44,14 +46,17 @@ class Handover:
 
     async def step(self) -> None:
         """Wait for runs, and hand them over."""
-        await self._queued.wait(SWEEP)
+        is_new = await self._queued.wait(SWEEP)
         if not self._kinds:
             return  # all agents are here, and hear of it by themselves
         queued = await self._store.load_queued(MOST)
         fresh = self._fresh(queued)
-        if fresh:
-            await self._carry(fresh, is_all=len(queued) < MOST)
-        await self._clock.sleep(GAP)
+        if len(queued) < MOST:
+            await self._carry(fresh) if fresh else None
+            await self._clock.sleep(GAP)
+        elif fresh or is_new:  # what is new may be behind these, and for others
+            await self._call(fresh)
+            await self._clock.sleep(CALL_GAP)
 
     def _fresh(self, queued: Sequence[Queued]) -> list[Queued]:
         """Those that were not named of late; others are forgotten."""
@@ -62,7 +67,7 @@ class Handover:
         self._told = {key: at for key, at in self._told.items() if now - at < AGAIN}
         return [run for run in queued if (run.run_id, run.attempt) not in self._told]
 
-    async def _carry(self, runs: Sequence[Queued], *, is_all: bool) -> None:
+    async def _carry(self, runs: Sequence[Queued]) -> None:
         plain = [run for run in runs if not run.is_choosy and run.kind in self._kinds]
         is_named = True
         try:
@@ -70,7 +75,15 @@ class Handover:
                 await self._courier.hand_over(plain)
         except Unavailable:
             is_named = False
-        if not is_named or not is_all or len(plain) < len(runs):
-            await self._courier.call_all()
+        if not is_named or len(plain) < len(runs):
+            await self._call(runs)
+        else:
+            self._note(runs)
+
+    async def _call(self, runs: Sequence[Queued]) -> None:
+        await self._courier.call_all()
+        self._note(runs)
+
+    def _note(self, runs: Sequence[Queued]) -> None:
         now = self._clock.elapsed()
         self._told |= {(run.run_id, run.attempt): now for run in runs}

@@ -91,7 +91,8 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
                        "first_run", "load_overdue_loans", "load_taken_segments",
-                       "load_cursors", "load_sources", "load_queued"})  # fmt: skip
+                       "load_cursors", "load_sources", "load_queued",
+                       "is_watching_ended", "load_untold"})  # fmt: skip
 
 
 class PostgresStore(DataWorkStore):
@@ -563,6 +564,7 @@ class PostgresStore(DataWorkStore):
         async def transact(connection: Connection) -> None:
             await connection.execute(self.queries["purge_attempts"], run_ids)
             await connection.execute(self.queries["purge"], run_ids)
+            await connection.execute(self.queries["forget_untold"], run_ids)
             await connection.execute(self.queries["drop_cursors"])
 
         await self._retried(self._upkeep, transact)

@@ -47,7 +47,7 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = 1;
 
 -- allocate --
@@ -348,6 +348,15 @@ UPDATE live SET reason = 'no_label'
 WHERE state = 0 AND needs IS NOT NULL AND reason = ''
   AND NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS a(labels) WHERE needs <@ a.labels::text[])
 RETURNING id;
+
+-- is_watching_ended --
+SELECT tgenabled <> 'D' FROM pg_trigger WHERE tgrelid = 'history'::regclass AND tgname = 'history_untold';
+
+-- watch_ended --
+ALTER TABLE history ENABLE TRIGGER history_untold;
+
+-- unwatch_ended --
+ALTER TABLE history DISABLE TRIGGER history_untold;
 
 -- purge --
 DELETE FROM history WHERE id = ANY($1::bigint[]);

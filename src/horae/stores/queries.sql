@@ -41,6 +41,13 @@ SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM (
   SELECT id, attempt, fence, output, reason, finished_at FROM history ORDER BY id LIMIT $2) AS oldest
 WHERE finished_at < $1;
 
+-- load_untold --
+-- By the key, whatever else was ended meanwhile: each is told in its turn.
+SELECT {run_columns_history} FROM history WHERE id IN (SELECT run_id FROM untold ORDER BY run_id LIMIT $1) ORDER BY id;
+
+-- forget_untold --
+DELETE FROM untold WHERE run_id IN {ids};
+
 -- purge_keys --
 DELETE FROM idempotency WHERE (scope, key) IN (
   SELECT scope, key FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)

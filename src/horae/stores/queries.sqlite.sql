@@ -23,7 +23,7 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM (SELECT value AS job_id FROM json_each($1)) AS j;
 
 -- load_held --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id IN (SELECT value FROM json_each($1)) AND l.state = 1;
 
 -- load_ids --
@@ -202,6 +202,16 @@ UPDATE live SET reason = 'no_label'
 WHERE state = 0 AND needs IS NOT NULL AND reason = '' AND NOT EXISTS (
   SELECT 1 FROM json_each($1) a WHERE NOT EXISTS (
     SELECT 1 FROM json_each(live.needs) n WHERE n.value NOT IN (SELECT value FROM json_each(a.value))));
+
+-- is_watching_ended --
+SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'history_untold';
+
+-- watch_ended --
+CREATE TRIGGER IF NOT EXISTS history_untold AFTER INSERT ON history
+BEGIN INSERT OR IGNORE INTO untold (run_id) VALUES (new.id); END;
+
+-- unwatch_ended --
+DROP TRIGGER IF EXISTS history_untold;
 
 -- purge --
 DELETE FROM history WHERE id IN (SELECT value FROM json_each($1));

@@ -453,7 +453,7 @@ class SqlStore:
     # ── runs ──
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         rows = await self._get("load_held", self._list(run_ids))
-        return [Held(row[0], row[1], row[2], row[3], bool(row[4]), row[5]) for row in rows]
+        return [Held(row[0], row[1], row[2], row[3], bool(row[4]), row[5], row[6]) for row in rows]
 
     async def load_queued(self, limit: int) -> list[Queued]:
         return [Queued(*row) for row in await self._get("load_queued", limit)]
@@ -488,6 +488,16 @@ class SqlStore:
         ids = [row[0] for row in rows]
         earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
         return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
+
+    async def watch_ended(self, is_wanted: bool) -> None:
+        if bool((await self._get("is_watching_ended"))[0][0]) != is_wanted:
+            await self._put("watch_ended" if is_wanted else "unwatch_ended")
+
+    async def load_untold(self, limit: int) -> list[Run]:
+        return [run_from_row(row) for row in await self._get("load_untold", limit)]
+
+    async def forget_untold(self, run_ids: Sequence[int]) -> None:
+        await self._put("forget_untold", self._list(run_ids))
 
     async def first_run(self) -> int | None:
         first: int | None = (await self._get("first_run"))[0][0]

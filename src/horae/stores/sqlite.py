@@ -560,6 +560,7 @@ class SqliteStore(DataWorkStore):
             ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
             self._run(connection, "purge", ids)
+            self._run(connection, "forget_untold", ids)
             self._run(connection, "drop_cursors")
 
         await self._do(write)

@@ -33,6 +33,7 @@ EVENTS = "horae.events"
 EVENT_STREAM = "HORAE_EVENTS"
 SERVERS = "horae-servers"  # the queue group that answers hello
 
+REPLICAS = 3
 CONNECT_SECONDS = 5.0
 PING_SECONDS = 4  # between two looks whether the broker is there; two without an answer end the connection
 PART_SECONDS = 1.0
@@ -74,6 +75,11 @@ class Connector:
         self._name = name
         self._tls = _context(authority) if address.startswith("tls:") else None
         self._turn = 0
+
+    @property
+    def replicas(self) -> int:
+        """On how many servers a stream is kept, so that it outlives one of them: two could not tell who is right."""
+        return REPLICAS if len(self._servers) >= REPLICAS else 1
 
     async def connect(self, closed: Callable[[], None]) -> Any:
         """A client of nats-py; `closed` is called when its connection has ended. Unavailable when no server answers."""
