@@ -57,9 +57,9 @@ class Place(Rig):
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
 
     def porters(self) -> list[int]:
-        """Porters below our keeper."""
-        below = Path(f"/proc/{self.keeper.pid}/task/{self.keeper.pid}/children").read_text().split()
-        return [int(pid) for pid in below if b"porter.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        """Porters below the warders of our keeper."""
+        below = [pid for warder in _children(self.keeper.pid) for pid in _children(warder)]
+        return [pid for pid in below if b"porter.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def groups(self) -> list[Path]:
         if self.daemon is not None:
@@ -123,3 +123,7 @@ async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
