@@ -1,6 +1,7 @@
-"""A program in a network namespace of its own, from which one port of loopback leads out, through a Unix socket.
+"""A program in a network namespace of its own, from which some ports of loopback lead out, each through a Unix socket.
 
-python nowhere.py SOCKET PORT PROGRAM ARG…, inside `unshare --net`. Ends with its program, and ends it when told to.
+python nowhere.py PORT=SOCKET[,PORT=SOCKET…] PROGRAM ARG…, inside `unshare --net`.
+Ends with its program, and ends it when told to.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ def lead_out(listener: socket.socket, path: str) -> None:
 
 
 def main() -> int:
-    path, port, *argv = sys.argv[1:]
+    doors, *argv = sys.argv[1:]
     raise_loopback()
-    listener = socket.create_server(("127.0.0.1", int(port)))
-    threading.Thread(target=lead_out, args=(listener, path), daemon=True).start()
+    for door in doors.split(","):
+        port, _, path = door.partition("=")
+        listener = socket.create_server(("127.0.0.1", int(port)))
+        threading.Thread(target=lead_out, args=(listener, path), daemon=True).start()
     program = subprocess.Popen(argv)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda which, _: program.send_signal(which))

@@ -9,15 +9,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..engines.s3_server import S3, running_s3
 from ..nats_server import Nats
 from .agent import AgentProcess, Proxy
-from .server import Server, free_port
+from .server import Server, free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("nats agents")]  # they share servers
 NOWHERE = Path(__file__).with_name("nowhere.py")
@@ -49,32 +51,64 @@ class Place:
         self.server.wait_until(lambda: text in self.log(run_id), f"{text!r} in the log of run {run_id}")
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+@contextmanager
+def far(directory: Path, s3: S3 | None, *flags: str) -> Iterator[Place]:
+    """A server, and two agents from which only the broker, and the bucket if there is one, can be reached."""
     if not may_unshare():
         pytest.skip("network namespaces can be made by root only")
-    directory = tmp_path_factory.mktemp("far")
     way = tempfile.mkdtemp(prefix="horae-")  # the path of a Unix socket is short
-    nats, port = Nats(directory / "nats").start(), free_port()
-    flags = ("--queue", nats.url, "--roles", "api,coordinator,scheduler", "--heartbeat-interval", "1", "--lease", "20")
-    server = Server(directory, *flags)
-    wire = Proxy(nats.port, f"{way}/nats")
+    nats, (port, bucket_port) = Nats(directory / "nats").start(), free_ports(2)
+    usual = ("--queue", nats.url, "--roles", "api,coordinator,scheduler", "--heartbeat-interval", "1", "--lease", "20")
+    server = Server(directory, *usual, *flags, *(_bucket(s3.endpoint) if s3 else ()))
+    wires, doors = [Proxy(nats.port, f"{way}/nats")], [f"{port}={way}/nats"]
+    if s3:
+        wires.append(Proxy(int(s3.endpoint.rpartition(":")[2]), f"{way}/s3"))
+        doors.append(f"{bucket_port}={way}/s3")
     agents = []
     try:
         server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
-        inside = ("unshare", "--net", sys.executable, str(NOWHERE), f"{way}/nats", str(port))
+        inside = ("unshare", "--net", sys.executable, str(NOWHERE), ",".join(doors))
+        own = (
+            "--token-file",
+            str(directory / "far.token"),
+            *(_bucket(f"http://127.0.0.1:{bucket_port}") if s3 else ()),
+        )
         for name in ("far-1", "far-2"):
-            token = ("--token-file", str(directory / "far.token"))
-            agents.append(AgentProcess(directory, f"nats://127.0.0.1:{port}", name, *token, inside=inside).start())
-        yield Place(server, nats, wire, [agent.joined() for agent in agents])
+            agents.append(AgentProcess(directory, f"nats://127.0.0.1:{port}", name, *own, inside=inside).start())
+        yield Place(server, nats, wires[0], [agent.joined() for agent in agents])
     finally:
         for agent in agents:
             agent.stop()
         if server.process is not None:
             server.stop()
-        wire.close()
+        for wire in wires:
+            wire.close()
         nats.kill()
         shutil.rmtree(way)
+
+
+def _bucket(endpoint: str) -> tuple[str, ...]:
+    return ("--files", "s3://outputs/far", "--files-endpoint", endpoint)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with far(tmp_path_factory.mktemp("far"), None) as made:
+        yield made
+
+
+def test_with_postgresql_nats_and_a_bucket_agents_need_neither_database_nor_api(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_s3() as s3:
+        for name, value in s3.environment.items():
+            if name.endswith(("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")):
+                monkeypatch.setenv(name, value)
+        s3.store("outputs")
+        with far(tmp_path, s3, "--database", postgres_url) as place:
+            test_jobs_run_where_neither_database_nor_api_can_be_reached(place)
+            test_a_log_is_followed_while_the_job_runs_and_a_cancel_ends_it(place)
+            assert list(s3.files("outputs", "far/runs"))
 
 
 def test_jobs_run_where_neither_database_nor_api_can_be_reached(place: Place):
