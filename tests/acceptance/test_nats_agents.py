@@ -64,21 +64,21 @@ def far(directory: Path, s3: S3 | None, *flags: str) -> Iterator[Place]:
     if s3:
         wires.append(Proxy(int(s3.endpoint.rpartition(":")[2]), f"{way}/s3"))
         doors.append(f"{bucket_port}={way}/s3")
-    agents = []
+    agents: list[AgentProcess] = []
     try:
         server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
         inside = ("unshare", "--net", sys.executable, str(NOWHERE), ",".join(doors))
-        own = (
-            "--token-file",
-            str(directory / "far.token"),
-            *(_bucket(f"http://127.0.0.1:{bucket_port}") if s3 else ()),
-        )
-        for name in ("far-1", "far-2"):
-            agents.append(AgentProcess(directory, f"nats://127.0.0.1:{port}", name, *own, inside=inside).start())
-        yield Place(server, nats, wires[0], [agent.joined() for agent in agents])
+        own = ["--token-file", str(directory / "far.token")]
+        own += _bucket(f"http://127.0.0.1:{bucket_port}") if s3 else ()
+        agents += [
+            AgentProcess(directory, f"nats://127.0.0.1:{port}", name, *own, inside=inside)
+            for name in ("far-1", "far-2")
+        ]
+        yield Place(server, nats, wires[0], [agent.joined() for agent in [each.start() for each in agents]])
     finally:
         for agent in agents:
-            agent.stop()
+            if agent.process is not None:
+                agent.stop()
         if server.process is not None:
             server.stop()
         for wire in wires:
