@@ -50,6 +50,15 @@ class Nats:
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
+        if number == signal.SIGSTOP:  # its threads stop one after the other
+            deadline = time.monotonic() + DEADLINE
+            while not self._stands_still() and time.monotonic() < deadline:
+                time.sleep(0.001)
+
+    def _stands_still(self) -> bool:
+        assert self.process is not None
+        threads = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
     def kill(self) -> None:
         if self.process is not None and self.process.poll() is None:
