@@ -209,10 +209,14 @@ class App:
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip
+        self._connect_metrics()
+
+    def _connect_metrics(self) -> None:
+        """What is read when somebody asks, not counted as it happens."""
         self.metrics.busy = lambda: self.agent.busy
         self.metrics.rebalances = lambda: self.cluster.rebalances
         self.metrics.leads = lambda: self.cluster.is_leader
-        if isinstance(store, PostgresStore):
+        if isinstance(store := self.store, PostgresStore):
             self.metrics.failovers = lambda: (store.failovers, store.commits_lost)
         self.metrics.slots = sum(executor.slots for executor in self.executors.values())
 
