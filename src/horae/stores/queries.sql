@@ -20,12 +20,17 @@ SELECT {run_columns_live} FROM live WHERE id = $1
 UNION ALL
 SELECT {run_columns_history} FROM history WHERE id = $1;
 
--- list_runs --
--- Live and past together, newest first; each half is cut before they are joined.
-SELECT * FROM (SELECT {run_columns_live} FROM live WHERE {where} ORDER BY id DESC LIMIT {limit}) AS present
-UNION ALL
-SELECT * FROM (SELECT {run_columns_history} FROM history WHERE {where} ORDER BY id DESC LIMIT {limit}) AS past
-ORDER BY 1 DESC LIMIT {limit};
+-- live_columns --
+{run_columns_live};
+
+-- history_run_columns --
+{run_columns_history};
+
+-- job_of_trigger --
+SELECT job_id FROM due WHERE trigger_id = $1;
+
+-- made_at --
+SELECT created_at FROM live WHERE id = $1 UNION ALL SELECT created_at FROM history WHERE id = $1;
 
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
@@ -230,34 +235,24 @@ UNION ALL
 SELECT {run_columns_history} FROM history WHERE id IN {ids};
 
 -- newest_live --
-SELECT {run_columns_live} FROM live WHERE id IN (SELECT max(id) FROM live WHERE job_id IN {ids} GROUP BY job_id);
+-- A run has the gate of its job, or none.
+SELECT {run_columns_live} FROM live WHERE id IN (
+  SELECT max(id) FROM (
+    SELECT job_id, id FROM live WHERE gate IN {ids}
+    UNION ALL SELECT job_id, id FROM live WHERE gate IS NULL AND job_id IN {ids}) AS l GROUP BY job_id);
 
 -- newest_ended --
 -- Of each job, the newest run that was neither skipped nor coalesced.
 SELECT {run_columns_history} FROM history WHERE id IN (
-  SELECT (SELECT h.id FROM history h WHERE h.job_id = j.value AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+  SELECT (SELECT max(newest) FROM (
+    SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 10) AS newest
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 11)
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 12)
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 13)) AS ends)
   FROM {ids} AS j);
 
--- search_runs --
--- Live and past together, each cut to what can be shown before they are joined.
-SELECT * FROM (
-  SELECT * FROM (
-    SELECT * FROM (SELECT {run_columns_live} FROM live) AS r
-    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
-    WHERE {where} ORDER BY {order} LIMIT {reach}) AS present
-  UNION ALL
-  SELECT * FROM (
-    SELECT * FROM (SELECT {run_columns_history} FROM history) AS r
-    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
-    WHERE {where} ORDER BY {order} LIMIT {reach}) AS past) AS found
-ORDER BY {order} {cut};
-
--- count_runs --
-SELECT
-  (SELECT count(*) FROM live AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
-   ON of_job = job_id WHERE {where})
-  + (SELECT count(*) FROM history AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
-   ON of_job = job_id WHERE {where});
+-- names_of_jobs --
+SELECT id, name FROM jobs WHERE id IN {ids};
 
 -- list_lost --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
@@ -332,7 +327,9 @@ WHERE excluded.run_id > cursors.past_run_id
 INSERT INTO cursors (job_id, value, moved_at, past_run_id, past_fence)
 SELECT CAST($1 AS bigint), CAST($2 AS text), CAST($3 AS bigint), COALESCE(r.id, 0), COALESCE(r.fence, 0)
 FROM (SELECT 1) AS one
-LEFT JOIN (SELECT id, fence FROM live WHERE job_id = $1 AND state = 1 ORDER BY id DESC LIMIT 1) AS r ON 1 = 1
+LEFT JOIN (
+  SELECT id, fence FROM live WHERE (gate = $1 OR (gate IS NULL AND job_id = $1)) AND state = 1
+  ORDER BY id DESC LIMIT 1) AS r ON 1 = 1
 WHERE 1 = 1
 ON CONFLICT (job_id) DO UPDATE
 SET value = excluded.value, moved_at = excluded.moved_at, run_id = NULL, past_run_id = excluded.past_run_id,

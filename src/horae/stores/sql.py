@@ -27,7 +27,6 @@ from horae.core.model import (
     Attempt,
     Census,
     Job,
-    JobFilter,
     Json,
     Lease,
     Moment,
@@ -35,7 +34,6 @@ from horae.core.model import (
     Page,
     Phase,
     Run,
-    RunFilter,
     State,
     Token,
     Trigger,
@@ -205,6 +203,11 @@ class TriggerText(msgspec.Struct):
 _trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
 
 
+def trigger_ids(text: str) -> list[int]:
+    """Of the triggers as stored with their job."""
+    return [trigger.id for trigger in _trigger_texts(text)]
+
+
 def definition_from_row(row: Row) -> Definition:
     """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy)."""
     found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
@@ -319,56 +322,13 @@ class Where:
             condition = condition.replace("?", f"${len(self.args)}", 1)
         self.conditions.append(condition)
 
+    def put(self, arg: Any) -> str:
+        """An argument alone; how to name it."""
+        self.args.append(arg)
+        return f"${len(self.args)}"
+
     def text(self) -> str:
         return " AND ".join(self.conditions) or "1 = 1"
-
-
-def job_conditions(where: JobFilter) -> Where:
-    found = Where()
-    found.add(f"deleted_at IS {'NOT ' if where.deleted else ''}NULL")
-    found.add("org = ?", where.org)
-    for column in ("owner", "key", "kind", "paused"):
-        value = getattr(where, column)
-        if value is not None:
-            found.add(f"{column} = ?", value)
-    if where.name is not None:
-        found.add(*like("name", where.name))
-    _add_kinds(found, where)
-    return found
-
-
-def like(column: str, part: str) -> tuple[str, str]:
-    """A condition, and its argument: the column holds this text, whatever the case."""
-    pattern = re.sub(r"([\\%_])", r"\\\1", part.lower())
-    return f"lower({column}) LIKE ? ESCAPE '\\'", f"%{pattern}%"
-
-
-def _add_kinds(found: Where, where: JobFilter | RunFilter) -> None:
-    for kinds, word in ((where.kinds, "IN"), (where.not_kinds, "NOT IN")):
-        if kinds:
-            found.add(f"kind {word} ({', '.join('?' * len(kinds))})", *kinds)
-
-
-def run_conditions(where: RunFilter) -> Where:
-    found = Where()
-    for column in ("job_id", "trigger_id"):
-        value = getattr(where, column)
-        if value is not None:
-            found.add(f"{column} = ?", value)
-    if where.states:
-        found.add(f"state IN ({', '.join('?' * len(where.states))})", *map(int, where.states))
-    if where.due_from is not None:
-        found.add("due_at >= ?", where.due_from)
-    if where.due_until is not None:
-        found.add("due_at < ?", where.due_until)
-    if where.org is not None:
-        found.add("job_org = ?", where.org)
-    if where.name is not None:
-        found.add(*like("job_name", where.name))
-    if where.nodes:
-        found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
-    _add_kinds(found, where)
-    return found
 
 
 class Reader(Protocol):
@@ -426,24 +386,9 @@ class SqlStore:
         """A list as one argument: an array in PostgreSQL, JSON text in SQLite."""
         return list(values) if self.dialect == "postgres" else encode(list(values))
 
-    async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
-        found = job_conditions(where)
-        found.add("id < ?", read_cursor(cursor, NEVER))
-        text = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {found.text()} ORDER BY id DESC LIMIT {limit + 1}"  # noqa: S608
-        return page(await self._with_triggers(await self.read(self._statement(text), *found.args)), limit)
-
     async def get_trigger(self, trigger_id: int) -> Trigger | None:
         rows = await self._get("get_trigger", trigger_id)
-        return _trigger_of(rows[0]) if rows else None
-
-    async def list_triggers(self, job_id: int | None, cursor: str | None, limit: int) -> Page:
-        found = Where()
-        found.add("d.trigger_id > ?", read_cursor(cursor, 0))
-        if job_id is not None:
-            found.add("d.job_id = ?", job_id)
-        text = self.queries["list_triggers"].replace("{where}", found.text()) + f" LIMIT {limit + 1}"
-        rows = await self.read(self._statement(text), *found.args)
-        return page([_trigger_of(row) for row in rows], limit)
+        return trigger_of(rows[0]) if rows else None
 
     # ── firing ──
     async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
@@ -468,13 +413,6 @@ class SqlStore:
     async def get_run(self, run_id: int) -> Run | None:
         rows = await self._get("get_run", run_id)
         return run_from_row(rows[0]) if rows else None
-
-    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
-        found = run_conditions(where)
-        found.add("id < ?", read_cursor(cursor, NEVER))
-        text = self.queries["list_runs"].replace("{where}", found.text()).replace("{limit}", str(limit + 1))
-        rows = await self.read(self._statement(text), *found.args)
-        return page([run_from_row(row) for row in rows], limit)
 
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)
@@ -575,7 +513,7 @@ def _token_of(rows: Sequence[Row]) -> Token | None:
     return Token(*rows[0]) if rows else None
 
 
-def _trigger_of(row: Row) -> Trigger:
+def trigger_of(row: Row) -> Trigger:
     """A trigger from (trigger_id, next_at, last_at, job_id, version, triggers of the job)."""
     doc = next(doc for doc in from_json(row[5]) if doc["id"] == row[0])
     return trigger_from_doc(doc, row[3], row[4], row[:3])
