@@ -409,10 +409,11 @@ class Store(Protocol):
 
         A fire happens only if the due row still says (cur_at, version), every moment that it accounts for has
         come by the store's clock, `next_at` lies after them all, and its segment does not have another term than
-        the one in `terms`, under which the caller believes to own it; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
-        live run of the job, `forbid` makes the new one history as skipped(overlap), `queue` makes it
-        blocked(overlap) up to its limit, `replace` makes it blocked(overlap), cancels those that wait
-        and asks the running one to stop. Trigger ids are distinct within a call.
+        the one in `terms`, under which the caller believes to own it; otherwise it leaves no trace.
+        Each job's overlap policy is decided here: with a live run of the job, `forbid` makes the new one history
+        as skipped(overlap), `queue` makes it blocked(overlap) up to its limit, `replace` makes it
+        blocked(overlap), cancels those that wait and asks the running one to stop.
+        Trigger ids are distinct within a call.
         """
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
