@@ -116,7 +116,7 @@ def as_nobody(step: Callable[[], object]) -> bool:
 @needs_root
 def test_directories_without_permissions_are_removed_by_their_owner() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        os.chmod(place, 0o777)  # noqa: S103
+        os.chmod(place, 0o777)
         tree = Path(place) / "tree"
 
         def make() -> bool:
