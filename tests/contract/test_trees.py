@@ -56,8 +56,8 @@ def test_neither_depth_nor_the_length_of_paths_is_bounded(tree: Path) -> None:
     assert not tree.exists()
 
 
-def test_a_hundred_thousand_files_are_removed(tree: Path) -> None:
-    for name in range(100):
+def test_ten_thousand_files_are_removed(tree: Path) -> None:
+    for name in range(10):
         (tree / str(name)).mkdir()
         here = os.open(tree / str(name), os.O_RDONLY | os.O_DIRECTORY)
         for number in range(1000):
