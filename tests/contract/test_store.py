@@ -430,8 +430,9 @@ async def test_a_batch_of_a_thousand_fires_in_one_call(store: Store):
     assert len(fired.advanced) == fired.queued == 1100
 
 
-async def test_missed_moments_become_history_that_points_at_the_run(store: Store):
+async def test_missed_moments_become_history_that_points_at_the_run(store: Store, clock: FakeClock):
     job = await due_job(store)
+    clock.advance(1)
     latest = START + 3
     fire = replace(
         fire_of(job, job.triggers[0], START),
@@ -454,9 +455,9 @@ async def test_a_reserved_run_stands_for_moments_of_an_earlier_call(store: Store
         fire_of(job, job.triggers[0], next_at=START + 2), born=False, reserve=True, last_at=START + 1,
         passed=[(START, State.COALESCED, "misfire"), (START + 1, State.COALESCED, "misfire")],
     )  # fmt: skip
+    clock.advance(1)
     assert (await store.fire([first])).queued == 0
     (due,) = await store.load_due(range(100), (0, 0), NEVER, 10)
-    clock.advance(1)
 
     fired = await store.fire([replace(fire_of(job, job.triggers[0], START + 2), reserved=due.reserved)])
 
