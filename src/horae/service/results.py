@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from horae.core.model import Moment, Reason, State
 from horae.core.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT, believable, clean, fault_of, is_wait
 from horae.ports import Result
@@ -39,15 +41,25 @@ def make_plain(result: Result, now: Moment, why: str) -> None:
 
 def _faults(result: Result) -> Iterator[str]:
     """What cannot be kept; it is left out."""
-    if result.result is not None and (fault := fault_of(result.result, MAX_RESULT)):
+    if result.result is not None and (fault := _fault_of(result.result, MAX_RESULT)):
         result.result = None
         yield f"its result {fault}"
-    if result.cursor is not None and (fault := fault_of(result.cursor, MAX_CURSOR)):
+    if result.cursor is not None and (fault := _fault_of(result.cursor, MAX_CURSOR)):
         result.cursor = None
         yield f"its cursor {fault}"
     if result.exit_code is not None and result.exit_code not in EXIT_CODES:
         result.exit_code = None
         yield "its exit code is that of no process"
+
+
+def _fault_of(text: str, limit: int) -> str:
+    if fault := fault_of(text, limit):
+        return fault
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return "is not JSON"
+    return ""
 
 
 def _blame(result: Result, reason: Reason, why: str) -> None:
