@@ -94,7 +94,7 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_running_in_session",
                        "load_running_of", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
-                       "first_run", "load_overdue_loans", "load_taken_segments",
+                       "without_runs", "parked", "load_overdue_loans", "load_taken_segments",
                        "load_cursors", "load_sources", "load_queued",
                        "is_watching_ended", "load_untold"})  # fmt: skip
 
@@ -579,10 +579,8 @@ class PostgresStore(DataWorkStore):
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         async def transact(connection: Connection) -> None:
-            await connection.execute(self.queries["purge_attempts"], run_ids)
-            await connection.execute(self.queries["purge"], run_ids)
-            await connection.execute(self.queries["forget_untold"], run_ids)
-            await connection.execute(self.queries["drop_cursors"])
+            jobs = [row[0] for row in await connection.fetch(self.queries["purge"], run_ids)]
+            await connection.execute(self.queries["drop_cursors"], jobs)
 
         await self._retried(self._upkeep, transact)
 

@@ -378,10 +378,11 @@ ALTER TABLE history ENABLE TRIGGER history_untold;
 ALTER TABLE history DISABLE TRIGGER history_untold;
 
 -- purge --
-DELETE FROM history WHERE id = ANY($1::bigint[]);
-
--- purge_attempts --
-DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
+-- Answers the jobs whose runs went.
+WITH gone AS (DELETE FROM history WHERE id = ANY($1::bigint[]) RETURNING job_id),
+  a AS (DELETE FROM attempts WHERE run_id = ANY($1::bigint[])),
+  u AS (DELETE FROM untold WHERE run_id = ANY($1::bigint[]))
+SELECT DISTINCT job_id FROM gone;
 
 -- outdated_attempts --
 SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts WHERE run_id = ANY($1::bigint[]);

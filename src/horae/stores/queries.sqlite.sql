@@ -225,7 +225,7 @@ BEGIN INSERT OR IGNORE INTO untold (run_id) VALUES (new.id); END;
 DROP TRIGGER IF EXISTS history_untold;
 
 -- purge --
-DELETE FROM history WHERE id IN (SELECT value FROM json_each($1));
+DELETE FROM history WHERE id IN (SELECT value FROM json_each($1)) RETURNING job_id;
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));

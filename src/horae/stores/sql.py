@@ -51,6 +51,7 @@ from horae.ports import (
     Outdated,
     Queued,
     Receipt,
+    Remains,
     Result,
     Submission,
     Waiting,
@@ -441,11 +442,31 @@ class SqlStore:
             for row in rows
         ]
 
-    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
-        rows = await self._get("outdated", before, limit)
+    async def load_outdated(self, before: Moment, after: int, limit: int) -> Outdated:
+        seen = await self._get("outdated", before, after, limit)
+        rows = [row for row in seen if row[4]]
         ids = [row[0] for row in rows]
         earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
-        return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
+        outputs = [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]]
+        return Outdated(ids, outputs, seen[-1][0] if len(seen) == limit else None)
+
+    async def without_runs(self, first_ids: Sequence[int], width: int) -> list[int]:
+        return [row[0] for row in await self._get("without_runs", self._list(first_ids), width)]
+
+    async def purge_remains(self, before: Moment, limit: int) -> Remains:
+        jobs = [row[0] for row in await self._put("drop_tombstones", before, limit)]
+        if jobs:
+            await self._put("drop_cursors_of", self._list(jobs))
+        return Remains(len(jobs), await self._purge_parked(before, limit), len(await self._put("drop_nodes", before)))
+
+    async def _purge_parked(self, before: Moment, limit: int) -> int:
+        """Triggers that are enabled and have no moment left; the others wait for somebody to enable them."""
+        after, dropped = 0, 0
+        while rows := await self._get("parked", before, after, limit):
+            over = [row[0] for row in rows if any(t.id == row[0] and t.enabled for t in _trigger_texts(row[1]))]
+            await self._put("drop_parked", self._list(over))
+            after, dropped = rows[-1][0], dropped + len(over)
+        return dropped
 
     async def watch_ended(self, is_wanted: bool) -> None:
         if bool((await self._get("is_watching_ended"))[0][0]) != is_wanted:
@@ -456,10 +477,6 @@ class SqlStore:
 
     async def forget_untold(self, run_ids: Sequence[int]) -> None:
         await self._put("forget_untold", self._list(run_ids))
-
-    async def first_run(self) -> int | None:
-        first: int | None = (await self._get("first_run"))[0][0]
-        return first
 
     async def purge_keys(self, before: Moment, limit: int) -> int:
         return len(await self._put("purge_keys", before, limit))
