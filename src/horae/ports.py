@@ -331,7 +331,12 @@ class Store(Protocol):
 
     A call that cannot reach the database raises Unavailable; it may or may not have happened.
     Dueness is judged by the store's own clock. Lists are ordered newest first unless said otherwise.
+    As made, it serves users: what they read has a time limit, and waits behind what other users read.
     """
+
+    def for_roles(self) -> Store:
+        """The same store for schedulers, agents and coordinators: what is urgent waits neither for users nor for
+        upkeep. To be asked for once it is open."""
 
     async def now(self) -> Moment:
         """The clock that judges dueness."""

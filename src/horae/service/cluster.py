@@ -101,6 +101,7 @@ class Cluster:
         self._trusted_until = 0.0
         self._lease_watch = Watch()
         self._nodes: list[Node] = []  # as of the last look
+        self._present: list[Node] = []  # those among them that the leader found alive in its last round
         self._watches: dict[str, Watch] = {}
         self.led_since: Moment | None = None  # for display: when we took the lead we have now
         self.rebalances = 0  # times that segments were moved
@@ -157,8 +158,7 @@ class Cluster:
 
     # ── the leader's work ──
     async def lead(self) -> None:
-        """One round of a leader: bury the dead, share out segments, see to runs that nobody can run, or whose worker
-        has fallen silent."""
+        """One round of a leader: bury the dead, share out segments."""
         await self.look()
         present = []
         for node in self._nodes:
@@ -168,8 +168,12 @@ class Cluster:
                 await self._bury(node)
             else:
                 present.append(node)
+        self._present = present
         await self._share_out(present)
-        await self._tell_unrunnable([node for node in present if node.kinds])
+
+    async def tidy(self) -> None:
+        """What a leader does beside: see to runs that nobody can run, or whose worker has fallen silent."""
+        await self._tell_unrunnable([node for node in self._present if node.kinds])
         await self._take_back_loans()
 
     async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:

@@ -40,7 +40,7 @@ from horae.core.model import (
     Token,
     Trigger,
 )
-from horae.errors import Conflict, Invalid
+from horae.errors import Conflict, Invalid, Unavailable
 from horae.ports import (
     NEVER,
     Definition,
@@ -57,6 +57,22 @@ from horae.ports import (
 )
 
 Row = Sequence[Any]
+
+READ_TIME = 10.0  # seconds that what a user asks may take
+# What the roles ask and write, by the lane that serves it; the rest can wait, and is upkeep. All of these are small or
+# found by an index.
+URGENT = {
+    name: lane
+    for lane, names in {
+        "beat": ("now", "list_nodes", "want_node", "route_node", "get_lease", "load_segments", "assign_segments",
+                 "load_taken_segments", "drop_segments"),
+        "fire": ("load_due", "load_definitions", "load_last_runs"),
+        "claim": ("load_queued", "load_previous", "load_cursors", "load_sources", "load_jobs", "due_of", "load_loans",
+                  "get_run", "get_sealed", "list_sealed", "list_secrets", "put_secret", "delete_secret"),
+        "finish": ("load_held", "load_running", "look_over", "set_phases", "note_progress"),
+    }.items()
+    for name in names
+}  # fmt: skip
 
 to_json = msgspec.json.Encoder().encode
 from_json = msgspec.json.Decoder().decode
@@ -369,6 +385,15 @@ def run_conditions(where: RunFilter) -> Where:
         found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
     _add_kinds(found, where)
     return found
+
+
+def too_slow() -> Unavailable:
+    """A user's read was given up, so that it does not keep others waiting."""
+    return Unavailable(
+        f"reading this takes longer than {READ_TIME:g} s, so it was given up",
+        code="E_READ_TIME",
+        hint="narrow the filter: name a job, a time span or fewer states",
+    )
 
 
 class Reader(Protocol):

@@ -1,4 +1,4 @@
-"""The store on SQLite: one process, one writer thread, group commit.
+"""The store on SQLite: one process, one writer thread, group commit; readers apart, by urgency.
 
 All writes that wait are carried out in one transaction and share one fsync; each stands in its own
 savepoint, so one that fails takes nobody with it. Rows travel in few, large steps: many rows in one
@@ -9,6 +9,7 @@ between this thread and the event loop, and under load each hand-over can cost m
 from __future__ import annotations
 
 import asyncio
+import copy
 import fcntl
 import json
 import os
@@ -16,11 +17,15 @@ import queue
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
+
+import structlog
 
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
@@ -45,32 +50,44 @@ from horae.ports import (
     Swept,
     Waiting,
 )
-from horae.stores import sql
+from horae.stores import lanes, sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.loans import Steps
 from horae.stores.sql import Row, encode, from_json
 
+log = structlog.get_logger()
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], Any]
+Outcome = tuple[Any, BaseException | None]  # what a write returned, or why it did not happen
 
 CHUNKS = (1000, 100, 10, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
 HAND_OVER = 0.001  # seconds the event loop may keep the interpreter lock while the writer waits for it
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
+READERS = 2  # threads for what users read
+STEPS = 200_000  # of SQLite's machine between two looks whether a read has taken too long: some milliseconds
 
 
 class Writer(threading.Thread):
-    """Carries out writes in the order they come, as many as wait in one transaction."""
+    """Carries out writes in the order they come, as many as wait in one transaction.
 
-    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    It outlives whatever happens to a write: a connection that cannot even be rolled back is replaced.
+    """
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name="horae-sqlite-writer", daemon=True)
-        self._connection = connection
+        self._path = path
+        self._connection = connect(path)
         self._loop = loop
         self._waiting: queue.SimpleQueue[tuple[Write, asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._is_stopped = False
 
     def put(self, write: Write, future: asyncio.Future[Any]) -> None:
+        if self._is_stopped:
+            raise Unavailable("the store is closed")
         self._waiting.put((write, future))
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._waiting.put(None)
 
     def run(self) -> None:
@@ -78,7 +95,7 @@ class Writer(threading.Thread):
         while not stopping:
             batch, stopping = self._take()
             if batch:
-                outcomes = self._transact([write for write, _ in batch])
+                outcomes = self._carry_out([write for write, _ in batch])
                 futures = [future for _, future in batch]
                 self._loop.call_soon_threadsafe(_settle, list(zip(futures, outcomes, strict=True)))
         self._connection.close()
@@ -95,7 +112,22 @@ class Writer(threading.Thread):
                 return batch, False
         return batch, True
 
-    def _transact(self, writes: Sequence[Write]) -> list[tuple[Any, BaseException | None]]:
+    def _carry_out(self, writes: Sequence[Write]) -> list[Outcome]:
+        try:
+            return self._transact(writes)
+        except BaseException as error:
+            self._replace_connection()
+            return [(None, _unwritten(error))] * len(writes)
+
+    def _replace_connection(self) -> None:
+        """A fresh one, with nothing begun; closing the old one gives up what it had begun."""
+        try:
+            self._connection.close()
+            self._connection = connect(self._path)
+        except sqlite3.Error as error:  # the next write tries again, and is refused with the reason
+            log.error("database.unwritable", path=str(self._path), error=str(error))
+
+    def _transact(self, writes: Sequence[Write]) -> list[Outcome]:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -104,19 +136,16 @@ class Writer(threading.Thread):
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            refused = Unavailable(f"the database could not be written: {error}")
-            refused.__cause__ = error
-            return [(None, refused)] * len(writes)
+            return [(None, _unwritten(error))] * len(writes)
         return outcomes
 
-    def _attempt(self, write: Write, *, alone: bool) -> tuple[Any, BaseException | None]:
+    def _attempt(self, write: Write, *, alone: bool) -> Outcome:
         self._connection.execute("SAVEPOINT one") if not alone else None
         try:
             result = write(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a broken file: it may pass
-                cause, error = error, Unavailable(f"the database could not be written: {error}")
-                error.__cause__ = cause
+                error = _unwritten(error)
             if alone:
                 self._connection.execute("ROLLBACK")
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -128,7 +157,13 @@ class Writer(threading.Thread):
         return result, None
 
 
-def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseException | None]]]) -> None:
+def _unwritten(error: BaseException) -> Unavailable:
+    refused = Unavailable(f"the database could not be written: {error}")
+    refused.__cause__ = error
+    return refused
+
+
+def _settle(settled: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
     for future, (result, error) in settled:
         if future.cancelled():
             continue
@@ -136,6 +171,65 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseExceptio
             future.set_result(result)
         else:
             future.set_exception(error)
+
+
+class Readers:
+    """Threads that read, each with a connection of its own."""
+
+    def __init__(self, path: Path, threads: int, name: str, *, is_limited: bool = False) -> None:
+        """With a limit, a read that takes too long is given up, and one that waits too long for its turn is refused."""
+        self._path = path
+        self._threads = ThreadPoolExecutor(threads, f"horae-sqlite-{name}")
+        self._free = asyncio.Semaphore(threads)
+        self._is_limited = is_limited
+        self._local = threading.local()
+        self._open: list[sqlite3.Connection] = []
+
+    async def fetch(self, statement: str, args: Sequence[Any]) -> Sequence[Row]:
+        if not self._is_limited:
+            return await self._run(statement, args, None)
+        async with lanes.turn(self._free, lanes.PATIENCE):
+            limit = Deadline(time.monotonic() + sql.READ_TIME)
+            try:
+                return await self._run(statement, args, limit)
+            finally:
+                limit.at = 0.0  # whoever asked is gone, so its thread must not go on
+
+    async def _run(self, statement: str, args: Sequence[Any], limit: Deadline | None) -> Sequence[Row]:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, statement, args, limit)
+
+    def _read(self, statement: str, args: Sequence[Any], limit: Deadline | None) -> Sequence[Row]:
+        try:
+            connection = self._connection()
+            connection.set_progress_handler(limit.has_passed if limit else None, STEPS)
+            return list(connection.execute(statement, args))
+        except sqlite3.Error as error:
+            if limit is not None and limit.has_passed():
+                raise sql.too_slow() from error
+            raise Unavailable(f"the database could not be read: {error}") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+            connection.execute("PRAGMA query_only = 1")
+            self._open.append(connection)
+        return connection
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for connection in self._open:
+            connection.close()
+
+
+class Deadline:
+    """When a read is given up, by the clock of the process."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def has_passed(self) -> bool:
+        return time.monotonic() >= self.at
 
 
 class SqliteStore(DataWorkStore):
@@ -149,9 +243,10 @@ class SqliteStore(DataWorkStore):
         self._holder = holder
         self._lock: IO[str] | None = None
         self._writer: Writer | None = None
-        self._readers = ThreadPoolExecutor(2, "horae-sqlite-reader")
-        self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._users = Readers(path, READERS, "reader", is_limited=True)
+        self._urgent = Readers(path, 1, "roles")
+        self._upkeep = Readers(path, 1, "upkeep")
+        self._is_for_roles = False
         self._ids = {"job": 0, "trigger": 0, "run": 0}
 
     def hold(self) -> None:
@@ -161,19 +256,23 @@ class SqliteStore(DataWorkStore):
     async def open(self) -> None:
         self.hold()
         sys.setswitchinterval(HAND_OVER)  # the writer gives the lock away in every statement: it must get it back soon
-        connection = connect(self._path)
-        self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
-        self._writer = Writer(connection, asyncio.get_running_loop())
+        with closing(connect(self._path)) as connection:
+            self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
+        self._writer = Writer(self._path, asyncio.get_running_loop())
         self._writer.start()
+
+    def for_roles(self) -> SqliteStore:
+        store = copy.copy(self)
+        store._is_for_roles = True
+        return store
 
     async def close(self) -> None:
         if self._writer is not None:
             self._writer.stop()
             await asyncio.to_thread(self._writer.join)
             self._writer = None
-        self._readers.shutdown()
-        for connection in self._open:
-            connection.close()
+        for readers in (self._users, self._urgent, self._upkeep):
+            readers.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -186,18 +285,12 @@ class SqliteStore(DataWorkStore):
         return await future
 
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
-        def fetch() -> Sequence[Row]:
-            connection = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = connect(self._path)
-                connection.execute("PRAGMA query_only = 1")
-                self._open.append(connection)
-            try:
-                return list(connection.execute(statement, args))
-            except sqlite3.Error as error:
-                raise Unavailable(f"the database could not be read: {error}") from error
+        return await (self._upkeep if self._is_for_roles else self._users).fetch(statement, args)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, fetch)
+    async def _get(self, name: str, *args: Any) -> Sequence[Row]:
+        if self._is_for_roles and name in sql.URGENT:
+            return await self._urgent.fetch(self.queries[name], args)
+        return await self.read(self.queries[name], *args)
 
     async def write(self, statement: str, *args: Any) -> Sequence[Row]:
         return await self._do(lambda connection: connection.execute(statement, args).fetchall())
