@@ -173,18 +173,28 @@ class Cluster:
 
     async def tidy(self) -> None:
         """What a leader does beside: see to runs that nobody can run, or whose worker has fallen silent."""
-        await self._tell_unrunnable([node for node in self._present if node.kinds])
+        await self._tell_unrunnable()
         await self._take_back_loans()
 
-    async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:
+    @property
+    def _agents(self) -> list[Node]:
+        return [node for node in self._present if node.kinds]
+
+    async def _tell_unrunnable(self) -> None:
         """A kind of work that nobody has fails; a label that nobody has is waited for, and said. Not in every
-        round: it looks at all that is queued."""
+        round: it looks at all that is queued. The store does a part at a time; meanwhile agents may come."""
         now = self._clock.elapsed()
-        if agents and now - self._told_at >= self._ttl / 3:
-            self._told_at = now
+        if not self._agents or now - self._told_at < self._ttl / 3:
+            return
+        self._told_at = now
+        while self.is_leader and (agents := self._agents):
             kinds = {*self._foreign_kinds, *(kind for agent in agents for kind in agent.kinds)}
-            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work", REMEDIES)
-            await self._store.mark_unlabelled([agent.labels for agent in agents])
+            failed = await self._store.fail_unrunnable(
+                sorted(kinds), "no live agent can run this kind of work", REMEDIES
+            )
+            marked = await self._store.mark_unlabelled([agent.labels for agent in agents])
+            if not failed and not marked:
+                return
 
     async def _take_back_loans(self) -> None:
         """Runs whose worker did not report in time; looked for as seldom."""
@@ -192,10 +202,12 @@ class Cluster:
         if now - self._collected_at < self._ttl / 3:
             return
         self._collected_at = now
-        overdue = await self._store.load_overdue_loans()
-        for worker in sorted({loan.worker for loan in overdue} if self.is_leader else ()):
-            held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
-            await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
+        taken = 1
+        while taken and (overdue := await self._store.load_overdue_loans()) and self.is_leader:
+            taken = 0
+            for worker in sorted({loan.worker for loan in overdue}):
+                held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
+                taken += await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
 
     async def _bury(self, node: Node) -> None:
         """Declare a node gone and take back what it held until now; should it return, what it claims then

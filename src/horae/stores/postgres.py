@@ -395,7 +395,7 @@ class PostgresStore(DataWorkStore):
                 return None
             before = [doc["id"] for doc in sql.from_json(row[1])]
             fired = dict(await connection.fetch(self.queries["lock_due"], before))
-            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+            if sql.has_fired(job, fired):
                 return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 await connection.execute(self.queries["save_job"], *sql.job_values(job))
@@ -409,17 +409,25 @@ class PostgresStore(DataWorkStore):
 
         return await self._retried(self._submit, save)
 
-    async def delete_job(self, job_id: int) -> Cancelled | None:
-        async def bury(connection: Connection) -> Cancelled | None:
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        async def bury(connection: Connection) -> sql.Part | None:
             row = await connection.fetchrow(self.queries["lock_job"], job_id)
-            if row is None:
+            if row is None or (seen is not None and row[0] != seen.version):
                 return None
-            await connection.execute(self.queries["drop_due"], [doc["id"] for doc in sql.from_json(row[1])])
+            triggers = [doc["id"] for doc in sql.from_json(row[1])]
+            if seen is not None and sql.has_fired(
+                seen, dict(await connection.fetch(self.queries["lock_due"], triggers))
+            ):
+                return None
+            waiting = [row[0] for row in await connection.fetch(self.queries["waiting_live"], job_id, sql.BATCH)]
+            if len(waiting) == sql.BATCH:
+                return await self._end(connection, waiting, "deleted", promote=False), False
+            await connection.execute(self.queries["drop_due"], triggers)
             await connection.execute(self.queries["bury_job"], job_id, await self._moment(connection))
             runs = [row[0] for row in await connection.fetch(self.queries["live_of_job"], job_id)]
-            return await self._end(connection, runs, "deleted")
+            return await self._end(connection, runs, "deleted"), True
 
-        return await self._retried(self._submit, bury)
+        return await sql.ended_in_parts(lambda: self._retried(self._submit, bury))
 
     # ── firing ──
     async def load_due(
@@ -578,9 +586,9 @@ class PostgresStore(DataWorkStore):
             return Swept(0, 0, min(due, default=None))
 
         async def transact(connection: Connection) -> Swept:
-            await connection.execute(self.queries["postpone"], now, now + PATIENCE)
-            released = await connection.fetch(self.queries["release"], now)
-            expired = await connection.fetch(self.queries["expire"], now)
+            await connection.execute(self.queries["postpone"], now, now + PATIENCE, sql.BATCH)
+            released = await connection.fetch(self.queries["release"], now, sql.BATCH)
+            expired = await connection.fetch(self.queries["expire"], now, sql.BATCH)
             jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
             promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
             return Swept(len(released) + len(promoted), len(expired), now)
@@ -594,11 +602,12 @@ class PostgresStore(DataWorkStore):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            given = (list(kinds), message, now, encode(dict(remedies)))
+            given = (list(kinds), message, now, encode(dict(remedies)), sql.BATCH)
             return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
-        return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))
+        texts = [_array_text(labels) or "{}" for labels in agents]
+        return len(await self._put("mark_unlabelled", texts, sql.BATCH))
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         async def transact(connection: Connection) -> None:

@@ -187,24 +187,24 @@ class Readers:
 
     async def fetch(self, statement: str, args: Sequence[Any]) -> Sequence[Row]:
         if not self._is_limited:
-            return await self._run(statement, args, None)
+            return await self._run(statement, args, Deadline(float("inf")))
         async with lanes.turn(self._free, lanes.PATIENCE):
-            limit = Deadline(time.monotonic() + sql.READ_TIME)
-            try:
-                return await self._run(statement, args, limit)
-            finally:
-                limit.at = 0.0  # whoever asked is gone, so its thread must not go on
+            return await self._run(statement, args, Deadline(time.monotonic() + sql.READ_TIME))
 
-    async def _run(self, statement: str, args: Sequence[Any], limit: Deadline | None) -> Sequence[Row]:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, statement, args, limit)
+    async def _run(self, statement: str, args: Sequence[Any], limit: Deadline) -> Sequence[Row]:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._read, statement, args, limit)
+        finally:
+            limit.at = 0.0  # should whoever asked be gone, the thread must not go on
 
-    def _read(self, statement: str, args: Sequence[Any], limit: Deadline | None) -> Sequence[Row]:
+    def _read(self, statement: str, args: Sequence[Any], limit: Deadline) -> Sequence[Row]:
         try:
             connection = self._connection()
-            connection.set_progress_handler(limit.has_passed if limit else None, STEPS)
+            connection.set_progress_handler(limit.has_passed, STEPS)
             return list(connection.execute(statement, args))
         except sqlite3.Error as error:
-            if limit is not None and limit.has_passed():
+            if limit.has_passed():
                 raise sql.too_slow() from error
             raise Unavailable(f"the database could not be read: {error}") from error
 
@@ -217,7 +217,9 @@ class Readers:
         return connection
 
     def close(self) -> None:
-        self._threads.shutdown()
+        for connection in self._open:
+            connection.interrupt()
+        self._threads.shutdown(cancel_futures=True)
         for connection in self._open:
             connection.close()
 
@@ -394,7 +396,7 @@ class SqliteStore(DataWorkStore):
                 return None
             before = [doc["id"] for doc in from_json(row[1])]
             fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
-            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+            if sql.has_fired(job, fired):
                 return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 self._run(connection, "save_job", *sql.job_values(job))
@@ -412,17 +414,24 @@ class SqliteStore(DataWorkStore):
 
         return await self._do(write)
 
-    async def delete_job(self, job_id: int) -> Cancelled | None:
-        def write(connection: sqlite3.Connection) -> Cancelled | None:
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        def write(connection: sqlite3.Connection) -> sql.Part | None:
             row = self._run(connection, "lock_job", job_id).fetchone()
-            if row is None:
+            if row is None or (seen is not None and row[0] != seen.version):
                 return None
-            self._run(connection, "drop_due", encode([doc["id"] for doc in from_json(row[1])]))
+            triggers = encode([doc["id"] for doc in from_json(row[1])])
+            fired = {row[0]: row[2] for row in self._run(connection, "due_of", triggers)}
+            if seen is not None and sql.has_fired(seen, fired):
+                return None
+            waiting = [row[0] for row in self._run(connection, "waiting_live", job_id, sql.BATCH)]
+            if len(waiting) == sql.BATCH:
+                return self._end(connection, waiting, "deleted", promote=False), False
+            self._run(connection, "drop_due", triggers)
             self._run(connection, "bury_job", job_id, self._clock())
             runs = [row[0] for row in self._run(connection, "live_of_job", job_id)]
-            return self._end(connection, runs, "deleted")
+            return self._end(connection, runs, "deleted"), True
 
-        return await self._do(write)
+        return await sql.ended_in_parts(lambda: self._do(write))
 
     # ── firing ──
     async def load_due(
@@ -620,9 +629,9 @@ class SqliteStore(DataWorkStore):
             return Swept(0, 0, min(due, default=None))
 
         def write(connection: sqlite3.Connection) -> Swept:
-            self._run(connection, "postpone", now, now + PATIENCE)
-            released = self._run(connection, "release", now).rowcount
-            expired = self._run(connection, "expired", now).fetchall()
+            self._run(connection, "postpone", now, now + PATIENCE, sql.BATCH)
+            released = self._run(connection, "release", now, sql.BATCH).rowcount
+            expired = self._run(connection, "expired", now, sql.BATCH).fetchall()
             why = "no agent took it before its start deadline"
             self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
             jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
@@ -636,7 +645,7 @@ class SqliteStore(DataWorkStore):
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
-            found = self._run(connection, "unrunnable", encode(list(kinds))).fetchall()
+            found = self._run(connection, "unrunnable", encode(list(kinds)), sql.BATCH).fetchall()
             for kind in {row[1] for row in found}:
                 words = f"{message}: {remedies[kind]}" if kind in remedies else message
                 self._bury(connection, [row[0] for row in found if row[1] == kind], State.FAILED, "no_agent", words)
@@ -646,7 +655,7 @@ class SqliteStore(DataWorkStore):
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         text = encode([list(labels) for labels in agents])
-        return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text).rowcount)
+        return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text, sql.BATCH).rowcount)
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         def write(connection: sqlite3.Connection) -> None:
