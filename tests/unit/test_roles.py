@@ -310,53 +310,50 @@ async def test_a_leader_renews_at_its_interval_and_sweeps_in_between(
     assert probe.calls["sweep"] == 5
 
 
-@pytest.mark.parametrize("stuck", ["list_nodes", "sweep", "fail_unrunnable", "load_overdue_loans"])
-async def test_a_leader_renews_its_lease_whatever_else_takes_long(
-    cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep, stuck: str
-):
-    """Whoever leads and is held up by one slow statement must not lose the lead by it."""
-    is_stuck, go_on = asyncio.Event(), asyncio.Event()
+class Still(FakeClock):
+    """Time stands: only what may happen at once, however often, does."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def stuck_at(probe: Probe, name: str, role: CoordinatorRole, meanwhile: str) -> None:
+    """Run a coordinator with one call that does not come back, until it has made ten others."""
+    is_stuck = asyncio.Event()
 
     async def hang(*_: Any) -> None:
         is_stuck.set()
-        await go_on.wait()
+        await asyncio.Event().wait()
 
+    probe.before(name, hang)
+    running = asyncio.create_task(role.run())
+    async with asyncio.timeout(DEADLINE):
+        await is_stuck.wait()
+        before = probe.calls[meanwhile]
+        while probe.calls[meanwhile] < before + 10:
+            assert not running.done()
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stuck", ["list_nodes", "sweep", "fail_unrunnable", "load_overdue_loans"])
+async def test_a_leader_renews_its_lease_whatever_else_takes_long(cluster: Cluster, probe: Probe, stuck: str):
+    """Whoever leads and is held up by one slow statement must not lose the lead by it."""
     await probe.register_node(node("n1"))
     await cluster.campaign()
-    await cluster.lead()
-    probe.before(stuck, hang)
-    running = asyncio.create_task(CoordinatorRole(cluster, queue, clock, interval=5, look=1).run())
-    async with asyncio.timeout(DEADLINE):
-        await is_stuck.wait()
-        renewed = probe.calls["renew_lease"]
-        while probe.calls["renew_lease"] < renewed + 10:
-            assert not running.done()
-            await asyncio.sleep(0)
+
+    await stuck_at(probe, stuck, CoordinatorRole(cluster, Told(), Still(), interval=5, look=1), "renew_lease")
+
     assert cluster.is_leader
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_leader_goes_on_leading_while_upkeep_takes_long(
-    cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
-):
-    is_stuck, go_on = asyncio.Event(), asyncio.Event()
-
-    async def hang(*_: Any) -> None:
-        is_stuck.set()
-        await go_on.wait()
-
+@pytest.mark.parametrize("stuck", ["fail_unrunnable", "load_overdue_loans"])
+async def test_a_leader_sweeps_while_upkeep_takes_long(cluster: Cluster, probe: Probe, stuck: str):
     await probe.register_node(node("n1"))
-    probe.before("fail_unrunnable", hang)
-    running = asyncio.create_task(CoordinatorRole(cluster, queue, clock, interval=5, look=1).run())
-    async with asyncio.timeout(DEADLINE):
-        await is_stuck.wait()
-        before = probe.calls["sweep"], probe.calls["list_nodes"]
-        while probe.calls["sweep"] < before[0] + 5 or probe.calls["list_nodes"] < before[1] + 5:
-            assert not running.done()
-            await asyncio.sleep(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    await cluster.campaign()
+
+    await stuck_at(probe, stuck, CoordinatorRole(cluster, Told(), Still(), interval=5, look=0), "sweep")
 
 
 async def test_a_retry_is_released_at_its_moment(
