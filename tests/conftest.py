@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+from hypothesis import settings
 
 from horae.stores import migrate
 from horae.stores.postgres import PostgresStore
@@ -22,6 +23,11 @@ from horae.testing import FakeClock
 
 if TYPE_CHECKING:
     from .nats_server import Nats
+
+# What tests invent is the same in every run, so that a change is judged by itself; `make test-random` invents anew.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("random", deadline=None, database=None, print_blob=True)
+settings.load_profile("fixed")
 
 
 def missing(what: str) -> None:
