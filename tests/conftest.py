@@ -21,6 +21,8 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
+from .leash import Leash, end_with_parent
+
 if TYPE_CHECKING:
     from .nats_server import Nats
 
@@ -28,6 +30,24 @@ if TYPE_CHECKING:
 settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
 settings.register_profile("random", deadline=None, database=None, print_blob=True)
 settings.load_profile("fixed")
+
+
+LEASH = pytest.StashKey[Leash]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest decides where its directories lie
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return  # it belongs to the run that started it
+    if "MAKELEVEL" in os.environ:
+        end_with_parent()
+    config.stash[LEASH] = leash = Leash()
+    config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if leash := config.stash.get(LEASH, None):
+        leash.release()
 
 
 def missing(what: str) -> None:
