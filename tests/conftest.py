@@ -32,22 +32,14 @@ settings.register_profile("random", deadline=None, database=None, print_blob=Tru
 settings.load_profile("fixed")
 
 
-LEASH = pytest.StashKey[Leash]()
-
-
 @pytest.hookimpl(tryfirst=True)  # before pytest decides where its directories lie
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # it belongs to the run that started it
     if "MAKELEVEL" in os.environ:
         end_with_parent()
-    config.stash[LEASH] = leash = Leash()
+    leash = Leash()
     config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if leash := config.stash.get(LEASH, None):
-        leash.release()
 
 
 def missing(what: str) -> None:

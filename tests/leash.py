@@ -11,6 +11,7 @@ for it. Such a process may have become a daemon, or a container.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import os
@@ -34,7 +35,6 @@ class Leash:
     """Held by the process that is the run."""
 
     def __init__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in ("TMPDIR", MARK)}
         for stale in find_stale(Path(tempfile.gettempdir())):
             clear(stale)
         self.directory = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
@@ -45,14 +45,12 @@ class Leash:
         argv = [sys.executable, "-I", __file__, str(self.directory)]
         self._watcher = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
         os.environ["TMPDIR"] = str(self.directory / "tmp")
-        os.environ[MARK] = ":".join(filter(None, (self._before[MARK], self.directory.name)))
+        os.environ[MARK] = ":".join(filter(None, (os.environ.get(MARK), self.directory.name)))
         tempfile.tempdir = None  # read it again
+        atexit.register(self._release)  # after all that asks for it later: some write there as they leave
 
-    def release(self) -> None:
-        """End what is left and wait until it is gone."""
-        for name, value in self._before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-        tempfile.tempdir = None
+    def _release(self) -> None:
+        """Wait until everything is gone."""
         assert self._watcher.stdin is not None
         self._watcher.stdin.close()
         self._watcher.wait()

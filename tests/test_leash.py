@@ -16,19 +16,25 @@ from tests.leash import MARK, OWNER, PREFIX, clear, find_processes, find_stale, 
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 120.0
-INSIDE = """
-import os, subprocess, tempfile, threading
+TELL = """
+import os, threading
 from pathlib import Path
+
+def tell_and_wait():
+    ready = Path(os.environ["READY_FILE"])
+    ready.with_suffix(".new").write_text(str(Path(os.environ["TMPDIR"]).parent))
+    ready.with_suffix(".new").rename(ready)
+    threading.Event().wait()
+"""
+SERVERS = f"""{TELL}
+import subprocess, tempfile
 from tests.acceptance.server import Server
 
 def test_that_is_killed(postgres_server, nats, tmp_path):
-    server = Server(tmp_path).start()
+    Server(tmp_path).start()
     subprocess.run(["setsid", "--fork", "sleep", "600"], cwd="/", check=True)  # a daemon, in no group of ours
     tempfile.mkdtemp()
-    ready = Path(os.environ["READY_FILE"])
-    ready.with_suffix(".new").write_text(f"{nats.process.pid} {server.process.pid} {os.getpid()}")
-    ready.with_suffix(".new").rename(ready)
-    threading.Event().wait()
+    tell_and_wait()
 """
 
 
@@ -44,10 +50,30 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def directory_of(pid: int) -> Path:
-    """Of the run that a process belongs to, as its environment has it."""
-    variables = dict(line.partition("=")[::2] for line in Path(f"/proc/{pid}/environ").read_text().split("\0"))
-    return Path(variables["TMPDIR"]).parent
+def kill_run(tmp_path: Path, inside: str, programs: set[str], signal_: signal.Signals, *options: str) -> Path:
+    """Run a test until it has started these programs, end the run so, and see that nothing is left of its directory,
+    which is the answer."""
+    (tmp_path / "test_inside.py").write_text(inside)
+    ready = tmp_path / "ready"
+    argv = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
+    environment = {**os.environ, "READY_FILE": str(ready)}
+    said = (tmp_path / "said").open("w+b")
+    run = subprocess.Popen(
+        [*argv, *options, str(tmp_path)], cwd=ROOT, env=environment, stdout=said, stderr=said,
+        preexec_fn=hear_interrupts,
+    )  # fmt: skip
+    with said, run:
+        wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
+        assert ready.exists(), (tmp_path / "said").read_text()
+        directory = Path(ready.read_text())
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in find_processes(directory)}
+        assert programs <= names
+
+        run.send_signal(signal_)
+
+        wait_until(lambda: run.poll() is not None, "the run to end")
+    wait_until(lambda: not directory.exists() and not find_processes(directory), "everything to be gone")
+    return directory
 
 
 @pytest.mark.slow
@@ -56,32 +82,7 @@ def directory_of(pid: int) -> Path:
 def test_a_killed_run_leaves_no_process_and_no_directory(
     tmp_path: Path, options: tuple[str, ...], signal_: signal.Signals
 ) -> None:
-    (tmp_path / "test_inside.py").write_text(INSIDE)
-    ready = tmp_path / "ready"
-    argv = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
-    environment = {**os.environ, "READY_FILE": str(ready)}
-    with (
-        (tmp_path / "said").open("wb") as said,
-        subprocess.Popen(
-            [*argv, *options, str(tmp_path)],
-            cwd=ROOT,
-            env=environment,
-            stdout=said,
-            stderr=said,
-            preexec_fn=hear_interrupts,
-        ) as run,
-    ):
-        wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
-        assert ready.exists(), (tmp_path / "said").read_text()
-        nats, *_ = map(int, ready.read_text().split())
-        directory = directory_of(nats)
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in find_processes(directory)}
-        assert {"postgres", "nats-server", "horae", "sleep"} <= names
-
-        run.send_signal(signal_)
-
-        wait_until(lambda: run.poll() is not None, f"the run to end:\n{(tmp_path / 'said').read_text()}")
-    wait_until(lambda: not directory.exists() and not find_processes(directory), "everything to be gone")
+    kill_run(tmp_path, SERVERS, {"postgres", "nats-server", "horae", "sleep"}, signal_, *options)
 
 
 def test_a_run_whose_watcher_died_too_is_cleared_by_the_next(tmp_path: Path) -> None:
