@@ -130,20 +130,17 @@ def clear(directory: Path) -> None:
 
 def _end(directory: Path) -> None:
     """Ask, then do not ask. Whoever starts others meanwhile is met in the next round."""
-    asked: set[int] = set()
-    began = time.monotonic()
-    while found := find_processes(directory):
-        elapsed = time.monotonic() - began
-        if elapsed > PATIENCE:
-            return
+    asked: dict[int, float] = {}
+    deadline = time.monotonic() + GRACE + PATIENCE
+    while (found := find_processes(directory)) and (now := time.monotonic()) < deadline:
         for pid in found:
             with contextlib.suppress(OSError):
-                if elapsed > GRACE:
-                    os.kill(pid, signal.SIGKILL)
-                elif pid not in asked:
+                if pid not in asked:
                     os.kill(pid, signal.SIGTERM)
                     os.kill(pid, signal.SIGCONT)  # one that stands still would never hear it
-                    asked.add(pid)
+                elif now > asked[pid] + GRACE:
+                    os.kill(pid, signal.SIGKILL)
+            asked.setdefault(pid, now)
         time.sleep(0.05)
 
 
