@@ -15,7 +15,7 @@ from horae.core.model import SECOND, Misfire, Moment, Policy, Reason, State
 from horae.core.schedule import Schedule, compile_text
 from horae.ports import NEVER, Birth, Definition, Due, Fire, LastRun
 
-CATCH_UP = 2000  # missed moments of one trigger looked at in one go; more than any limit of `run_all` and a half
+CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless fewer are asked for
 DELAY_POLL = SECOND  # how often a fixed-delay trigger looks whether its run has ended
 
 
@@ -75,8 +75,14 @@ def offered_until(at: Moment, policy: Policy, longest: Moment) -> Moment:
     return at + min(limits)
 
 
-def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None) -> Fire:
-    """What one due trigger asks of the store: one run, and an account of all moments it missed.
+def missed_since(entry: Entry, known: Known, now: Moment) -> int:
+    """How many moments have come after that of a due row: 0 when none has, else a guess from the first two."""
+    next_at = None if known.schedule.delay is not None else known.schedule.next_after(entry[0])
+    return 0 if next_at is None or next_at > now else (now - entry[0]) // (next_at - entry[0])
+
+
+def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None, most: int = CATCH_UP) -> Fire:
+    """What one due trigger asks of the store: one run, and an account of moments it missed, the oldest `most` of them.
 
     `last` is the trigger's last run: needed where the schedule counts from its end.
     """
@@ -85,12 +91,11 @@ def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None
     next_at = known.schedule.next_after(entry[0])
     if known.is_plain and (next_at is None or next_at > now):
         return _one(entry, known, NEVER if next_at is None else next_at)
-    moments = [entry[0], *known.schedule.moments(entry[0], now, CATCH_UP)]
+    enough = most + lifecycle.kept(known.policy)
+    moments = [entry[0], *known.schedule.moments(entry[0], now, enough)]
     count, state = lifecycle.missed(known.policy, moments, now)
-    if len(moments) > CATCH_UP:
-        count = min(count, CATCH_UP // 2)  # so many follow that none of these can be among the last that run
-        if count == CATCH_UP // 2:
-            return _passed_over(entry, known, moments[:count], state, moments[count])
+    if len(moments) > enough and count >= most:  # so many follow that none of these can be among those that run
+        return _passed_over(entry, known, moments[:most], state, moments[most])
     if count == len(moments):
         return _passed_over(entry, known, moments, state, known.schedule.next_after(moments[-1]))
     runs_at = moments[count]
