@@ -77,6 +77,7 @@ class Firing:
         self._aside: list[tuple[Moment, Entry]] = []  # a heap of what is offered to others, by when to look again
         self._offer = round(offer_seconds * SECOND)
         self._backlog = Backlog(clock)
+        metrics.behind = lambda: (len(self._backlog), self._backlog.moments)
         self._past: tuple[Moment, int] | None = None  # what is overdue from here on was not read yet
         self._known: dict[int, Known] = {}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
