@@ -38,10 +38,10 @@ import structlog
 from horae.core import moments
 from horae.core.model import SECOND, Moment, Overlap
 from horae.errors import Unavailable
-from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
+from horae.ports import NEVER, Clock, Definition, Due, Fire, Fired, Queue, Store
 from horae.service.backlog import Backlog
 from horae.service.jobs import LOOK_AHEAD
-from horae.service.ledger import Entry, Known, account, entry_of, know, missed_since, offered_until
+from horae.service.ledger import Entry, Known, Unreadable, account, entry_of, know, missed_since, offered_until
 from horae.service.metrics import Metrics
 
 log = structlog.get_logger()
@@ -80,6 +80,9 @@ class Firing:
         metrics.behind = lambda: (len(self._backlog), self._backlog.moments)
         self._past: tuple[Moment, int] | None = None  # what is overdue from here on was not read yet
         self._known: dict[int, Known] = {}
+        self._unreadable: dict[int, tuple[int, str]] = {}  # trigger → version, and why this node cannot fire it
+        self._passed_by: dict[int, int] = {}  # those of them, with their version, that were met since the last sweep
+        metrics.unreadable = lambda: len(self._unreadable)
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
@@ -141,6 +144,7 @@ class Firing:
             return
         if sweep:
             self._bring_back(NEVER)
+            self._try_again()
         segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
         try:
@@ -192,12 +196,17 @@ class Firing:
         self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
-        fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
+        ahead, passed_by = self._ahead, self._passed_by
+        fresh = [
+            row
+            for row in rows
+            if ahead.get(row.trigger_id) != (row.next_at, row.version) and passed_by.get(row.trigger_id) != row.version
+        ]
         unknown = [row.trigger_id for row in fresh if not self._is_known(row.trigger_id, row.version)]
         turn = self._turn()
         for start in range(0, len(unknown), LOOK_UP):
             for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
-                self._known[definition.trigger_id] = know(definition)
+                self._learn(definition)
                 await turn()
             if self._is_due():
                 await self.tick()
@@ -206,8 +215,31 @@ class Firing:
         overdue = self.now() - LATE
         for row in fresh:
             entry = entry_of(row)
+            if row.trigger_id in passed_by:
+                continue
             if row.next_at > overdue or not self._fall_behind(entry, least=0):
                 self._push(entry)
+
+    def _learn(self, definition: Definition) -> None:
+        """Remember a definition. One that cannot be read here stops nobody else: it is passed by, and tried again at
+        every sweep and with every new version; by then it may have an owner that can read it."""
+        trigger_id, version = definition.trigger_id, definition.version
+        try:
+            self._known[trigger_id] = know(definition)
+        except Unreadable as error:
+            if self._unreadable.get(trigger_id) != (version, error.message):
+                log.warning("trigger.unreadable", job_id=definition.job_id, version=version, error=error.message)
+            self._unreadable[trigger_id] = (version, error.message)
+            self._passed_by[trigger_id] = version
+            self._known.pop(trigger_id, None)
+        else:
+            self._unreadable.pop(trigger_id, None)
+            self._passed_by.pop(trigger_id, None)
+
+    def _try_again(self) -> None:
+        """Let what could not be read be read again; what was not met since the last time is gone, or not ours."""
+        self._unreadable = {key: found for key, found in self._unreadable.items() if key in self._passed_by}
+        self._passed_by.clear()
 
     def _is_known(self, trigger_id: int, version: int) -> bool:
         known = self._known.get(trigger_id)

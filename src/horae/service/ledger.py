@@ -13,6 +13,7 @@ from typing import NamedTuple
 from horae.core import lifecycle, specs
 from horae.core.model import SECOND, Misfire, Moment, Policy, Reason, State
 from horae.core.schedule import Schedule, compile_text
+from horae.errors import Error
 from horae.ports import NEVER, Birth, Definition, Due, Fire, LastRun
 
 CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless fewer are asked for
@@ -27,6 +28,12 @@ class Entry(NamedTuple):
     version: int
     segment: int
     reserved: int | None
+
+
+class Unreadable(Error):
+    """A trigger that a newer node, or one that knows more time zones, wrote."""
+
+    code, status = "E_UNREADABLE", 409
 
 
 class Known(NamedTuple):
@@ -53,7 +60,16 @@ def birth_of(
 
 
 def know(definition: Definition) -> Known:
-    policy = specs.policy_from_text(definition.policy)
+    """Raises Unreadable where this node cannot tell when, or how, to fire it."""
+    try:
+        return _know(definition)
+    except Exception as error:  # it may be of a newer version, name a zone that is not known here, or be broken
+        why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        raise Unreadable(f"trigger {definition.trigger_id} cannot be read on this node: {why}") from error
+
+
+def _know(definition: Definition) -> Known:
+    policy = specs.policy_from_text(definition.policy, exact=True)
     schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
     birth = birth_of(definition.job_id, definition.kind, policy, 0, data=definition.data)
     is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
@@ -102,6 +118,15 @@ def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None
     after = known.schedule.next_after(runs_at)
     fire = _one(entry._replace(at=runs_at), known, NEVER if after is None else after)
     return replace(fire, cur_at=entry[0], passed=_passed(moments[:count], state))
+
+
+def give_up(entry: Entry, definition: Definition) -> Fire:
+    """The account of a due moment whose trigger cannot be read and is about to be taken away: no run, but a record."""
+    birth = birth_of(definition.job_id, definition.kind, Policy(), entry.at)
+    return Fire(
+        entry.trigger_id, entry.segment, entry.version, entry.at, NEVER, entry.at, birth, entry.at, born=False,
+        passed=_passed([entry.at], State.SKIPPED), reserved=entry.reserved, reserve=entry.reserved is not None,
+    )  # fmt: skip
 
 
 def _account_delay(entry: Entry, known: Known, last: LastRun | None, delay: int, now: Moment) -> Fire:
