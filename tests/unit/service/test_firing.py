@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
 import structlog
 
@@ -1066,3 +1067,93 @@ async def test_what_fires_while_the_look_ahead_is_filled_is_due_again_in_time(
 
     assert [run.due_at for run in await ledger(probe, job.id)] == [START + 6 * SECOND, START + 12 * SECOND]
     assert probe.calls["load_due"] == 3  # the second time with a look back
+
+
+# ── triggers that cannot be read here ──
+
+UNREADABLE = {
+    "zone": {"triggers": '"timezone":"Mars/Olympus_Mons"'},
+    "schedule": {"triggers": '"tide":"high"'},
+    "policy": {"policy": '{"overlap":"allow","weather":"fair"}'},
+    "overlap": {"policy": '{"overlap":"braid"}'},
+    "broken policy": {"policy": "{"},
+}
+
+
+async def spoil(store: Any, job_id: int, how: str) -> None:
+    """Let a job be what a newer node would have written, or nobody."""
+    (column, text), *_ = UNREADABLE[how].items()
+    if column == "triggers":
+        statement = "UPDATE jobs SET triggers = replace(triggers, '\"every\":\"5s\"', '{}') WHERE id = {}"
+    else:
+        statement = "UPDATE jobs SET policy = '{}' WHERE id = {}"
+    await run_sql(store, statement.format(text, job_id))
+
+
+async def run_sql(store: Any, statement: str) -> None:
+    if isinstance(store, PostgresStore):
+        connection = await asyncpg.connect(store._url)
+        await connection.execute(statement)
+        await connection.close()
+    else:
+        await store._do(lambda connection: connection.execute(statement))
+
+
+@BOTH
+@pytest.mark.parametrize("how", UNREADABLE)
+async def test_a_trigger_that_cannot_be_read_here_stops_no_other(how: str, jobs: Jobs, probe: Probe, clock: FakeClock):
+    before = await submitted(jobs, schedule="5s", overlap="allow")
+    strange = await submitted(jobs, schedule="5s")
+    after = await submitted(jobs, schedule="5s", overlap="allow")
+    await spoil(probe.store, strange.id, how)
+    metrics = Metrics()
+    firing = Firing(probe, LocalQueue(), clock, metrics)
+    firing.own(dict.fromkeys(ALL_SEGMENTS, 0))
+    with structlog.testing.capture_logs() as told:
+        for _ in range(4):
+            clock.advance(5)
+            await fire_due(firing)
+            await firing.refill(sweep=True)
+
+    for job in (before, after):
+        assert [run.due_at - START for run in await ledger(probe, job.id)] == [n * 5 * SECOND for n in (1, 2, 3, 4)]
+    assert await ledger(probe, strange.id) == []
+    assert [(line["event"], line["job_id"]) for line in told] == [("trigger.unreadable", strange.id)]
+    assert b"horae_triggers_unreadable 1.0" in metrics.text()
+
+
+@BOTH
+async def test_a_trigger_is_fired_with_all_it_missed_as_soon_as_it_can_be_read(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="5s", overlap="allow")
+    await spoil(probe.store, job.id, "policy")
+    clock.advance(20)
+    await fire_due(firing)
+    assert await ledger(probe, job.id) == []
+    await run_sql(probe.store, 'UPDATE jobs SET policy = \'{"overlap":"allow"}\'')  # as one that knows it would see it
+
+    await fire_due(firing)
+    assert await ledger(probe, job.id) == []  # not looked at all the time
+    await firing.refill(sweep=True)
+    await fire_due(firing)
+
+    assert [run.due_at - START for run in await ledger(probe, job.id)] == [n * 5 * SECOND for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("how", ["zone", "policy"])
+@pytest.mark.parametrize("way", ["pause", "delete", "replace"])
+async def test_a_trigger_that_cannot_be_read_can_be_taken_away(
+    how: str, way: str, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="5s")
+    await spoil(probe.store, job.id, how)
+    clock.advance(7)
+
+    await {
+        "pause": lambda: jobs.set_paused(job.id, True),
+        "delete": lambda: jobs.delete(job.id),
+        "replace": lambda: jobs.replace(job.id, draft(schedule="5m")),
+    }[way]()
+
+    assert words(await ledger(probe, job.id)) == [(START + 5 * SECOND, "skipped", "misfire")]
