@@ -16,6 +16,7 @@ import pytest
 from horae import wire
 from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
+from horae.core.holdings import holding_of
 from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
@@ -328,21 +329,12 @@ async def test_what_a_remote_agent_says_of_progress_is_believed_only_where_it_fi
             assert (await side.jobs.get_run(run_id)).progress == {}
 
 
-async def test_a_cursor_that_is_no_json_is_refused(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
-        await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
-        with pytest.raises(Unavailable):
-            await remote.link.finish([done(run_id, cursor="{")])
-
-
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
     kept, lost = await side.order(2)
     await link.hello(a_node())
     await link.claim("python", 10)
 
-    await link.hello(a_node(), [kept])
+    await link.hello(a_node(), [(kept, 1)])
 
     assert await side.state(kept) is State.RUNNING
     assert await side.state(lost) is State.QUEUED
@@ -390,10 +382,48 @@ async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):
     await link.hello(a_node())
     await link.claim("python", 2)
 
-    await link.disown([known])
+    assert await link.disown([(known, 1)]) == set()
 
     assert await side.state(known) is State.RUNNING
     assert await side.state(unknown) is State.QUEUED
+
+
+async def test_what_is_held_under_an_earlier_fence_is_not_ours_and_the_newer_attempt_is_given_back(
+    side: Side, link: Link
+):
+    (run_id,) = await side.order()
+    await link.hello(a_node())
+    (first,) = await link.claim("python", 1)
+    await side.execution.take_back("n1", {run_id: first.fence})
+    (second,) = await link.claim("python", 1)
+
+    assert await link.disown([(run_id, first.fence)]) == {(run_id, first.fence)}
+
+    assert second.fence > first.fence
+    assert await side.state(run_id) is State.QUEUED
+
+
+async def test_books_that_differ_beat_after_beat_are_doubted(side: Side, link: Link):
+    await side.order()
+    await link.hello(a_node())
+    await side.store.claim("n1", "python", [], 1)  # and nobody heard of it
+    nothing = holding_of([])
+
+    answers = [await link.beat(0, held) for held in (nothing, None, nothing, nothing)]
+
+    assert [answer is not None and answer.in_doubt for answer in answers] == [False, False, True, False]
+
+
+async def test_books_that_differed_once_are_not_doubted(side: Side, link: Link):
+    await side.order()
+    await link.hello(a_node())
+    (claimed,) = await link.claim("python", 1)
+    nothing, all_of_it = holding_of([]), holding_of([(claimed.run_id, claimed.fence)])
+
+    for held in (nothing, all_of_it, nothing, all_of_it):
+        answer = await link.beat(1, held)
+        assert answer is not None
+        assert not answer.in_doubt
 
 
 async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link):
@@ -733,7 +763,7 @@ async def test_a_bad_first_frame_is_the_callers_fault(near: Side, case: str):
     assert await near.store.list_nodes() == []
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(6, 6), (0, 0), (2, 9)])
+@pytest.mark.parametrize(("lowest", "highest"), [(6, 6), (0, 0), (3, 9)])
 async def test_a_protocol_that_the_server_does_not_speak_is_refused_by_name(near: Side, lowest: int, highest: int):
     async with near.served() as address:
         ended = await said(address, pb.AgentFrame(id=1, hello=hello(lowest_protocol=lowest, highest_protocol=highest)))
@@ -742,25 +772,11 @@ async def test_a_protocol_that_the_server_does_not_speak_is_refused_by_name(near
     assert f"supports protocol {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL}" in ended.details()
 
 
-def result(**fields: Any) -> pb.AgentFrame:
-    given = {"run_id": 1, "fence": 1, "state": 10, **fields}
-    return pb.AgentFrame(id=2, finish=pb.Finish(results=[pb.Result(**given)]))
-
-
 BAD_LATER = {
     "hello again": pb.AgentFrame(id=2, hello=hello()),
     "claim of nothing": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=0)),
     "claim of too much": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=100_000)),
     "claim of another kind": pb.AgentFrame(id=2, claim=pb.Claim(kind="shell", limit=1)),
-    "no run": result(run_id=0),
-    "no fence": result(fence=0),
-    "a state that is no end": result(state=1),
-    "an unknown state": result(state=99),
-    "an exit code of no process": result(exit_code=300),
-    "a wait that is no number": result(retry_after=float("nan")),
-    "a result that is not JSON": result(result="{"),
-    "output of another run": result(output="runs/0/2/1-1"),
-    "output out of the way": result(output="../../etc/passwd"),
     "an unknown phase": pb.AgentFrame(id=2, note_phases=pb.NotePhases(items=[pb.PhaseOf(run_id=1, fence=1, phase=7)])),
     "a negative id": pb.AgentFrame(id=2, disown=pb.Disown(held=[-1])),
     "an empty chunk": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1)])),
