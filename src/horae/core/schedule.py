@@ -123,12 +123,13 @@ class _Counted:
     They are counted as far as somebody asks, not when a schedule is compiled: most of ten thousand lie in the future.
     """
 
-    __slots__ = ("_count", "_marks", "_series")
+    __slots__ = ("_count", "_last", "_marks", "_series")
 
     def __init__(self, series: Zoned, begin: Moment, count: int) -> None:
         self._series = series
         self._count = count
         self._marks = [(begin - 1, 0)]  # moments with their number, some steps apart
+        self._last = self._marks[0]  # the last one that was asked for: the next is one step further, as a rule
 
     def after(self, moment: Moment) -> Moment | None:
         found = self._series.after(moment)
@@ -138,12 +139,16 @@ class _Counted:
         """Which one of the series a moment of it is; one too many for all that come too late."""
         marks = self._marks
         at, number = marks[bisect_left(marks, (moment, 0)) - 1]
+        last = self._last  # one look-up, as threads may share a series
+        if at < last[0] <= moment:
+            at, number = last
         while at < moment and number <= self._count:
             following = self._series.after(at)
             assert following is not None, "a moment of the series lies ahead"
             at, number = following, number + 1
             if number % _STEPS == 0 and number > marks[-1][1]:
                 marks.append((at, number))
+        self._last = (at, number)
         return number
 
     def note(self, moment: Moment) -> str:
