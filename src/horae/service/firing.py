@@ -167,8 +167,8 @@ class Firing:
             cursor = (rows[-1].next_at, rows[-1].trigger_id)
             if cursor < (recent := (self.now() - LATE, 0)):  # a long past: what is punctual comes first
                 self._past, cursor = cursor, recent
-            else:
-                self._cursor = cursor
+                continue
+            self._cursor = cursor
             if self._is_due():
                 break
         self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
