@@ -63,7 +63,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
-from horae.workshop import all_labels, make_executors, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -192,6 +192,7 @@ class App:
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),
+            examine=make_probe(config, self.keeper, None if "://" in config.files else Path(config.files)).examine,
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(

@@ -208,6 +208,7 @@ class Result:
     retry_after: float | None = None  # seconds, when the work itself asked for a retry
     final: bool = False  # the work said that a retry cannot help
     cursor: str | None = None  # JSON text: how far a sync has come; kept only with the run that succeeds by this result
+    ailment: str = ""  # what the machine of the agent is short of: for the agent alone, who takes no more for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -549,6 +550,9 @@ class Store(Protocol):
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
+    async def note_ailment(self, name: str, ailment: str) -> None:
+        """What the machine of a node is short of (see Node.ailment), until it is told otherwise or joins anew."""
+
     async def route_node(self, name: str, identity: str, via: str) -> bool:
         """An agent goes on through another server; False when it was given up meanwhile, or is not the same."""
 
@@ -748,6 +752,9 @@ class Link(Protocol):
     async def beat(self, busy: int) -> Beat | None:
         """As Store.beat."""
 
+    async def note_ailment(self, ailment: str) -> None:
+        """As Store.note_ailment, of this node."""
+
     async def wait(self, topic: str, seconds: float) -> bool:
         """Until there may be runs to claim ("runs") or to kill ("cancel"); False when the time is over."""
 
@@ -786,7 +793,8 @@ class Output(Protocol):
         were. Raises Unavailable when the store stays out of reach."""
 
     async def close(self) -> None:
-        """Return when everything written is stored."""
+        """Return when everything written is stored. Raises Unavailable when the store stays out of reach: then the log
+        ends with a mark."""
 
 
 class Files(Protocol):
@@ -853,7 +861,7 @@ class Spool(Protocol):
         """Results of an earlier life that were never delivered; what else it left is removed."""
 
     async def keep(self, results: Sequence[Result]) -> None:
-        """Return when these results are on disk."""
+        """Return when these results are on disk. Raises MachineFault when they cannot be put there."""
 
     def forget(self, results: Sequence[Result]) -> None:
         """They were delivered, or refused."""
@@ -916,7 +924,8 @@ class Command:
 class Exit:
     code: int  # negative: the signal that ended it
     message: str = ""  # why it could not be started, or was ended
-    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it
+    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it; Reason.LOST: not its own fault
+    ailment: str = ""  # what the machine is short of, so that it could not be started
 
 
 class Process(Protocol):

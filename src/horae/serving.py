@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     pass
 
 from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently
-from horae.workshop import all_labels, make_executors, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 log = structlog.get_logger()
 
@@ -172,6 +172,7 @@ async def serve_agent(
     agent = Agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
+        examine=make_probe(config, keeper, directory / "spool").examine,
     )  # fmt: skip
     if isinstance(link, NatsLink):
         link.room = agent.room

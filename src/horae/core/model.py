@@ -227,6 +227,7 @@ class Node:
     via: str = ""  # the node through which a remote agent comes in; empty for a node on the database itself
     wanted: str = "live"  # by its operator: live, cordoned (take nothing new), drained (and own no segments)
     identity: str = ""  # of a remote agent's data directory: tells a restart from a stranger of the same name
+    ailment: str = ""  # what its machine is short of: it takes nothing new until it has some
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _OUTPUT = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/([0-9]{1,10})-[0-9]{1,19}")
 MAX_SLOTS = 100_000
 MAX_MESSAGE = 4096  # characters
+MAX_AILMENT = 500  # characters
 MAX_CURSOR = 64 * 1024  # characters of JSON
 ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED)
 EXIT_CODES = range(-64, 256)  # negative: the signal that ended it
@@ -69,6 +70,11 @@ def read_progress(it: pb.ProgressOf) -> str:
     except msgspec.DecodeError:
         said = None
     return msgspec.json.encode(figures.read_progress(said)).decode()
+
+
+def read_ailment(it: pb.NoteAilment) -> str:
+    """One line of text."""
+    return " ".join(_text(it.ailment, MAX_AILMENT).split())
 
 
 def _output(it: pb.Result, files: Files) -> str | None:

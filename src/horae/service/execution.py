@@ -257,6 +257,9 @@ class LocalLink:
     async def beat(self, busy: int) -> Beat | None:
         return await self._store.beat(self._me.name, busy)
 
+    async def note_ailment(self, ailment: str) -> None:
+        await self._store.note_ailment(self._me.name, ailment)
+
     async def wait(self, topic: str, seconds: float) -> bool:
         return await self._watches[topic].wait(seconds)
 

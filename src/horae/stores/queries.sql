@@ -66,7 +66,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
-  identity = excluded.identity, state = 'live', beat = nodes.beat + 1, busy = 0;
+  identity = excluded.identity, state = 'live', beat = nodes.beat + 1, busy = 0, ailment = '';
+
+-- note_ailment --
+UPDATE nodes SET ailment = $2 WHERE name = $1;
 
 -- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
@@ -76,7 +79,7 @@ UPDATE nodes SET state = $2, beat = beat + 1 WHERE name = $1;
 
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity
+  wanted, identity, ailment
 FROM nodes ORDER BY name;
 
 -- route_node --

@@ -181,7 +181,7 @@ def node_from_row(row: Row) -> Node:
     return Node(
         name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
         version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
-        slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15],
+        slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15], ailment=row[16],
     )  # fmt: skip
 
 
@@ -521,6 +521,9 @@ class SqlStore:
 
     async def want_node(self, name: str, wanted: str) -> bool:
         return bool(await self._put("want_node", name, wanted))
+
+    async def note_ailment(self, name: str, ailment: str) -> None:
+        await self._put("note_ailment", name, ailment)
 
     async def route_node(self, name: str, identity: str, via: str) -> bool:
         return bool(await self._put("route_node", name, identity, via))
