@@ -45,7 +45,7 @@ class Health:
         """Something could not be done because of the machine. The first ailment stands."""
         if self.ailment:
             return
-        self.ailment = ailment[:LONGEST_AILMENT]
+        self.ailment = _one_line(ailment)
         if self._clock.elapsed() - self._well_since > LONGEST_PAUSE:
             self._pause = FIRST_PAUSE
         log.error("agent.ill", ailment=self.ailment, next_look_seconds=self._pause)
@@ -60,11 +60,16 @@ class Health:
             self._pause = min(self._pause * 2, LONGEST_PAUSE)
             if not (ailment := await self._examine()):
                 break
-            if ailment[:LONGEST_AILMENT] != self.ailment:
-                self.ailment = ailment[:LONGEST_AILMENT]
+            if _one_line(ailment) != self.ailment:
+                self.ailment = _one_line(ailment)
                 self.changed.set()
         self._fell_ill.clear()
         self.ailment, self._well_since = "", self._clock.elapsed()
         log.info("agent.well")
         self.changed.set()
         self._on_well()
+
+
+def _one_line(text: str) -> str:
+    """As every database takes it: paths may hold any bytes."""
+    return " ".join(text.replace("\0", "").encode(errors="replace").decode().split())[:LONGEST_AILMENT]
