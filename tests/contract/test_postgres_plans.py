@@ -46,7 +46,7 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
             [0],
             [1],
         ],
-        "claim": ["n1", "python", [], COUNT, START, 1, Phase.RUNNING],
+        "claim": ["n1", "python", [], COUNT, START, 1, Phase.RUNNING, 1],
         "finish": postgres._result_arrays(results),
         "wait": postgres._waiting_arrays([Waiting(result, START) for result in results]),
         "load_definitions": [ids],

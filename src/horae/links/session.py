@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +21,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import Node, Phase
 from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
 from horae.links.spool import AgentSpool
@@ -63,6 +64,10 @@ class LineEnded(Exception):
     def __init__(self, status: str, text: str) -> None:
         super().__init__(text)
         self.status, self.text = status, text or status
+
+
+class NoAnswer(Unavailable):
+    """Nothing came back in time."""
 
 
 class Line(Protocol):
@@ -224,13 +229,20 @@ class RemoteLink(ABC):
                 stream = await self._ready()
                 return await stream.ask(seconds, urgency, **body)
         except TimeoutError:
-            raise Unavailable(f"no server answered within {seconds:g} s") from None
+            raise NoAnswer(f"no server answered within {seconds:g} s") from None
 
     # ── the Link ──
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> Terms:
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms:
+        """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
         self._node = node
         self._named.set()
-        await self._ask(ASK_SECONDS, join=pb.Join(held=held))
+        stream = self._stream
+        try:
+            await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
+        except NoAnswer:
+            if stream is not None and stream is self._stream:
+                stream.fail(f"joining was not answered within {ASK_SECONDS:g} s")
+            raise
         self._is_joined = True
         return self._terms
 
@@ -263,11 +275,12 @@ class RemoteLink(ABC):
         items = [pb.ProgressOf(run_id=run_id, fence=fence, progress=text) for run_id, fence, text in notes]
         await self._ask(ASK_SECONDS, note_progress=pb.NoteProgress(items=items))
 
-    async def beat(self, busy: int) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
         stream = self._stream
+        said = None if held is None else pb.Holding(count=held.size, digest=held.digest)
         try:
-            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy))
+            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy, held=said))
         except Unavailable:
             if stream is not None and stream is self._stream:
                 stream.fail(f"a beat was not answered within {seconds:g} s")
@@ -300,9 +313,12 @@ class RemoteLink(ABC):
         (frame,) = await self._ask(ASK_SECONDS, load_previous=pb.LoadPrevious(job_ids=job_ids))
         return dict(frame.previous_results.results)
 
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(held=held))
-        return set(frame.strangers.run_ids)
+    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
+        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(**_held(held)))
+        strangers = frame.strangers
+        if strangers.run_ids and not strangers.fences:  # a server of protocol 1 goes by the run alone
+            return {one for one in held if one[0] in set(strangers.run_ids)}
+        return set(zip(strangers.run_ids, strangers.fences, strict=True))
 
     async def goodbye(self) -> None:
         await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())
@@ -396,7 +412,7 @@ class Stream:
             async with asyncio.timeout(seconds):
                 await future
         except TimeoutError:
-            raise Unavailable(f"the server did not answer within {seconds:g} s") from None
+            raise NoAnswer(f"the server did not answer within {seconds:g} s") from None
         finally:
             del self._waiting[number]
             if self._leaving is not None and not self._waiting:
@@ -419,6 +435,10 @@ class Stream:
             self.room += self._under_way.pop((name.run_id, name.fence, name.file, name.number), 0)
         if self.room > 0:
             self.has_room.set()
+
+
+def _held(attempts: Collection[Fenced]) -> dict[str, list[int]]:
+    return {"held": [run_id for run_id, _ in attempts], "fences": [fence for _, fence in attempts]}
 
 
 def _refusal(status: str, text: str) -> Error:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
 
 import structlog
 
 from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import ConfigError
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
 from horae.service.datawork import DataWork
 from horae.service.events import Events
@@ -24,6 +26,8 @@ from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
+CONVINCED = 2  # beats in a row that must find the books different
+ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -52,10 +56,10 @@ class Execution:
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
 
-    async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
+    async def claim(self, node: Node, kind: str, limit: int, session: int | None = None) -> list[Assignment]:
         if kind in self._foreign_kinds:
             return []
-        claimed = await self._store.claim(node.name, kind, node.labels, limit)
+        claimed = await self._store.claim(node.name, kind, node.labels, limit, session=session)
         if claimed:
             now = self._clock.now()
             self._metrics.claimed += len(claimed)
@@ -126,10 +130,13 @@ class Execution:
         """Results that were refused before they came here."""
         self._metrics.fenced += count
 
-    async def reap(self, node: str, keep: Collection[int] = ()) -> int:
-        """Take back what a node no longer runs."""
-        running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
-        return await self.take_back(node, running)
+    async def reap(self, node: str, keep: Collection[Fenced] = (), session: int | None = None) -> set[Fenced]:
+        """Take back what a node no longer runs; answers what it holds in the books. Under its fence, so a pause between
+        the look and the taking does no harm: what was claimed again meanwhile has another one."""
+        books = await self._store.load_running(node, session=session)
+        lost = [one for one in books if one not in keep and (one[0], ANY_FENCE) not in keep]
+        await self.take_back(node, dict(lost))
+        return set(books)
 
     async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
         """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
@@ -229,36 +236,57 @@ class LocalLink:
         self._place = place
         self._watches = {topic: queue.watch(topic) for topic in ("runs", "cancel")}
         self._node: Node | None = None
+        self.line = token_hex(16)
+        self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
+        self._differed = 0  # beats in a row after which the books differed from what the agent holds
 
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> None:
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> None:
+        """Registered first: from then on no claim of an earlier line or life can come, and what is held is all there
+        is to take back."""
         self._node = node
-        await self._execution.reap(node.name, keep=set(held))
-        await self._store.register_node(node)
+        self.session = await self._store.register_node(node, session=self.session, line=self.line)
+        await self._execution.reap(node.name, keep=set(held), session=self.session)
 
-    def resume(self, node: Node) -> None:
-        """Go on with a node that has joined through another link."""
-        self._node = node
+    def resume(self, node: Node, session: int) -> None:
+        """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
+        self._node, self.session = node, session
 
     async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        return await self._execution.claim(self._me, kind, limit)
+        session = self.session
+        try:
+            return await self._execution.claim(self._me, kind, limit, session)
+        except Superseded as error:
+            if session == self.session:
+                raise
+            raise Unavailable("this node has registered anew since it asked") from error
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
 
     async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        await self._store.set_phases(phases)
+        await self._store.set_phases(phases, session=self.session)
 
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        await self._store.note_progress(notes)
+        await self._store.note_progress(notes, session=self.session)
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
-    async def beat(self, busy: int) -> Beat | None:
-        return await self._store.beat(self._me.name, busy)
+    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+        """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do."""
+        answer = await self._store.beat(self._me.name, busy, session=self.session, held=held)
+        if answer is None or (held is not None and not answer.differs):
+            self._differed = 0
+        elif answer.differs:
+            self._differed += 1
+            if self._differed >= CONVINCED:
+                self._differed = 0
+                log.warning("books.differ", node=self._me.name, held=held.size if held else 0)
+                return replace(answer, in_doubt=True)
+        return answer
 
     async def note_ailment(self, ailment: str) -> None:
-        await self._store.note_ailment(self._me.name, ailment)
+        await self._store.note_ailment(self._me.name, ailment, session=self.session)
 
     async def wait(self, topic: str, seconds: float) -> bool:
         return await self._watches[topic].wait(seconds)
@@ -266,13 +294,13 @@ class LocalLink:
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         return await self._store.load_previous(job_ids)
 
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        ours = {run_id for run_id, _ in await self._store.load_running(self._me.name)}
-        await self._execution.reap(self._me.name, keep=set(held))
-        return set(held) - ours
+    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
+        ours = await self._execution.reap(self._me.name, keep=set(held), session=self.session)
+        runs = {run_id for run_id, _ in ours}
+        return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
 
     async def goodbye(self) -> None:
-        await self._store.retire_node(self._me.name, "gone")
+        await self._store.retire_node(self._me.name, "gone", session=self.session)
 
     @property
     def _me(self) -> Node:

@@ -27,11 +27,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
+from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
@@ -67,6 +69,7 @@ from horae.stores.lanes import (
     connect,
 )
 from horae.stores.loans import Steps
+from horae.stores.nodes import beat_of, superseded
 from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
@@ -85,10 +88,11 @@ RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.Uniq
 
 
 # Who uses the lane of heartbeats: signs of life and leases, and nothing that takes time.
-SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_lease", "make_lease", "take_lease",
-                   "renew_lease", "resign_lease"})  # fmt: skip
+SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node", "retire_node", "get_lease",
+                   "make_lease", "take_lease", "renew_lease", "resign_lease"})  # fmt: skip
 # What the roles ask; they must not wait behind users.
-ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
+ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_running_in_session",
+                       "load_running_of", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
                        "first_run", "load_overdue_loans", "load_taken_segments",
                        "load_cursors", "load_sources", "load_queued",
@@ -486,14 +490,26 @@ class PostgresStore(DataWorkStore):
         return _receipts(row[0])
 
     # ── runs ──
-    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+    async def claim(
+        self, node: str, kind: str, labels: Sequence[str], limit: int, *, session: int | None = None
+    ) -> list[Assignment]:
         async with self._claim.use() as connection:
             floor = self._fence_floor()
             if floor is None:
                 return []
             rows = await connection.fetch(
-                self.queries["claim"], node, kind, labels, limit, self._clock(), floor, first_phase(kind)
+                self.queries["claim"],
+                node,
+                kind,
+                labels,
+                limit,
+                self._clock(),
+                floor,
+                first_phase(kind),
+                session,
             )
+        if rows and rows[0][0] == 0:
+            raise superseded(node)
         return [Assignment._make((*row[:7], *row[7], row[8], None, None, None)) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
@@ -548,9 +564,9 @@ class PostgresStore(DataWorkStore):
 
         return await self._retried(self._fire, transact)
 
-    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:
-            await self._put("set_phases", *map(list, zip(*phases, strict=True)))
+            await self._put("set_phases", *map(list, zip(*phases, strict=True)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
@@ -571,16 +587,19 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> Beat | None:
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
         try:
-            rows = await self._put("beat", name, busy, self._clock())
+            rows = await self._put("beat", name, busy, self._clock(), session, held is not None)
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
-            rows = await self._put("beat_alone", name, busy, self._clock())
-        own = next((row for row in rows if row[0] == 0), None)
-        if own is None:
+            rows = await self._put("beat_alone", name, busy, self._clock(), session)
+        found = beat_of(name, session, rows, held)
+        if found is None:
             return None
-        self._note_beat(name, own[1])
-        return Beat([(row[0], row[1]) for row in rows if row[0]], own[2], self._is_in_doubt)
+        answer, beat = found
+        self._note_beat(name, beat)
+        return replace(answer, in_doubt=self._is_in_doubt)
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(

@@ -206,23 +206,34 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 -- claim --
 -- The literal state lets the partial index serve. What the job says is looked up row by row, as one array: a join
 -- could begin with all jobs. The start deadline is met now: it does not bind a second attempt.
+-- The node's row is locked only where there is something to claim: no new line of it opens before this has committed,
+-- and a claim of an earlier line gets the one row with the id 0.
 WITH c AS (
   SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-)
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
-  started_at = (SELECT now FROM c), phase = $7
-WHERE r.id = ANY(ARRAY(
+), picked AS MATERIALIZED (
   SELECT id FROM live
   WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
     AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-  ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
+  ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
+), line AS MATERIALIZED (
+  SELECT 1 FROM nodes
+  WHERE name = $1 AND session = $8::bigint AND state <> 'gone' AND EXISTS (SELECT 1 FROM picked) FOR SHARE
+), claimed AS (
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
+  started_at = (SELECT now FROM c), phase = $7
+WHERE r.id = ANY(ARRAY(SELECT id FROM picked)) AND ($8::bigint IS NULL OR EXISTS (SELECT 1 FROM line))
 RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
-  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
+  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data
+)
+SELECT * FROM claimed
+UNION ALL SELECT 0, 0, 0, 0, NULL, 0, '', NULL, NULL
+WHERE $8::bigint IS NOT NULL AND EXISTS (SELECT 1 FROM picked) AND NOT EXISTS (SELECT 1 FROM line);
 
 -- set_phases --
 UPDATE live r SET phase = x.phase
 FROM unnest($1::bigint[], $2::int[], $3::smallint[]) AS x(id, fence, phase)
-WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1;
+WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
+  AND ($4::bigint IS NULL OR $4 = (SELECT n.session FROM nodes n WHERE n.name = r.node));
 
 -- pick_loan --
 -- The best run of each kind by the index, then the best of these.
@@ -381,16 +392,25 @@ SELECT
 WITH b AS (
   UPDATE nodes SET beat = beat + 1, busy = $2,
     heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') RETURNING beat, wanted
+  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
 )
-SELECT 0::bigint, beat, wanted FROM b
-UNION ALL SELECT id, fence::bigint, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+SELECT 0::bigint, beat, wanted,
+  CASE WHEN $5::bool THEN
+    (SELECT ARRAY[count(*), COALESCE(sum({digest}), 0)::bigint] FROM live WHERE node = $1 AND state = 1)
+  END
+FROM b
+UNION ALL SELECT id, fence::bigint, NULL, NULL FROM live WHERE cancel AND node = $1 AND state = 1
+UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
 
 -- beat_alone --
 -- Without a look at the live runs, for when they are locked.
-UPDATE nodes SET beat = beat + 1, busy = $2,
-  heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-WHERE name = $1 AND state IN ('live', 'draining') RETURNING 0::bigint, beat, wanted;
+WITH b AS (
+  UPDATE nodes SET beat = beat + 1, busy = $2,
+    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+)
+SELECT 0::bigint, beat, wanted, NULL::bigint[] FROM b
+UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.
@@ -421,4 +441,5 @@ SELECT name, run_id FROM locks WHERE name = ANY($1::text[]);
 
 -- note_progress --
 UPDATE live r SET note = v ->> 2 FROM json_array_elements($1::json) AS t(v)
-WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = 1;
+WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = 1
+  AND ($2::bigint IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = r.node));

@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
@@ -48,6 +49,7 @@ from horae.ports import (
 from horae.stores import sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.loans import Steps
+from horae.stores.nodes import beat_of, superseded
 from horae.stores.sql import Row, encode, from_json
 
 T = TypeVar("T")
@@ -459,9 +461,13 @@ class SqliteStore(DataWorkStore):
         return await self._do(write)
 
     # ── runs ──
-    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+    async def claim(
+        self, node: str, kind: str, labels: Sequence[str], limit: int, *, session: int | None = None
+    ) -> list[Assignment]:
         def write(connection: sqlite3.Connection) -> bytes | None:
             now = self._clock()
+            if session is not None and not self._run(connection, "may_claim", node, session).fetchone():
+                raise superseded(node)
             text = self._run(connection, "pick", node, kind, encode(list(labels)), limit, now).fetchone()[0]
             if text == "[]":
                 return None
@@ -540,8 +546,8 @@ class SqliteStore(DataWorkStore):
 
         return await self._do(write)
 
-    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        await self._put("set_phases", encode(list(phases)))
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
+        await self._put("set_phases", encode(list(phases)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
@@ -568,14 +574,18 @@ class SqliteStore(DataWorkStore):
         await self._do(write)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> Beat | None:
-        def write(connection: sqlite3.Connection) -> Beat | None:
-            beaten = self._run(connection, "beat", name, busy, self._clock()).fetchall()
-            if not beaten:
-                return None
-            return Beat([(row[0], row[1]) for row in self._run(connection, "cancels_of", name)], beaten[0][0])
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
+        def write(connection: sqlite3.Connection) -> tuple[Beat, int] | None:
+            own = self._run(connection, "beat", name, busy, self._clock(), session).fetchone()
+            if own is None:
+                return beat_of(name, session, self._run(connection, "session_of", name).fetchall(), None)
+            books = self._run(connection, "digest_of", name).fetchone() if held is not None else None
+            return beat_of(name, session, [(*own, books), *self._run(connection, "cancels_of", name)], held)
 
-        return await self._do(write)
+        found = await self._do(write)
+        return found[0] if found else None
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)
