@@ -18,7 +18,7 @@ from horae.errors import ConfigError, Invalid, NotFound, Unavailable
 from horae.files import ChunkedOutput, ObjectFiles, open_files
 from tests.engines.s3_server import S3, running_s3
 
-DEADLINE = 30.0
+DEADLINE = 180.0
 ROOMY = 100_000_000
 
 
