@@ -263,6 +263,23 @@ class Beat:
     in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
 
 
+class Want(NamedTuple):
+    """Room that a node has for runs of a kind."""
+
+    node: str
+    kind: str
+    room: int
+
+
+class Backlog(NamedTuple):
+    """Runs that wait for an agent, counted."""
+
+    kind: str
+    pin: str | None  # the node that alone may take them
+    needs: Sequence[str]  # labels that an agent must have
+    runs: int
+
+
 class Queued(NamedTuple):
     """A run that waits for an agent."""
 
@@ -413,13 +430,15 @@ class Store(Protocol):
         """
 
     # ── runs ──
-    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
-        """Give up to `limit` queued runs of a kind to a node: running, attempt + 1, fence + 1.
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
+        """Give queued runs to nodes, which all have these labels: running, attempt + 1, fence + 1. Answers what each
+        want got, in their order; one that got less than its room would have got no more by asking alone.
 
-        Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
-        need labels go to nodes that have them all; runs past their start deadline go to nobody.
-        A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
-        of the database lost may still be held. The phase is the first one of the kind (lifecycle.first_phase).
+        Of a kind, higher priority first, then the older due moment, and every node gets one before any gets two.
+        Pinned runs go to their node only; runs that need labels go to nodes that have them all; runs past their start
+        deadline go to nobody. A run is given to one caller, however many ask at once. Nobody gets any while claims that
+        a failover of the database lost may still be held. The phase is the first one of the kind
+        (lifecycle.first_phase).
         """
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
@@ -431,6 +450,9 @@ class Store(Protocol):
         was lost. Each is accepted only if the run is running under the same fence.
         A blocked(overlap) successor of an ended run takes the gate in the same transaction. So does the cursor of the
         job move, where a result that is accepted and succeeded brings one."""
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        """What waits of these kinds; of each, about `limit` runs are counted at most."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """What decides about failed attempts of these live runs."""
@@ -671,6 +693,10 @@ class Watch(Protocol):
     async def wait(self, seconds: float) -> bool:
         """True as soon as there was an announcement since the last True; False when the time is over."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there was an announcement since the last True."""
+
 
 class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
@@ -734,7 +760,8 @@ class Link(Protocol):
         """Join. Everything this node held under an earlier life is given back first, except runs of which it
         holds a result. Answers the terms; None within one process, where they are known."""
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]: ...
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        """Runs for free slots: at most so many of each kind."""
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""

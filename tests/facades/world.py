@@ -91,7 +91,7 @@ class World:
             name=NODE, roles=("agent",), kinds=(kind,), labels=(), slots=8, version="1", address="", started_at=now,
             heartbeat_at=now, beat=0,
         )  # fmt: skip
-        return list(await self.execution.claim(node, kind, limit))
+        return list(await self.execution.claim(node, {kind: limit}))
 
     async def work(self, kind: str, state: State = State.SUCCEEDED, message: str = "", log: bytes = b"") -> list[Run]:
         """Claim everything queued of a kind, write `log` as its output, end it so; answers the runs."""

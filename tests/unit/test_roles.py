@@ -316,7 +316,7 @@ async def test_a_retry_is_released_at_its_moment(
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
     run = await jobs.run_now(job.id)
     execution = Execution(probe, queue, clock, Metrics())
-    (assignment,) = await execution.claim(node("n1"), "python", 1)
+    (assignment,) = await execution.claim(node("n1"), {"python": 1})
     await execution.finish([Result(run.id, assignment.fence, State.FAILED, finished_at=clock.now())])
     failed_at = clock.now()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -233,8 +233,8 @@ class RemoteLink(ABC):
         self._is_joined = True
         return self._terms
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        frames = await self._ask(ASK_SECONDS, claim=pb.Claim(kind=kind, limit=limit))
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        frames = await self._ask(ASK_SECONDS, claim=pb.Claim(room=room))
         return [_assignment(item) for frame in frames for item in frame.assignments.items]
 
     async def finish(self, results: Sequence[Result]) -> set[int]:

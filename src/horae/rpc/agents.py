@@ -10,8 +10,10 @@ waits; what an agent sends is bounded, and output is stored only for a run it ho
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -24,6 +26,7 @@ from horae.errors import Error, Invalid, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_hello, read_progress, read_result
+from horae.rpc.hints import WorkHints
 from horae.service.execution import Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
@@ -32,7 +35,7 @@ log = structlog.get_logger()
 
 HELLO_SECONDS = 10.0  # a stream that says nothing for so long is ended
 REQUEST_SECONDS = 15.0  # longest work on one request: an agent waits a little longer for its answer
-HINT_GAP = 0.02  # seconds between two hints of a topic
+HINT_GAP = 0.02  # seconds between two hints to beat
 STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
 LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
 MAX_CLAIM = 1000
@@ -79,6 +82,8 @@ class Agents:
         self.node, self.version, self.terms = node, version, terms
         self._admit = admit
         self._sessions: dict[str, Session] = {}
+        self.hints = WorkHints(store, queue, clock)
+        self._hinting: asyncio.Task[None] | None = None  # while there are sessions
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -110,10 +115,17 @@ class Agents:
             return await session.serve()
         finally:
             log.info("agent.disconnected", node=name, session=session.id)
+            self.hints.forget(session)
             if self._sessions.get(name) is session:
                 del self._sessions[name]
             if not self._sessions:
                 self._is_empty.set()
+                self._stop_hinting()
+
+    def _stop_hinting(self) -> None:
+        if self._hinting is not None:
+            self._hinting.cancel()
+            self._hinting = None
 
     async def _open(self, context: Any, topics: Sequence[str]) -> Session:
         frame = await _read(context, HELLO_SECONDS)
@@ -157,6 +169,7 @@ class Agents:
             there.end()
         self._sessions[node.name] = session
         self._is_empty.clear()
+        self._hinting = self._hinting or asyncio.create_task(self.hints.run())
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
@@ -220,6 +233,7 @@ class Session:
 
     def __init__(self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str]) -> None:
         self.node = node
+        self._kinds = frozenset(node.kinds)
         self._topics = topics
         self.id = session_id
         self._agents = agents
@@ -269,8 +283,8 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
-                for topic in self._topics:
-                    group.create_task(self._hint(topic))
+                if "cancel" in self._topics:
+                    group.create_task(self._hint_cancels())
                 await self._read_all(group)
         except* _Over:
             pass
@@ -306,11 +320,14 @@ class Session:
         await self._ended.wait()
         raise _Over
 
-    async def _hint(self, topic: str) -> None:
+    async def _hint_cancels(self) -> None:
         while True:
-            if await self._link.wait(topic, 3600.0):
-                self.send(pb.ServerFrame(hint=pb.Hint(topic=topic)))
+            if await self._link.wait("cancel", 3600.0):
+                self._tell("cancel")
                 await asyncio.sleep(HINT_GAP)
+
+    def _tell(self, topic: str) -> None:
+        self.send(pb.ServerFrame(hint=pb.Hint(topic=topic)))
 
     # ── requests ──
     async def _answer(self, body: str, frame: pb.AgentFrame) -> None:
@@ -345,11 +362,18 @@ class Session:
         return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
 
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
-        if claim.kind not in self.node.kinds or not 1 <= claim.limit <= MAX_CLAIM:
-            raise invalid(f"a claim needs a kind that hello named and a limit from 1 to {MAX_CLAIM}")
-        claimed = await self._link.claim(claim.kind, claim.limit)
+        room = dict(claim.room) or {claim.kind: claim.limit}  # of protocol 1: one kind
+        if not self._kinds.issuperset(room) or not all(1 <= limit <= MAX_CLAIM for limit in room.values()):
+            raise invalid(f"a claim needs kinds that hello named and a limit from 1 to {MAX_CLAIM} for each")
+        hints = self._agents.hints
+        announcements = hints.announcements
+        claimed = [] if hints.none_wait(room) else await self._link.claim(room)
         for one in claimed:
             self._held[one.run_id] = one.fence
+        if "runs" in self._topics:
+            missing = Counter(room)
+            missing.subtract(one.kind for one in claimed)
+            hints.note_claim(self, self.node, missing, announcements, partial(self._tell, "runs"))
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -16,7 +17,8 @@ from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
 from horae.errors import ConfigError
-from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
+from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting, Want
+from horae.service.batching import Coalescer
 from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
@@ -24,6 +26,7 @@ from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
+CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -51,22 +54,37 @@ class Execution:
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
+        self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment]]] = {}  # by labels
 
-    async def claim(self, node: Node, kind: str, limit: int) -> list[Assignment]:
-        if kind in self._foreign_kinds:
+    async def claim(self, node: Node, room: Mapping[str, int]) -> list[Assignment]:
+        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
+        wants = [Want(node.name, kind, free) for kind, free in room.items() if kind not in self._foreign_kinds]
+        if not wants:
             return []
-        claimed = await self._store.claim(node.name, kind, node.labels, limit)
-        if claimed:
-            now = self._clock.now()
-            self._metrics.claimed += len(claimed)
-            self._metrics.batches["claim"] += 1
-            self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
+        claimed = await self._claims_of(node.labels).add(wants)
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
-        ready = await self._ready(claimed, limit) if kind in WRITERS and claimed else claimed
+        ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
         opened = await self._opened(given)
         self._tell_started(node.name, opened)
         return opened
+
+    def _claims_of(self, labels: Sequence[str]) -> Coalescer[list[Want], list[Assignment]]:
+        """Nodes with the same labels claim together: there may be many of them, and few such sets."""
+        key = tuple(sorted(labels))
+        if key not in self._claims:
+            self._claims[key] = Coalescer(partial(self._claim_all, key), limit=CLAIMED_TOGETHER, weigh=_room)
+        return self._claims[key]
+
+    async def _claim_all(self, labels: Sequence[str], asked: list[list[Want]]) -> list[list[Assignment]]:
+        answers = iter(await self._store.claim([want for wants in asked for want in wants], labels))
+        claimed = [[a for _ in wants for a in next(answers)] for wants in asked]
+        if any(claimed):
+            now, metrics = self._clock.now(), self._metrics
+            metrics.claimed += sum(map(len, claimed))
+            metrics.batches["claim"] += 1
+            metrics.observe_lateness((now - a.due_at) / SECOND for each in claimed for a in each if a.attempt == 1)
+        return claimed
 
     async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Those whose own secrets open; the others have failed."""
@@ -85,17 +103,19 @@ class Execution:
             await self.finish([unopened(run.id, run.fence, error, await self._store.now())])
             return None
 
-    async def _ready(self, claimed: list[Assignment], limit: int) -> list[Assignment]:
+    async def _ready(self, claimed: list[Assignment], room: Mapping[str, int]) -> list[Assignment]:
         """Those that may begin, with what they need."""
-        locked = await self._datawork.lock(claimed)
-        if len(locked) < len(claimed):
+        writers = [a for a in claimed if a.kind in WRITERS]
+        locked = await self._datawork.lock(writers)
+        if len(locked) < len(writers):
             self._queue.announce("waiting")
         ready, gone = await self._datawork.equip(locked, await self._store.now())
         if gone:
             await self.finish(gone)
-        if len(ready) < len(claimed) == limit:
+        asked, left = Counter(a.kind for a in writers), Counter(a.kind for a in ready)
+        if any(left[kind] < count == room[kind] for kind, count in asked.items()):
             self._queue.announce("runs")  # whoever gets less than it asked for believes that there is no more
-        return ready
+        return [*(a for a in claimed if a.kind not in WRITERS), *ready]
 
     async def lock(self, job: Job, run: Run) -> bool:
         """Whether a run that was lent may begin; else it waits from now on."""
@@ -165,6 +185,10 @@ class Execution:
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
+
+
+def _room(wants: Sequence[Want]) -> int:
+    return sum(want.room for want in wants)
 
 
 class _Books:
@@ -239,8 +263,8 @@ class LocalLink:
         """Go on with a node that has joined through another link."""
         self._node = node
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        return await self._execution.claim(self._me, kind, limit)
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        return await self._execution.claim(self._me, room)
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)

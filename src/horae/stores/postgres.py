@@ -38,6 +38,7 @@ from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Backlog,
     Beat,
     Birth,
     Cancelled,
@@ -54,6 +55,7 @@ from horae.ports import (
     Submission,
     Swept,
     Waiting,
+    Want,
 )
 from horae.stores import sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
@@ -91,7 +93,7 @@ SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_le
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
                        "first_run", "load_overdue_loans", "load_taken_segments",
-                       "load_cursors", "load_sources", "load_queued",
+                       "load_cursors", "load_sources", "load_queued", "load_backlog",
                        "is_watching_ended", "load_untold"})  # fmt: skip
 
 
@@ -485,15 +487,20 @@ class PostgresStore(DataWorkStore):
         return _receipts(row[0])
 
     # ── runs ──
-    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
+        claimed: list[list[Assignment]] = [[] for _ in wants]
         async with self._claim.use() as connection:
             floor = self._fence_floor()
             if floor is None:
-                return []
-            rows = await connection.fetch(
-                self.queries["claim"], node, kind, labels, limit, self._clock(), floor, first_phase(kind)
-            )
-        return [Assignment._make((*row[:7], *row[7], row[8], None, None, None)) for row in rows]
+                return claimed
+            rows = await connection.fetch(self.queries["claim"], self._clock(), floor, labels, *_want_arrays(wants))
+        for row in rows:
+            claimed[row[0] - 1].append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
+        return claimed
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = await self._get("load_backlog", kinds, limit)
+        return [Backlog(row[0], row[1], row[2] or (), row[3]) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting and not has_cursors(results):
@@ -663,6 +670,10 @@ def _order_arrays(orders: Sequence[Order]) -> Columns:
         for b in (order.birth for order in orders)
     ]
     return _columns(rows, 8)
+
+
+def _want_arrays(wants: Sequence[Want]) -> Columns:
+    return _columns([(want.node, want.kind, want.room, first_phase(want.kind)) for want in wants], 4)
 
 
 def _result_arrays(results: Sequence[Result]) -> Columns:

@@ -204,20 +204,54 @@ INSERT INTO history ({history_columns})
 VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
 
 -- claim --
--- The literal state lets the partial index serve. What the job says is looked up row by row, as one array: a join
--- could begin with all jobs. The start deadline is met now: it does not bind a second attempt.
+-- Many wants of nodes with the same labels, in one statement: the best runs of each kind by the partial index, which the
+-- literal state lets serve, and those pinned to one of the nodes by theirs; the best of both are dealt out, every node's
+-- first slot before anybody's second. What the job says is looked up row by row, as one array: a join could begin with
+-- all jobs. The start deadline is met now: it does not bind a second attempt.
 WITH c AS (
-  SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), w AS MATERIALIZED (
+  SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[])
+    WITH ORDINALITY AS t(node, kind, room, phase, number)
+), k AS MATERIALIZED (
+  SELECT kind, sum(room) AS room FROM w GROUP BY kind
+), found AS MATERIALIZED (
+  SELECT q.* FROM k CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q
+  UNION ALL SELECT q.* FROM w CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = 0 AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q
+), best AS MATERIALIZED (
+  SELECT id, kind, pin, nth FROM (
+    SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY priority DESC, due_at, id) AS nth,
+      row_number() OVER (PARTITION BY kind ORDER BY priority DESC, due_at, id) AS place FROM found) AS f
+  JOIN k USING (kind) WHERE place <= room
+), slot AS MATERIALIZED (
+  SELECT number, node, kind, nth FROM w
+  CROSS JOIN LATERAL generate_series(1, LEAST(room, (SELECT count(*) FROM best))) AS s(nth)
+), given AS MATERIALIZED (
+  SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
+  UNION ALL SELECT b.id, s.number FROM best b JOIN (
+    SELECT number, kind, row_number() OVER (PARTITION BY kind ORDER BY nth, number) AS place FROM slot
+    WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
+  ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
 )
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
-  started_at = (SELECT now FROM c), phase = $7
-WHERE r.id = ANY(ARRAY(
-  SELECT id FROM live
-  WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
-    AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-  ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED))
-RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
+  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase
+FROM given g JOIN w USING (number)
+WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
+RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
+
+-- load_backlog --
+SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
+  SELECT pin, needs FROM live WHERE state = 0 AND live.kind = k.kind ORDER BY priority DESC, due_at, id LIMIT $2) AS q
+GROUP BY k.kind, q.pin, q.needs;
 
 -- set_phases --
 UPDATE live r SET phase = x.phase

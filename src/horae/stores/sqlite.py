@@ -28,6 +28,7 @@ from horae.errors import ConfigError, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Backlog,
     Beat,
     Birth,
     Cancelled,
@@ -44,6 +45,7 @@ from horae.ports import (
     Submission,
     Swept,
     Waiting,
+    Want,
 )
 from horae.stores import sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
@@ -457,17 +459,25 @@ class SqliteStore(DataWorkStore):
         return await self._do(write)
 
     # ── runs ──
-    async def claim(self, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
-        def write(connection: sqlite3.Connection) -> bytes | None:
-            now = self._clock()
-            text = self._run(connection, "pick", node, kind, encode(list(labels)), limit, now).fetchone()[0]
-            if text == "[]":
-                return None
-            self._run(connection, "claim", node, now, encode([row[0] for row in from_json(text)]), first_phase(kind))
-            return text  # type: ignore[no-any-return]
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
+        def write(connection: sqlite3.Connection) -> list[list[Any]]:
+            now, text = self._clock(), encode(list(labels))
+            found = []
+            for kind, room in sql.room_by_kind(wants).items():
+                found += self._json(connection, "pick", kind, text, room, now)
+            for want in wants:
+                found += self._json(connection, "pick_pinned", want.kind, text, want.room, now, want.node)
+            given = sql.deal(wants, found)
+            for want, rows in zip(wants, given, strict=True):
+                ids = encode([row[2] for row in rows])
+                self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
+            return given
 
-        text = await self._do(write)
-        return [Assignment(*row) for row in from_json(text)] if text else []
+        return [[Assignment(*row[2:]) for row in rows] for rows in await self._do(write)]
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
+        return [Backlog(row[0], row[1], from_json(row[2] or "[]"), row[3]) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:

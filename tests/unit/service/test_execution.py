@@ -34,7 +34,7 @@ async def one_run(jobs: Jobs, execution: Execution, **fields: Any) -> tuple[Run,
 
 
 async def claim_one(execution: Execution) -> Assignment:
-    (assignment,) = await execution.claim(N1, "python", 1)
+    (assignment,) = await execution.claim(N1, {"python": 1})
     return assignment
 
 
@@ -69,7 +69,7 @@ async def test_a_failure_without_retries_ends_the_run(jobs: Jobs, execution: Exe
 async def test_a_thousand_results_are_one_write(jobs: Jobs, execution: Execution, probe: Probe):
     job = await submitted(jobs, overlap="allow", retry=2)
     await asyncio.gather(*(jobs.run_now(job.id) for _ in range(1000)))
-    claimed = await execution.claim(N1, "python", 1000)
+    claimed = await execution.claim(N1, {"python": 1000})
     assert len(claimed) == 1000
     probe.calls.clear()
 
@@ -98,7 +98,7 @@ async def test_a_failed_attempt_is_repeated_until_the_budget_is_spent(
         assert (waiting.state, waiting.reason) == (State.BLOCKED, "retry")
         assert waiting.eligible_at == clock.now() + round(backoff(policy, attempt, run.id) * SECOND)
         assert queue.take() == ["waiting"]
-        assert await execution.claim(N1, "python", 1) == []
+        assert await execution.claim(N1, {"python": 1}) == []
         clock.advance((waiting.eligible_at - clock.now()) / SECOND)
         assert (await probe.sweep()).queued == 1
         assignment = await claim_one(execution)
@@ -360,7 +360,7 @@ class World:
         if what == "run":
             await self.jobs.run_now(job_id)
         elif what == "claim":
-            claimed += await self.execution.claim(N1, "python", 2)
+            claimed += await self.execution.claim(N1, {"python": 2})
         elif what == "cancel":
             runs = [run for run in await ledger(self.store, job_id) if not run.state.is_terminal]
             if runs:

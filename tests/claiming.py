@@ -1,0 +1,13 @@
+"""The shortest way to a claimed run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horae.ports import Assignment, Store, Want
+
+
+async def claim(store: Store, node: str, kind: str, labels: Sequence[str], limit: int) -> list[Assignment]:
+    """What one node gets of one kind."""
+    (claimed,) = await store.claim([Want(node, kind, limit)], labels)
+    return claimed

@@ -1,0 +1,144 @@
+"""Claims of many nodes and kinds in one statement, on SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from horae.core.model import Overlap, RunFilter, State
+from horae.ports import Assignment, Birth, Order, Store, Submission, Want
+from horae.stores import postgres
+from horae.stores.postgres import PostgresStore
+from horae.testing import START, make_job
+
+
+@pytest.fixture
+async def with_job(store: Store) -> None:
+    await store.submit([Submission([make_job(1)])])
+
+
+async def order(
+    store: Store,
+    kind: str = "python",
+    count: int = 1,
+    *,
+    priority: int = 5,
+    needs: tuple[str, ...] = (),
+    pin: str | None = None,
+) -> list[int]:
+    birth = Birth(job_id=1, kind=kind, priority=priority, overlap=Overlap.ALLOW, needs=needs, pin=pin)
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(birth) for _ in range(count)])]
+
+
+def ids(claimed: Sequence[Assignment]) -> list[int]:
+    return sorted(one.run_id for one in claimed)
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_one_claim_serves_all_kinds(store: Store):
+    python, shell = await order(store, "python", 3), await order(store, "shell", 2)
+    await order(store, "sync")
+
+    claimed = await store.claim([Want("n1", "python", 2), Want("n1", "shell", 10), Want("n1", "git_java", 10)])
+
+    assert [ids(one) for one in claimed] == [python[:2], shell, []]
+    assert {run.id: run.node for run in await running(store)} == dict.fromkeys([*python[:2], *shell], "n1")
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_one_claim_serves_many_nodes_and_each_gets_one_before_any_gets_two(store: Store):
+    await order(store, count=5)
+
+    claimed = await store.claim([Want(name, "python", room) for name, room in (("a", 4), ("b", 1), ("c", 4))])
+
+    assert [len(one) for one in claimed] == [2, 1, 2]
+    assert {run.id: run.node for run in await running(store)} == {
+        one.run_id: name for name, list_ in zip("abc", claimed, strict=True) for one in list_
+    }
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_the_best_runs_are_given_whoever_gets_them(store: Store):
+    low, high = await order(store, count=3, priority=1), await order(store, count=2, priority=9)
+
+    claimed = await store.claim([Want("a", "python", 1), Want("b", "python", 2)])
+
+    assert sorted(one for each in claimed for one in ids(each)) == sorted([*high, low[0]])
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_pinned_runs_go_to_their_node_and_keep_nobody_else_waiting(store: Store):
+    pinned = await order(store, count=50, priority=9, pin="a")
+    plain = await order(store, count=3)
+    elsewhere = await order(store, pin="z")
+
+    a, b = await store.claim([Want("a", "python", 2), Want("b", "python", 3)])
+
+    assert ids(a) == pinned[:2]
+    assert ids(b) == plain
+    assert ids((await store.claim([Want("z", "python", 1)]))[0]) == elsewhere
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_a_pinned_run_waits_for_its_turn_among_the_others(store: Store):
+    low, high = await order(store, priority=1, pin="a"), await order(store, count=2, priority=9)
+
+    (first,) = await store.claim([Want("a", "python", 2)])
+    (second,) = await store.claim([Want("a", "python", 2)])
+
+    assert (ids(first), ids(second)) == (high, low)
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_runs_that_need_labels_go_to_nodes_that_have_them_all(store: Store):
+    choosy = await order(store, needs=("gpu", "eu"))
+
+    assert await store.claim([Want("a", "python", 1)], ["gpu"]) == [[]]
+    assert [ids(one) for one in await store.claim([Want("a", "python", 1)], ["eu", "gpu"])] == [choosy]
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_many_claims_of_many_nodes_at_once_share_no_run(store: Store):
+    await order(store, "python", 150)
+    await order(store, "shell", 150)
+
+    def wants(server: int) -> list[Want]:
+        return [Want(f"n{server}-{number}", kind, 5) for number in range(10) for kind in ("python", "shell")]
+
+    answers = await asyncio.gather(*(store.claim(wants(server)) for server in range(4)))
+
+    given = Counter(one.run_id for claimed in answers for each in claimed for one in each)
+    assert set(given.values()) == {1}
+    assert len(given) == 300 or await rest(store) == 300 - len(given)
+    assert all(len(each) <= 5 for claimed in answers for each in claimed)
+
+
+async def running(store: Store):
+    return (await store.list_runs(RunFilter(states=(State.RUNNING,)), None, 1000)).items
+
+
+async def rest(store: Store) -> int:
+    """How many a last claim still finds."""
+    claimed = await store.claim([Want("last", kind, 300) for kind in ("python", "shell")])
+    return sum(map(len, claimed))
+
+
+async def test_a_claim_finds_its_runs_by_index_however_many_wait(postgres_url: str, postgres_store: PostgresStore):
+    """Also while the statistics say that the tables are empty."""
+    connection = await postgres.connect(postgres_url, settings=postgres.BY_INDEX)
+    await connection.execute("ANALYZE jobs, live")
+    await postgres_store.submit([Submission([make_job(1)])])
+    await order(postgres_store, count=600)
+    arrays = postgres._want_arrays([Want(f"n{number}", "python", 4) for number in range(100)])
+
+    rows = await connection.fetch("EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *arrays)
+    await connection.close()
+
+    plan = "\n".join(row[0] for row in rows)
+    assert "Index Scan using live_queued" in plan
+    assert "Index Scan using live_pinned" in plan
+    assert "Seq Scan" not in plan
+    assert plan.count("Bitmap Index Scan") == plan.count("Bitmap Index Scan on live_pkey")
