@@ -16,7 +16,7 @@ from bench.places import Places
 
 __all__ = ["figures"]
 
-NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds")
+NUMBERS = ("size", "rate", "registered", "agents", "schedulers", "nodes", "window", "seconds", "hours")
 ONE_NUMBER = ("trials", "lead", "clients")
 
 

@@ -30,6 +30,10 @@ from horae.stores import lanes, postgres
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 statements = 0
+blocked = blocked_cpu = (
+    0.0  # seconds for which the event loop did not come round, at most, and CPU time it used in that
+)
+BEAT = 0.005  # seconds
 
 
 def count_statements() -> None:
@@ -61,9 +65,22 @@ def stat(app: App) -> dict[str, Any]:
         "fenced": metrics.fenced,
         "batches": dict(metrics.batches),
         "statements": statements,
+        "blocked": blocked,
+        "blocked_cpu": blocked_cpu,
         "tasks": len(asyncio.all_tasks()),
         "memory_mib": round(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 2**20),
     }
+
+
+async def feel() -> None:
+    """Note for how long nobody else could run: by the clock, and by the CPU time of this thread, which others do not
+    lengthen."""
+    global blocked, blocked_cpu
+    while True:
+        before, used = time.monotonic(), time.thread_time()
+        await asyncio.sleep(BEAT)
+        blocked = max(blocked, time.monotonic() - before - BEAT)
+        blocked_cpu = max(blocked_cpu, time.thread_time() - used)
 
 
 def say(**words: Any) -> None:
@@ -92,9 +109,11 @@ async def main(flags: dict[str, str]) -> None:
     async with asyncio.TaskGroup() as group:
         tasks: dict[str, asyncio.Task[None]] = {}
         rpc = None
+        feeling: asyncio.Task[None] | None = None
         while word := (await reader.readline()).decode().strip():
             if word == "go":
                 tasks = app.run_roles(group)
+                feeling = group.create_task(feel())
             elif word == "rpc":
                 rpc = await app.serve_rpc()
                 say(serving=True)
@@ -104,6 +123,8 @@ async def main(flags: dict[str, str]) -> None:
                 break
         if rpc is not None:
             await rpc.stop()
+        if feeling is not None:
+            feeling.cancel()
         await app.stop(tasks)
     await store.close()
     say(stopped=True)

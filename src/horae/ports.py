@@ -148,6 +148,14 @@ class Fire:
     reserved: int | None = None
     reserve: bool = False
 
+    @property
+    def newest(self) -> Moment:
+        """The last moment that it accounts for: what lies after the store's now is nobody's to account for yet."""
+        newest = self.cur_at if self.last_at is None else max(self.cur_at, self.last_at)
+        if self.born and self.due_at > newest:
+            newest = self.due_at
+        return max(newest, *(at for at, _, _ in self.passed)) if self.passed else newest
+
 
 @dataclass(frozen=True, slots=True)
 class Fired:
@@ -158,6 +166,7 @@ class Fired:
     skipped: int  # runs born skipped(overlap)
     now: Moment  # the store's clock
     stale: frozenset[int] = frozenset()  # segments that have another term by now: nothing of theirs was fired
+    reserved: Mapping[int, int] = field(default_factory=dict)  # trigger id → run id that was kept for it (`reserve`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,12 +424,13 @@ class Store(Protocol):
     ) -> Fired:
         """Advance triggers and make their runs; with `lend`, those that would be queued are lent instead.
 
-        A fire happens only if the due row still says (cur_at, version), cur_at has come by the store's
-        clock, and its segment does not have another term than the one in `terms`, under which the caller
-        believes to own it; otherwise it leaves no trace. Each job's overlap policy is decided here: with a
-        live run of the job, `forbid` makes the new one history as skipped(overlap), `queue` makes it
-        blocked(overlap) up to its limit, `replace` makes it blocked(overlap), cancels those that wait
-        and asks the running one to stop. Trigger ids are distinct within a call.
+        A fire happens only if the due row still says (cur_at, version), every moment that it accounts for has
+        come by the store's clock, `next_at` lies after them all, and its segment does not have another term than
+        the one in `terms`, under which the caller believes to own it; otherwise it leaves no trace.
+        Each job's overlap policy is decided here: with a live run of the job, `forbid` makes the new one history
+        as skipped(overlap), `queue` makes it blocked(overlap) up to its limit, `replace` makes it
+        blocked(overlap), cancels those that wait and asks the running one to stop.
+        Trigger ids are distinct within a call.
         """
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:

@@ -95,6 +95,17 @@ async def test_a_failed_attempt_keeps_its_artifacts_too(builder: Builder) -> Non
     assert facts["artifacts"] == [{"path": "log.txt", "size": 4}]
 
 
+async def test_neither_depth_nor_odd_names_keep_a_build_from_ending(builder: Builder, tmp_path: Path) -> None:
+    deep = 'mkdir -p out && cd out && for i in $(seq 1500); do mkdir d && cd -P d || exit 9; done; cd "$HOME";'
+    odd = "touch out/fine \"$(printf 'out/new\\nline')\" \"$(printf 'out/\\377')\""
+    cache = [{"key": "k", "paths": ["out"]}]
+    for _ in range(2):  # the second finds what the first has kept
+        result, facts = await builder.run(steps(deep + odd, artifacts=["out/*"], cache=cache))
+        assert result.state is State.SUCCEEDED, await builder.log(result)
+        assert [one["path"] for one in facts["artifacts"]] == ["out/fine", "out/new\nline"]
+    assert list((tmp_path / "workspaces").iterdir()) == []
+
+
 async def test_files_go_with_the_output_they_lie_beside(builder: Builder) -> None:
     result, _ = await builder.run(steps("echo a > a", artifacts=["a"]))
     await builder.files.remove(result.output or "")

@@ -256,6 +256,45 @@ async def test_stopping_what_is_unknown_does_nothing(rig: Rig, kind: Kind) -> No
     assert (await rig.run(kind.succeeds))[0].state is State.SUCCEEDED
 
 
+NEST = """awk 'BEGIN { for (i = 0; i < 60; i++) p = p "d/"; for (i = 0; i < 25; i++) print p }' | while read p
+do mkdir -p $p && cd $p; done; cd "$HOME"
+"""
+
+
+async def test_a_deep_workspace_does_not_keep_a_run_from_ending(shell: Rig, tmp_path: Path) -> None:
+    result, text = await shell.run(steps(NEST))
+    assert (result.state, text.count("rror")) == (State.SUCCEEDED, 0), (result, text)
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+async def test_a_deep_workspace_does_not_keep_a_timeout_or_a_cancel_from_ending_a_run(shell: Rig) -> None:
+    for count, reason in enumerate((Reason.TIMEOUT, Reason.REQUESTED), 1):
+        output = shell.start(steps(NEST + HANG), run_id=count, timeout=30.0)
+        await output.until("hanging")
+        shell.clock.advance(31) if reason is Reason.TIMEOUT else shell.executor.stop(count, reason)
+        assert (await shell.ended(count)).reason == reason
+
+
+async def test_what_an_earlier_life_left_keeps_nobody_from_starting(open_rig: Any, tmp_path: Path) -> None:
+    left = tmp_path / "work" / "7-1"
+    left.mkdir(parents=True)
+    subprocess.run(["/bin/sh", "-c", NEST], check=True, cwd=left, env={"HOME": str(left), "PATH": os.environ["PATH"]})
+    rig = await open_rig(KINDS["shell"])
+    assert not left.exists()
+    assert (await rig.run(steps("echo fine")))[0].state is State.SUCCEEDED
+
+
+async def test_a_workspace_that_cannot_be_removed_is_left_and_the_run_ends_as_it_did(
+    shell: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("horae.executors.sections.remove_tree", refuse)
+    result, _ = await shell.run(steps("touch file; exit 7"))
+    assert (result.state, result.reason, result.exit_code) == (State.FAILED, Reason.EXIT, 7)
+
+
 async def test_closing_kills_what_is_left_and_hands_back_what_comes_later(rig: Rig, kind: Kind) -> None:
     output = rig.start(kind.hangs)
     await output.until("hanging")

@@ -378,6 +378,41 @@ async def test_nothing_fires_before_its_moment(store: Store, clock: FakeClock):
     assert (await store.fire([fire_of(job, job.triggers[0])])).advanced == {10}
 
 
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        {"due_at": START + 60 * SECOND, "last_at": START + 60 * SECOND},
+        {"passed": [(START, State.COALESCED, "misfire"), (START + 60 * SECOND, State.COALESCED, "misfire")]},
+        {"passed": [(START + 1, State.SKIPPED, "misfire")], "born": False},
+        {"last_at": START + 60 * SECOND},
+        {"next_at": START},
+    ],
+    ids=["its run", "a passed moment", "a skipped moment", "its last moment", "its next one is no later"],
+)
+async def test_a_fire_that_accounts_for_what_has_not_come_leaves_no_trace(ahead: dict[str, Any], store: Store):
+    job = await due_job(store)
+    before = await store.get_job(job.id)
+    fire = replace(fire_of(job, job.triggers[0], next_at=START + 120 * SECOND), **ahead)
+
+    fired = await store.fire([fire])
+
+    assert (fired.advanced, fired.queued, fired.skipped) == (set(), 0, 0)
+    assert await runs_of(store) == []
+    assert await store.get_job(job.id) == before
+
+
+async def test_the_run_id_that_is_kept_for_a_later_fire_is_told(store: Store):
+    job = await due_job(store)
+    passed = [(START, State.COALESCED, "misfire")]
+    fire = fire_of(job, job.triggers[0], next_at=START + 1, born=False, passed=passed, reserve=True)
+
+    fired = await store.fire([fire])
+
+    (due,) = await store.load_due([job.segment], (-1, 0), START + 2, 10)
+    assert fired.reserved == {job.triggers[0].id: due.reserved}
+    assert [run.into_run_id for run in await runs_of(store)] == [due.reserved]
+
+
 async def test_a_trigger_that_is_over_is_never_due_again(store: Store):
     job = await due_job(store)
     await store.fire([fire_of(job, job.triggers[0], next_at=NEVER)])
@@ -397,8 +432,9 @@ async def test_a_batch_of_a_thousand_fires_in_one_call(store: Store):
     assert len(fired.advanced) == fired.queued == 1100
 
 
-async def test_missed_moments_become_history_that_points_at_the_run(store: Store):
+async def test_missed_moments_become_history_that_points_at_the_run(store: Store, clock: FakeClock):
     job = await due_job(store)
+    clock.advance(1)
     latest = START + 3
     fire = replace(
         fire_of(job, job.triggers[0], START),
@@ -421,9 +457,9 @@ async def test_a_reserved_run_stands_for_moments_of_an_earlier_call(store: Store
         fire_of(job, job.triggers[0], next_at=START + 2), born=False, reserve=True, last_at=START + 1,
         passed=[(START, State.COALESCED, "misfire"), (START + 1, State.COALESCED, "misfire")],
     )  # fmt: skip
+    clock.advance(1)
     assert (await store.fire([first])).queued == 0
     (due,) = await store.load_due(range(100), (0, 0), NEVER, 10)
-    clock.advance(1)
 
     fired = await store.fire([replace(fire_of(job, job.triggers[0], START + 2), reserved=due.reserved)])
 

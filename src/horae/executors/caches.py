@@ -25,6 +25,7 @@ from horae.core.builds import fill_key
 from horae.core.model import Json
 from horae.errors import Invalid
 from horae.executors.artifacts import heed, in_thread, open_plain
+from horae.executors.trees import remove_tree
 
 BLOCK = 4096  # bytes that even an empty file counts for
 MAX_HASHED = 64 << 20  # bytes of a file whose hash is in a key
@@ -101,7 +102,7 @@ class Caches:
         """Remove what was used longest ago, and what a crash left."""
         for left in self._directory.glob(f"{_PART}*"):
             if left not in self._parts:
-                shutil.rmtree(left, ignore_errors=True)
+                remove_tree(left)
         entries = sorted(((*_look(entry), entry) for entry in self._directory.glob("[0-9]*/*")), reverse=True)
         total = 0
         for _, size, entry in entries:
@@ -118,7 +119,7 @@ class Caches:
         return part
 
     def _drop(self, part: Path) -> None:
-        shutil.rmtree(part, ignore_errors=True)
+        remove_tree(part)
         self._parts.discard(part)
 
     def _entry(self, job_id: int, key: str) -> Path:

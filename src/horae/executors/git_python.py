@@ -19,7 +19,6 @@ import hashlib
 import os
 import re
 import shlex
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from horae.errors import Invalid
 from horae.executors import environment as program
 from horae.executors.git import checkout_sections, source_of
 from horae.executors.sections import Section
+from horae.executors.trees import remove_tree
 from horae.ports import Work
 
 ENVIRONMENT, BUILD, RUN = "environment", "build", "run"  # names of sections
@@ -91,9 +91,9 @@ class PythonProjects:
     def tidy(self) -> None:
         """Remove environments that nobody has used for long. Nothing may run yet."""
         self.environments.mkdir(parents=True, exist_ok=True)
-        for place in self.environments.iterdir():
-            if time.time() - place.stat().st_mtime > UNUSED_SECONDS:
-                shutil.rmtree(place, ignore_errors=True)
+        for place in list(self.environments.iterdir()):
+            if time.time() - place.lstat().st_mtime > UNUSED_SECONDS:
+                remove_tree(place)
 
 
 def is_plain(requirements: str) -> bool:

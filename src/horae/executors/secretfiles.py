@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from horae.executors.trees import remove_tree
 
 MEMORY = Path("/dev/shm")  # noqa: S108  # directories in it are made by mkdtemp
 IN_WORKSPACE = ".horae-secrets-"
@@ -34,9 +36,10 @@ class SecretFiles:
     def open(self) -> None:
         """Remove what an earlier life left."""
         if self._memory is not None:
-            for left in self._memory.glob(f"{self._prefix}*"):
-                if left.lstat().st_uid == os.geteuid():
-                    shutil.rmtree(left, ignore_errors=True)
+            for left in list(self._memory.glob(f"{self._prefix}*")):
+                with suppress(FileNotFoundError):
+                    if left.lstat().st_uid == os.geteuid():
+                        remove_tree(left)
 
     def make(self, workspace: Path) -> Path:
         """A directory for some."""
@@ -57,7 +60,7 @@ class SecretFiles:
         return directory
 
     def remove(self, directory: Path) -> None:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_tree(directory)
 
 
 def _is_memory(place: Path) -> bool:

@@ -9,7 +9,8 @@ What must stay true:
   one starts: the keeper reports an end only then.
 - stdout and stderr share one pipe, so their order is kept; a pipe somebody else still holds open cannot
   keep the attempt alive, because after the end of its processes it is read once more and closed.
-- The workspace is removed, however the attempt ended, before `done` is called.
+- The workspace is removed, however the attempt ended, before `done` is called; what cannot be removed is left for the
+  next start. Cleaning up never decides how an attempt ends.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import structlog
 
 from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
@@ -33,6 +35,7 @@ from horae.errors import Error, Invalid, Unavailable
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
+from horae.executors.trees import remove_tree
 from horae.ports import (
     Assignment,
     Clock,
@@ -47,6 +50,8 @@ from horae.ports import (
     Sandboxes,
     Work,
 )
+
+log = structlog.get_logger()
 
 CHECKOUT = "checkout"  # the name of that section, and of its secret files
 CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
@@ -141,7 +146,7 @@ class SectionExecutor:
     async def open(self) -> None:
         """Remove workspaces of an earlier life. The keeper must be open: then nobody is in them."""
         self._workspaces.mkdir(parents=True, exist_ok=True)
-        for entry in self._workspaces.iterdir():
+        for entry in list(self._workspaces.iterdir()):
             if _WORKSPACE.fullmatch(entry.name):
                 await _remove(entry)
         for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self._workspaces)):
@@ -248,9 +253,16 @@ class _Attempt:
         finally:
             if timer is not None:
                 timer.cancel()
+            await self._clean_up(workspace)
+        return await self._store_output(result)
+
+    async def _clean_up(self, workspace: Path) -> None:
+        """Never raises: how the attempt ended is known already."""
+        try:
             await self._remove_secrets()
             await _remove(workspace)
-        return await self._store_output(result)
+        except Exception as error:
+            log.warning("workspace.left", path=str(workspace), error=str(error))
 
     async def _expire(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -287,7 +299,12 @@ class _Attempt:
         left = self._closing(self.work, workspace, result.state is State.SUCCEEDED)
         if left is None:
             return result
-        if not await self._run_errand(left):
+        try:
+            was_done = await self._run_errand(left)
+        except Exception as error:  # the work itself is over, and this does not change how it ended
+            self._log.say(f"its files could not be kept: {error}")
+            return result
+        if not was_done:
             return self._stopped(" while its files were stored")
         result.result, result.finished_at = self._facts(), self._clock.now()
         return result
@@ -569,16 +586,7 @@ async def _remove(workspace: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:
-        await asyncio.to_thread(_remove_tree, workspace)
-
-
-def _remove_tree(workspace: Path) -> None:
-    shutil.rmtree(workspace, ignore_errors=True)
-    for directory, names, _ in os.walk(workspace):  # what is left lies in write-protected directories
-        for path in (os.path.join(directory, name) for name in names):
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)
-    shutil.rmtree(workspace, ignore_errors=True)
+        await asyncio.to_thread(remove_tree, workspace)
 
 
 def enter(workspace: Path, wanted: str | None) -> Path:

@@ -14,6 +14,10 @@ A moment of a job that is offered (Policy.offered) is left for a while to the sc
 segment, if there is one. It is put aside, and looked at again when the offer ends, on every hint and every few seconds,
 because its holder may have gone. Whoever fires it, the compare-and-set decides.
 
+Time is the store's. Between two answers of the store it is the elapsed time of this machine, plus the distance that was
+measured: what its wall clock shows decides nothing, and a jump of it is only a reason to measure again, because the
+store's clock may be the same one.
+
 Work per moment is kept to a few dictionary look-ups; next moments are computed once per (schedule, moment)
 by core.schedule, and one statement fires a batch while the next is being prepared.
 """
@@ -24,12 +28,17 @@ import asyncio
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 
+import structlog
+
+from horae.core import moments
 from horae.core.model import SECOND, Moment, Overlap
 from horae.errors import Unavailable
 from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
 from horae.service.jobs import LOOK_AHEAD
 from horae.service.ledger import Entry, Known, account, entry_of, know, offered_until
 from horae.service.metrics import Metrics
+
+log = structlog.get_logger()
 
 BATCH = 1000  # moments fired in one statement
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
@@ -40,6 +49,7 @@ QUIET = 200  # moments in the look-ahead up to which reading all of it again cos
 LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was written late
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
+JUMP = SECOND // 2  # of the wall clock against elapsed time: more than the time between reading the two
 LOOK_AGAIN = 5 * SECOND  # at moments put aside, while somebody may fire them who may also have gone
 
 
@@ -61,21 +71,36 @@ class Firing:
         self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
         self._looked_until: Moment = 0  # nothing up to here was overdue
-        self._offset = 0  # store's clock minus ours, µs
+        self._wall = self._wall_offset()
+        self._offset = self._wall  # store's clock minus elapsed time, µs: until it is measured, as the wall clock says
         self._terms: dict[int, int] = {}  # our segments, with the term under which we own them
         self.is_superseded = False  # a write of ours was refused: ask which segments are left
         self.taken = 0  # due moments seen to, ever
         self.fired_at: Moment | None = None  # for readiness: the last time a tick came through
 
     def now(self) -> Moment:
-        return self._clock.now() + self._offset
+        """The store's clock, as far as we know."""
+        return self._elapsed() + self._offset
+
+    def _elapsed(self) -> int:
+        return round(self._clock.elapsed() * SECOND)
+
+    def _wall_offset(self) -> int:
+        return self._clock.now() - self._elapsed()
 
     async def set_clock(self) -> None:
         """Measure how far the store's clock is from ours; half of the way there and back is its age."""
-        before = self._clock.now()
+        before = self._elapsed()
         theirs = await self._store.now()
-        after = self._clock.now()
+        after = self._elapsed()
         self._offset = theirs - (before + after) // 2
+        if self._has_jumped():
+            seconds = (self._wall_offset() - self._wall) / SECOND
+            log.warning("clock.jumped", seconds=round(seconds, 3), store_now=moments.format_moment(theirs))
+        self._wall = self._wall_offset()
+
+    def _has_jumped(self) -> bool:
+        return abs(self._wall_offset() - self._wall) > JUMP
 
     def own(self, terms: Mapping[int, int]) -> bool:
         """Take over these segments, each under its term; what is not ours any more is forgotten. True when
@@ -93,6 +118,8 @@ class Firing:
 
         It stops where something is due: the rest is read after that was fired.
         """
+        if self._has_jumped():
+            await self.set_clock()
         until = self.now() + LOOK_AHEAD
         if not self._terms:
             self._cursor = (until, 0)  # nothing to look for until some are given
@@ -259,7 +286,7 @@ class Firing:
         except Unavailable:
             self._queue.announce("runs")  # it may have happened
             raise
-        self._offset = max(self._offset, fired.now - self._clock.now())
+        self._offset = max(self._offset, fired.now - self._elapsed())
         self._metrics.batches["fire"] += 1
         self._metrics.fired += fired.queued
         passed = sum(len(fire.passed) for fire in fires if fire.passed and fire.trigger_id in fired.advanced)
@@ -289,8 +316,8 @@ class Firing:
         all_held = len(advanced) == len(fires)
         for fire in fires:
             if not all_held and fire.trigger_id not in advanced:
-                if fired.now < fire.cur_at:  # the store's clock was behind: soon
-                    self._offset = fired.now - self._clock.now()
+                if fired.now < fire.newest:  # the store's clock was behind: soon
+                    self._offset = fired.now - self._elapsed()
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
                     self._start_over()  # somebody else moved it: see where to

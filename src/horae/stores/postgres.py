@@ -398,7 +398,7 @@ class PostgresStore(DataWorkStore):
         self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
     ) -> Fired:
         arrays = [*_fire_arrays(fires), list(terms or ()), list((terms or {}).values())]
-        if lend is None and not any(f.passed or f.birth.overlap >= Overlap.QUEUE for f in fires):
+        if lend is None and not any(f.passed or f.reserve or f.birth.overlap >= Overlap.QUEUE for f in fires):
             row = await self._row(self._fire, "fire", self._clock(), *arrays)
             return Fired(set(row[0] or ()), len(row[2] or ()), row[3], row[4], frozenset(row[5]))
 
@@ -417,7 +417,8 @@ class PostgresStore(DataWorkStore):
             if lend is not None:
                 lent = await self._walk(connection, self._lend_runs(list(run_ids.values()), lend, now))
                 made -= {loan.run_id for loan in lent}
-            return Fired(set(advanced), len(made), skipped, now, frozenset(row[5]))
+            reserved = {f.trigger_id: run_ids[f.trigger_id] for f in held if f.reserve}
+            return Fired(set(advanced), len(made), skipped, now, frozenset(row[5]), reserved)
 
         return await self._retried(self._fire if lend is None else self._claim, transact)
 
@@ -657,11 +658,12 @@ def _fire_arrays(fires: Sequence[Fire]) -> Columns:
     rows = [
         (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
          None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.kind, b.priority or None,
-         b.overlap or None, b.start_by, b.data, _array_text(b.needs), f.reserved, f.reserve or None)
+         b.overlap or None, b.start_by, b.data, _array_text(b.needs), f.reserved, f.reserve or None,
+         None if newest == f.cur_at else newest)
         for f in fires
-        for b in (f.birth,)
+        for b, newest in ((f.birth, f.newest),)
     ]  # fmt: skip
-    return _columns(rows, 16)
+    return _columns(rows, 17)
 
 
 def _order_arrays(orders: Sequence[Order]) -> Columns:

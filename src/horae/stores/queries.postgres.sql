@@ -113,25 +113,25 @@ WITH v AS MATERIALIZED (
   SELECT trigger_id, segment, version, cur_at, next_at, last_at, COALESCE(due_at, cur_at) AS due_at,
     unborn IS NULL AS born, kind, COALESCE(priority, 0::smallint) AS priority,
     COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, reserve,
-    COALESCE(reserved, nextval('run_id')) AS run_id
+    COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id
   FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
               $9::bool[], $10::text[], $11::smallint[], $12::smallint[], $13::bigint[], $14::text[], $15::text[],
-              $16::bigint[], $17::bool[])
+              $16::bigint[], $17::bool[], $18::bigint[])
     AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at,
          unborn, kind, priority, overlap, start_by, data, needs,
-         reserved, reserve)
+         reserved, reserve, newest)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), stale AS (
-  SELECT s.segment FROM segments s JOIN unnest($18::smallint[], $19::bigint[]) AS g(segment, term) USING (segment)
+  SELECT s.segment FROM segments s JOIN unnest($19::smallint[], $20::bigint[]) AS g(segment, term) USING (segment)
   WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
   SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
   FROM v
   WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
-    AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.cur_at <= (SELECT now FROM c)
-    AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
+    AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.newest <= (SELECT now FROM c)
+    AND v.newest < v.next_at AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,

@@ -350,7 +350,8 @@ class SqliteStore(DataWorkStore):
         def write(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
             stale = self._stale(connection, terms) if terms else frozenset()
-            held = self._holding(connection, [f for f in fires if f.cur_at <= now and f.segment not in stale])
+            ripe = [f for f in fires if f.newest <= now and f.newest < f.next_at and f.segment not in stale]
+            held = self._holding(connection, ripe)
             run_ids = [f.reserved or next(fresh) for fresh in (iter(self._next("run", len(held))),) for f in held]
             advances = [
                 (f.trigger_id, f.cur_at, f.next_at, f.last_at, run_id if f.reserve else None)
@@ -364,7 +365,8 @@ class SqliteStore(DataWorkStore):
             if lend is not None:
                 lent = self._walk(connection, self._lend_runs(run_ids, lend, now))
                 queued = max(0, queued - len(lent))  # one that took the place of a waiting run was not among them
-            return Fired({f.trigger_id for f in held}, queued, skipped, now, stale)
+            reserved = {f.trigger_id: run_id for f, run_id in zip(held, run_ids, strict=True) if f.reserve}
+            return Fired({f.trigger_id for f in held}, queued, skipped, now, stale, reserved)
 
         return await self._do(write)
 

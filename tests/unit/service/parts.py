@@ -70,6 +70,18 @@ class Probe:
         return call
 
 
+class Machine(FakeClock):
+    """A machine's clocks: its wall clock may say anything, its elapsed time is true."""
+
+    jumped = 0  # µs
+
+    def now(self) -> Moment:
+        return super().now() + self.jumped
+
+    def jump(self, seconds: float) -> None:
+        self.jumped += round(seconds * SECOND)
+
+
 async def _unreachable(*_: Any) -> None:
     raise Unavailable("the wire was cut")
 

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+import structlog
 
 from horae.core.model import SECOND, Overlap, Run, State
 from horae.errors import Unavailable
@@ -27,6 +28,7 @@ from ...claiming import claim
 from .parts import (
     ALL_SEGMENTS,
     BOTH,
+    Machine,
     Probe,
     Told,
     draft,
@@ -636,6 +638,89 @@ async def test_the_distance_of_the_clocks_is_measured(probe: Probe, clock: FakeC
     await firing.set_clock()
 
     assert firing.now() == clock.now()
+
+
+# ── clocks that jump ──
+
+
+def pass_time(seconds: float, *clocks: FakeClock) -> None:
+    for clock in clocks:
+        clock.advance(seconds)
+
+
+@BOTH
+@pytest.mark.parametrize("misfire", ["run_latest", "skip", {"policy": "run_all", "limit": 5}])
+@pytest.mark.parametrize("hours", [1, -1])
+async def test_a_jump_of_the_schedulers_wall_clock_touches_no_moment(
+    misfire: Any, hours: int, jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1m", misfire=misfire, overlap="allow")
+    machine = Machine()
+    firing = scheduler(probe, machine)
+    await fire_due(firing)
+    machine.jump(hours * 3600)
+
+    for _ in range(3):
+        pass_time(60, machine, clock)
+        await fire_due(firing)
+
+    assert words(await ledger(probe, job.id)) == [(START + n * MINUTE, "queued", "") for n in (1, 2, 3)]
+    assert firing.now() == clock.now()
+
+
+@BOTH
+async def test_a_scheduler_that_starts_with_a_wrong_clock_swallows_no_moment(
+    jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1m", overlap="allow")
+    machine = Machine()
+    machine.jump(3600)
+    pass_time(60, machine, clock)
+
+    await fire_due(scheduler(probe, machine))  # the first word on its clock is the answer to its first fire
+
+    assert words(await ledger(probe, job.id)) == [(START + MINUTE, "queued", "")]
+
+
+async def test_a_jump_is_told_once_and_measured_again(probe: Probe, clock: FakeClock):
+    machine = Machine()
+    firing = scheduler(probe, machine)
+    await firing.set_clock()
+    probe.calls.clear()
+    with structlog.testing.capture_logs() as told:
+        await firing.refill()
+        assert probe.calls["now"] == 0
+        machine.jump(90)
+        pass_time(3, machine, clock)
+        await firing.refill()
+        pass_time(3, machine, clock)
+        await firing.refill()
+        await firing.set_clock()
+
+    assert probe.calls["now"] == 2
+    assert [(line["event"], line["seconds"]) for line in told] == [("clock.jumped", 90.0)]
+
+
+@BOTH
+@pytest.mark.parametrize("minutes", [-10, 10])
+async def test_a_step_of_the_stores_clock_neither_doubles_nor_loses_a_moment(
+    minutes: int, jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    """After a step back all waits until the store's clock has come there again; after a step forward all that it
+    passed is due."""
+    job = await submitted(jobs, schedule="1m", overlap="allow", misfire={"policy": "run_all", "limit": 100})
+    machine = Machine()
+    firing = scheduler(probe, machine)
+    for turn in range(80):
+        if turn == 13:
+            clock.advance(minutes * 60)
+        pass_time(15, machine, clock)
+        await fire_due(firing)
+
+    assert firing.now() == clock.now()
+    runs = await ledger(probe, job.id)
+    assert [run.due_at for run in runs] == [START + n * MINUTE for n in range(1, 21 + minutes)]
+    assert all(run.created_at >= run.due_at for run in runs)
 
 
 async def test_a_definition_that_changes_between_two_reads_is_read_again(
