@@ -30,7 +30,7 @@ from horae.links.grpc import GrpcLink
 from horae.links.session import Ticket
 from horae.links.spool import AgentSpool
 from horae.ports import Done, Executor, Keeper, Result, Work
-from horae.roles import AgentRole
+from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.agent import Agent
 
 KINDS = ("python", "shell", "git_python")
@@ -105,7 +105,7 @@ async def live(number: int, settings: dict[str, Any], counts: Counts, joined: as
         group.create_task(link.run())
         await agent.join()
         joined.release()
-        group.create_task(AgentRole(agent, link, clock, interval=5.0).run())
+        group.create_task(AgentRole(agent, link, clock, interval=5.0, poll=REMOTE_POLL).run())
 
 
 def stat(counts: Counts) -> dict[str, Any]:

@@ -6,6 +6,7 @@
     │  └─ Unauthenticated 401  nobody knows who asks            E_TOKEN, E_JOIN_TOKEN
     ├─ NotFound       404  no such job, trigger, run, node      E_NOT_FOUND
     ├─ Conflict       409  the state forbids it                 E_TERMINAL, E_PAUSED, …
+    │  └─ Superseded       a newer line of the node counts      E_SUPERSEDED
     ├─ Stale          412  the version has moved on             E_VERSION_CONFLICT
     ├─ TooLarge       413  more than the limit                  E_TOO_LARGE
     ├─ MediaType      415  a content type we do not read        E_MEDIA_TYPE
@@ -113,6 +114,12 @@ class Conflict(Error):
     """The present state does not allow this."""
 
     code, status = "E_CONFLICT", 409
+
+
+class Superseded(Conflict):
+    """This node has a newer line, or another process has taken its name: nothing that is asked here is done."""
+
+    code = "E_SUPERSEDED"
 
 
 class Stale(Error):
@@ -224,6 +231,7 @@ CODES: dict[str, str] = {
     "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",
     "E_AT_CAPACITY": "The agent that was asked has no free slot, or there is none here.",
     "E_NO_LEADER": "No coordinator leads just now.",
+    "E_SUPERSEDED": "Another process has taken over the name of this node, or it goes on over a newer line.",
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
     "E_STREAM_LIMIT": "Too many followers at once.",
@@ -244,6 +252,7 @@ CODES: dict[str, str] = {
     "E_URL": "An address cannot be used.",
     "E_SECRET_KEY": "The key file cannot be used, or does not have the key that a secret was sealed with.",
     "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",
+    "E_NODE_TAKEN": "Another living process of this cluster has the name of this node.",
     "E_DB_UNREACHABLE": "The database did not answer in time.",
     "E_DB_READ_ONLY": "The database is a standby and takes no writes.",
     "E_DB_VERSION": "The database server's version is not supported.",

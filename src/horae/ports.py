@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import (
     Attempt,
     Census,
@@ -270,6 +271,7 @@ class Beat:
     cancel: list[tuple[int, int]]  # (run id, fence) of its runs that shall stop
     wanted: str = "live"  # see Node.wanted
     in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
+    differs: bool = False  # what it said to hold is not what the books say: something may be under way, or lost
 
 
 class Want(NamedTuple):
@@ -278,6 +280,7 @@ class Want(NamedTuple):
     node: str
     kind: str
     room: int
+    session: int | None = None  # under which it asks: see Store.register_node
 
 
 class Backlog(NamedTuple):
@@ -440,7 +443,7 @@ class Store(Protocol):
         """
 
     # ── runs ──
-    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
         """Give queued runs to nodes, which all have these labels: running, attempt + 1, fence + 1. Answers what each
         want got, in their order; one that got less than its room would have got no more by asking alone.
 
@@ -448,11 +451,13 @@ class Store(Protocol):
         Pinned runs go to their node only; runs that need labels go to nodes that have them all; runs past their start
         deadline go to nobody. A run is given to one caller, however many ask at once. Nobody gets any while claims that
         a failover of the database lost may still be held. The phase is the first one of the kind
-        (lifecycle.first_phase).
+        (lifecycle.first_phase). A want with a session gets nothing unless its node has that session and is not gone:
+        None, where there would have been something to claim.
         """
 
-    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        """(run id, fence, phase) each: noted where the run is running under the same fence."""
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
+        """(run id, fence, phase) each: noted where the run is running under the same fence, and, with `session`, on a
+        node that has it."""
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
@@ -473,8 +478,9 @@ class Store(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """Job → result of its last success, JSON text, for those that have one."""
 
-    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        """(run id, fence, JSON text) each: noted where the run is running under the same fence, until it stops."""
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]], *, session: int | None = None) -> None:
+        """(run id, fence, JSON text) each: noted where the run is running under the same fence, until it stops; with
+        `session`, on a node that has it."""
 
     async def load_cursors(self, job_ids: Sequence[int]) -> dict[int, Cursor]:
         """Job → how far its syncs have come, for those that have a cursor, or had one that was taken away (None)."""
@@ -488,8 +494,11 @@ class Store(Protocol):
         the run that writes; one that somebody wants cancelled ends. A lock is void as soon as its run is no longer
         running under that fence. Older runs that wait are served before younger ones."""
 
-    async def load_running(self, node: str) -> list[tuple[int, int]]:
-        """(run id, fence) of everything running on a node."""
+    async def load_running(self, node: str, *, session: int | None = None) -> list[tuple[int, int]]:
+        """(run id, fence) of everything running on a node; Superseded when it has another session than a given one."""
+
+    async def load_running_of(self, nodes: Sequence[str]) -> dict[str, dict[int, int]]:
+        """Node → run → fence of everything running on these nodes; one that runs nothing is left out."""
 
     async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
         """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
@@ -568,23 +577,36 @@ class Store(Protocol):
     async def census(self) -> Census: ...
 
     # ── nodes and leases ──
-    async def register_node(self, node: Node) -> None:
-        """Appear, or appear anew: state live, beat 0."""
+    # A node has a session number. Every registration and every new line takes the next one; what is asked with
+    # another one is not done, and raises Superseded.
+    async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
+        """Appear, or appear anew: state live, beat moved, the next session, which is answered. With `session`, only if
+        that is the present one (0: there is no such node), or `line` itself took the present one: so that a
+        registration whose answer was lost can be repeated."""
 
-    async def beat(self, name: str, busy: int) -> Beat | None:
-        """Move a node's beat; answer what is wanted of it.
+    async def open_line(self, name: str, identity: str, via: str, line: str) -> int | None:
+        """A remote agent goes on over a new line, through this server: answers the next session. None when there is
+        no such node, or it is a living one of another identity."""
+
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
+        """Move a node's beat; answer what is wanted of it, and whether what it holds differs from the books.
         None when the node was retired meanwhile: it must kill its work and register anew."""
 
-    async def retire_node(self, name: str, state: str) -> None:
+    async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""
+
+    async def bury_node(self, seen: Node, lease: Lease) -> list[tuple[int, int]] | None:
+        """Declare a node gone if it still is as `seen` (beat, session and state) and `lease`, the leader's, is held
+        under its term; answers (run id, fence) of everything it holds, in the same transaction. None when not."""
 
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
-    async def route_node(self, name: str, identity: str, via: str) -> bool:
-        """An agent goes on through another server; False when it was given up meanwhile, or is not the same."""
-
     async def list_nodes(self) -> list[Node]: ...
+
+    async def get_node(self, name: str) -> Node | None: ...
 
     async def keep_setting(self, name: str, value: str) -> str:
         """Keep a value for the whole cluster unless there is one; answers the one that is kept."""
@@ -766,8 +788,8 @@ class Terms(NamedTuple):
 class Link(Protocol):
     """What an agent may ask of the service. The same over a network or within one process."""
 
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> Terms | None:
-        """Join. Everything this node held under an earlier life is given back first, except runs of which it
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms | None:
+        """Join. Everything this node held under an earlier life is given back, except attempts of which it
         holds a result. Answers the terms; None within one process, where they are known."""
 
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
@@ -782,8 +804,8 @@ class Link(Protocol):
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
         """As Store.note_progress, of runs that this node holds."""
 
-    async def beat(self, busy: int) -> Beat | None:
-        """As Store.beat."""
+    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+        """As Store.beat, but in doubt when what is held was found to differ from the books beat after beat."""
 
     async def wait(self, topic: str, seconds: float) -> bool:
         """Until there may be runs to claim ("runs") or to kill ("cancel"); False when the time is over."""
@@ -791,8 +813,8 @@ class Link(Protocol):
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         """As Store.load_previous."""
 
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        """Give back every run that is ours in the service's books but not among those we hold: a claim
+    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
+        """Give back every attempt that is ours in the service's books but not among those we hold: a claim
         whose answer was lost. Answers those we hold that are not ours in the books."""
 
     async def goodbye(self) -> None: ...

@@ -16,6 +16,7 @@ import pytest
 from horae import wire
 from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
+from horae.core.holdings import holding_of
 from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
@@ -45,6 +46,7 @@ from horae.wire.nats import DOWN, HELLO, UP, Connector
 from horae.wire.pipe import HEAD, WHOLE
 
 from ..certificates import make_certificate
+from ..claiming import claim
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 
@@ -342,7 +344,7 @@ async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
     await link.hello(a_node())
     await link.claim({"python": 10})
 
-    await link.hello(a_node(), [kept])
+    await link.hello(a_node(), [(kept, 1)])
 
     assert await side.state(kept) is State.RUNNING
     assert await side.state(lost) is State.QUEUED
@@ -390,10 +392,48 @@ async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):
     await link.hello(a_node())
     await link.claim({"python": 2})
 
-    await link.disown([known])
+    assert await link.disown([(known, 1)]) == set()
 
     assert await side.state(known) is State.RUNNING
     assert await side.state(unknown) is State.QUEUED
+
+
+async def test_what_is_held_under_an_earlier_fence_is_not_ours_and_the_newer_attempt_is_given_back(
+    side: Side, link: Link
+):
+    (run_id,) = await side.order()
+    await link.hello(a_node())
+    (first,) = await link.claim({"python": 1})
+    await side.execution.take_back("n1", {run_id: first.fence})
+    (second,) = await link.claim({"python": 1})
+
+    assert await link.disown([(run_id, first.fence)]) == {(run_id, first.fence)}
+
+    assert second.fence > first.fence
+    assert await side.state(run_id) is State.QUEUED
+
+
+async def test_books_that_differ_beat_after_beat_are_doubted(side: Side, link: Link):
+    await side.order()
+    await link.hello(a_node())
+    await claim(side.store, "n1", "python", [], 1)  # and nobody heard of it
+    nothing = holding_of([])
+
+    answers = [await link.beat(0, held) for held in (nothing, None, nothing, nothing)]
+
+    assert [answer is not None and answer.in_doubt for answer in answers] == [False, False, True, False]
+
+
+async def test_books_that_differed_once_are_not_doubted(side: Side, link: Link):
+    await side.order()
+    await link.hello(a_node())
+    (claimed,) = await link.claim({"python": 1})
+    nothing, all_of_it = holding_of([]), holding_of([(claimed.run_id, claimed.fence)])
+
+    for held in (nothing, all_of_it, nothing, all_of_it):
+        answer = await link.beat(1, held)
+        assert answer is not None
+        assert not answer.in_doubt
 
 
 async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link):
@@ -733,7 +773,7 @@ async def test_a_bad_first_frame_is_the_callers_fault(near: Side, case: str):
     assert await near.store.list_nodes() == []
 
 
-@pytest.mark.parametrize(("lowest", "highest"), [(6, 6), (0, 0), (2, 9)])
+@pytest.mark.parametrize(("lowest", "highest"), [(6, 6), (0, 0), (3, 9)])
 async def test_a_protocol_that_the_server_does_not_speak_is_refused_by_name(near: Side, lowest: int, highest: int):
     async with near.served() as address:
         ended = await said(address, pb.AgentFrame(id=1, hello=hello(lowest_protocol=lowest, highest_protocol=highest)))

@@ -226,7 +226,9 @@ class Node:
     grpc: str = ""  # where other nodes and agents reach it; empty for an agent that only calls
     via: str = ""  # the node through which a remote agent comes in; empty for a node on the database itself
     wanted: str = "live"  # by its operator: live, cordoned (take nothing new), drained (and own no segments)
-    identity: str = ""  # of a remote agent's data directory: tells a restart from a stranger of the same name
+    identity: str = ""  # of its data directory: tells a restart from a stranger of the same name
+    session: int = 0  # grows with every registration and every new line: what an earlier one asks is refused
+    holder: str = ""  # the process, for people: "pid 4711 on build-3"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +21,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import Node, Phase
 from horae.errors import ConfigError, Conflict, Denied, Error, Unavailable
 from horae.links.spool import AgentSpool
@@ -65,6 +66,10 @@ class LineEnded(Exception):
         self.status, self.text = status, text or status
 
 
+class NoAnswer(Unavailable):
+    """Nothing came back in time."""
+
+
 class Line(Protocol):
     """One connection to one server: frames there and back, in order, none lost before its end."""
 
@@ -94,6 +99,7 @@ class RemoteLink(ABC):
         self._news = asyncio.Event()  # a stream is there, or we were refused
         self._refusal: Error | None = None
         self._terms = Terms(0.0, 0.0)
+        self._protocol = wire.PROTOCOL  # that the server speaks
         self._is_joined = False
         self._hints = {"runs": asyncio.Event(), "cancel": asyncio.Event()}
 
@@ -158,6 +164,7 @@ class RemoteLink(ABC):
             )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
+        self._protocol = welcome.protocol
         self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
         self._stream = stream
@@ -223,18 +230,28 @@ class RemoteLink(ABC):
                 stream = await self._ready()
                 return await stream.ask(seconds, urgency, **body)
         except TimeoutError:
-            raise Unavailable(f"no server answered within {seconds:g} s") from None
+            raise NoAnswer(f"no server answered within {seconds:g} s") from None
 
     # ── the Link ──
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> Terms:
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms:
+        """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
         self._node = node
         self._named.set()
-        await self._ask(ASK_SECONDS, join=pb.Join(held=held))
+        stream = self._stream
+        try:
+            await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
+        except NoAnswer:
+            if stream is not None and stream is self._stream:
+                stream.fail(f"joining was not answered within {ASK_SECONDS:g} s")
+            raise
         self._is_joined = True
         return self._terms
 
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
-        frames = await self._ask(ASK_SECONDS, claim=pb.Claim(room=room))
+        asked = [pb.Claim(room=room)]
+        if self._protocol == 1:  # a claim of one kind
+            asked = [pb.Claim(kind=kind, limit=limit) for kind, limit in room.items()]
+        frames = [frame for claim in asked for frame in await self._ask(ASK_SECONDS, claim=claim)]
         return [_assignment(item) for frame in frames for item in frame.assignments.items]
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
@@ -262,11 +279,12 @@ class RemoteLink(ABC):
         items = [pb.ProgressOf(run_id=run_id, fence=fence, progress=text) for run_id, fence, text in notes]
         await self._ask(ASK_SECONDS, note_progress=pb.NoteProgress(items=items))
 
-    async def beat(self, busy: int) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
         stream = self._stream
+        said = None if held is None else pb.Holding(count=held.size, digest=held.digest)
         try:
-            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy))
+            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy, held=said))
         except Unavailable:
             if stream is not None and stream is self._stream:
                 stream.fail(f"a beat was not answered within {seconds:g} s")
@@ -290,9 +308,12 @@ class RemoteLink(ABC):
         (frame,) = await self._ask(ASK_SECONDS, load_previous=pb.LoadPrevious(job_ids=job_ids))
         return dict(frame.previous_results.results)
 
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(held=held))
-        return set(frame.strangers.run_ids)
+    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
+        (frame,) = await self._ask(ASK_SECONDS, disown=pb.Disown(**_held(held)))
+        strangers = frame.strangers
+        if strangers.run_ids and not strangers.fences:  # a server of protocol 1 goes by the run alone
+            return {one for one in held if one[0] in set(strangers.run_ids)}
+        return set(zip(strangers.run_ids, strangers.fences, strict=True))
 
     async def goodbye(self) -> None:
         await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())
@@ -385,7 +406,7 @@ class Stream:
             async with asyncio.timeout(seconds):
                 await future
         except TimeoutError:
-            raise Unavailable(f"the server did not answer within {seconds:g} s") from None
+            raise NoAnswer(f"the server did not answer within {seconds:g} s") from None
         finally:
             del self._waiting[number]
             if self._leaving is not None and not self._waiting:
@@ -408,6 +429,10 @@ class Stream:
             self.room += self._under_way.pop((name.run_id, name.fence, name.file, name.number), 0)
         if self.room > 0:
             self.has_room.set()
+
+
+def _held(attempts: Collection[Fenced]) -> dict[str, list[int]]:
+    return {"held": [run_id for run_id, _ in attempts], "fences": [fence for _, fence in attempts]}
 
 
 def _refusal(status: str, text: str) -> Error:

@@ -5,6 +5,10 @@
 What must stay true: a stream that breaks takes nothing back, because its agent may go on until its lease is over
 and come again through any server; one name belongs to one living agent; a beat is answered while everything else
 waits; what an agent sends is bounded, and output is stored only for a run it holds under that fence.
+
+An agent has one line that counts, whatever frames of earlier ones still wait somewhere: each new one takes the next
+session of the node's row, and the database itself refuses what an earlier one asks, which ends it. Only results are
+taken from any line: what an agent says of an attempt that it held stays true, and the fence decides.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from horae import wire
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import Node, Phase
-from horae.errors import Error, Invalid, Unavailable
+from horae.errors import Error, Invalid, Superseded, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_hello, read_progress, read_result
 from horae.rpc.hints import WorkHints
-from horae.service.execution import Execution, LocalLink
+from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
 
@@ -138,7 +143,7 @@ class Agents:
         except Invalid as error:
             raise invalid(error.message) from error
         session = Session(self, context, node, hello.session, topics)
-        await self._make_room(session)
+        session.link.resume(node, await self._make_room(session))
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
             heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True, shared=self.files.is_shared,
@@ -146,9 +151,9 @@ class Agents:
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
 
-    async def _make_room(self, session: Session) -> None:
+    async def _make_room(self, session: Session) -> int:
         """One name, one living agent: the same process may come again, a stranger may not. A process that was
-        restarted waits until the line of its earlier life has fallen silent."""
+        restarted waits until the line of its earlier life has fallen silent. Answers the number of the new line."""
         node = session.node
         there = self._sessions.get(node.name)
         if there is not None and there.node.identity != node.identity:
@@ -157,12 +162,9 @@ class Agents:
             text = f"an earlier life of {node.name} was heard a moment ago; it may join when that has ended"
             raise Refused(grpc.StatusCode.UNAVAILABLE, text)
         try:
-            known = next((one for one in await self.store.list_nodes() if one.name == node.name), None)
-            if known is not None and known.state != "gone":
-                if known.identity != node.identity:
-                    raise _taken(node.name)
-                if known.via != self.node:
-                    await self.store.route_node(node.name, node.identity, self.node)
+            number = await self.store.open_line(node.name, node.identity, self.node, session.link.line)
+            if number is None and await self.store.get_node(node.name) is not None:
+                raise _taken(node.name)
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
         if there is not None:
@@ -170,6 +172,7 @@ class Agents:
         self._sessions[node.name] = session
         self._is_empty.clear()
         self._hinting = self._hinting or asyncio.create_task(self.hints.run())
+        return number or 0
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
@@ -239,8 +242,7 @@ class Session:
         self._agents = agents
         self._context = context
         place = "" if agents.files.is_shared else agents.node
-        self._link = LocalLink(agents.execution, agents.store, agents.queue, place=place)
-        self._link.resume(node)
+        self.link = LocalLink(agents.execution, agents.store, agents.queue, place=place)
         self._outbox = Outbox()
         self._ended = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
@@ -322,7 +324,7 @@ class Session:
 
     async def _hint_cancels(self) -> None:
         while True:
-            if await self._link.wait("cancel", 3600.0):
+            if await self.link.wait("cancel", 3600.0):
                 self._tell("cancel")
                 await asyncio.sleep(HINT_GAP)
 
@@ -335,6 +337,8 @@ class Session:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 answers = await getattr(self, f"_on_{body}")(getattr(frame, body))
+        except Superseded as error:
+            raise Refused(grpc.StatusCode.ABORTED, f"{error.code}: {error.message}") from error
         except Error as error:
             answers = [_failure(error)]
         except TimeoutError:
@@ -347,14 +351,14 @@ class Session:
         raise invalid("hello is the first frame only")
 
     async def _on_join(self, join: pb.Join) -> list[pb.ServerFrame]:
-        _check_ids(join.held)
         self._forget_held()
-        await self._link.hello(self.node, list(join.held))
+        await self.link.hello(self.node, _attempts(join.held, join.fences))
         self._agents.queue.announce("nodes")
         return [_done()]
 
     async def _on_beat(self, beat: pb.Beat) -> list[pb.ServerFrame]:
-        answer = await self._link.beat(min(beat.busy, MAX_LIST))
+        held = Holding(beat.held.count, beat.held.digest) if beat.HasField("held") else None
+        answer = await self.link.beat(min(beat.busy, MAX_LIST), held)
         if answer is None:
             self._forget_held()
             return [pb.ServerFrame(beat=pb.BeatAnswer(retired=True))]
@@ -367,7 +371,7 @@ class Session:
             raise invalid(f"a claim needs kinds that hello named and a limit from 1 to {MAX_CLAIM} for each")
         hints = self._agents.hints
         announcements = hints.announcements
-        claimed = [] if hints.none_wait(room) else await self._link.claim(room)
+        claimed = [] if hints.none_wait(room) else await self.link.claim(room)
         for one in claimed:
             self._held[one.run_id] = one.fence
         if "runs" in self._topics:
@@ -383,7 +387,7 @@ class Session:
             raise invalid(error.message) from error
         await self._look(((one.run_id, one.fence) for one in results), fresh=False)
         mine = [one for one in results if self._held.get(one.run_id) == one.fence]
-        accepted = await self._link.finish(mine) if mine else set()
+        accepted = await self.link.finish(mine) if mine else set()
         for result in mine:
             self._held.pop(result.run_id, None)
         self._agents.execution.note_fenced(len(results) - len(mine))
@@ -400,7 +404,7 @@ class Session:
             raise invalid(f"phases are 0 (preparing) or 1 (running), at most {MAX_LIST} at once")
         attempts = [(one.run_id, one.fence) for one in noted.items]
         await self._look(attempts, fresh=False)
-        await self._link.note_phases([
+        await self.link.note_phases([
             (one.run_id, one.fence, Phase(one.phase)) for one in noted.items if self._held.get(one.run_id) == one.fence
         ])  # fmt: skip
         return [_done()]
@@ -410,24 +414,25 @@ class Session:
             raise invalid(f"at most {MAX_LIST} words on progress at once")
         await self._look(((one.run_id, one.fence) for one in noted.items), fresh=False)
         mine = (one for one in noted.items if self._held.get(one.run_id) == one.fence)
-        await self._link.note_progress([(one.run_id, one.fence, read_progress(one)) for one in mine])
+        await self.link.note_progress([(one.run_id, one.fence, read_progress(one)) for one in mine])
         return [_done()]
 
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         _check_ids(asked.job_ids)
-        found = await self._link.load_previous(list(asked.job_ids))
+        found = await self.link.load_previous(list(asked.job_ids))
         return [pb.ServerFrame(previous_results=pb.PreviousResults(results=found))]
 
     async def _on_disown(self, disown: pb.Disown) -> list[pb.ServerFrame]:
         """After the claims that are still under way: one of them may be what the agent asks about."""
-        _check_ids(disown.held)
+        held = _attempts(disown.held, disown.fences)
         if self._claims:
             await asyncio.wait(tuple(self._claims))
-        strangers = await self._link.disown(list(disown.held))
-        return [pb.ServerFrame(strangers=pb.Strangers(run_ids=sorted(strangers)))]
+        strangers = sorted(await self.link.disown(held))
+        told = pb.Strangers(run_ids=[run_id for run_id, _ in strangers], fences=[fence for _, fence in strangers])
+        return [pb.ServerFrame(strangers=told)]
 
     async def _on_goodbye(self, _: pb.Goodbye) -> list[pb.ServerFrame]:
-        await self._link.goodbye()
+        await self.link.goodbye()
         self._agents.queue.announce("nodes")
         log.info("agent.left", node=self.node.name)
         return [_done()]
@@ -494,6 +499,16 @@ def _first(group: BaseExceptionGroup[Any]) -> Refused:
 def _check_ids(ids: Sequence[int]) -> None:
     if len(ids) > MAX_LIST or any(one < 1 for one in ids):
         raise invalid(f"ids are positive, at most {MAX_LIST} at once")
+
+
+def _attempts(run_ids: Sequence[int], fences: Sequence[int]) -> list[Fenced]:
+    """Runs with their fences; agents of protocol 1 say none."""
+    _check_ids(run_ids)
+    if not fences:
+        return [(run_id, ANY_FENCE) for run_id in run_ids]
+    if len(fences) != len(run_ids) or any(fence < 1 for fence in fences):
+        raise invalid("every run that is held needs its fence")
+    return list(zip(run_ids, fences, strict=True))
 
 
 def _done() -> pb.ServerFrame:

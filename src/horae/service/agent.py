@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from horae.core import figures, hiding, lifecycle, specs
+from horae.core.holdings import Fenced, Holding, holding_of
 from horae.core.model import Json, Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
@@ -79,9 +80,11 @@ class Agent:
         self._phases: dict[int, tuple[int, Phase]] = {}  # run → fence and phase, of those to be told
         self._progress: dict[int, tuple[int, str]] = {}  # run → fence and progress, of those to be told
         self._reporting = asyncio.Lock()
-        self._in_doubt = False  # a claim broke off: runs may be ours without our knowing
-        self._doubts_end = float("inf")  # when a claim that broke off has certainly had its last effect
+        self._in_doubt = False  # a claim broke off, or the books differ: runs may be ours without our knowing
+        self._is_claiming = False  # what a claim is about to bring is not held yet
+        self._compared_at = float("-inf")  # when a beat last said what we hold
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
+        self._successors: dict[int, tuple[Executor, Assignment, str | None]] = {}  # wait until our copy of it is gone
         self._life = 0  # how often the service gave us up
         self._is_joined = False
         self._trusted_until = 0.0  # by our clock: when the keeper kills all work and starts no more
@@ -129,7 +132,7 @@ class Agent:
 
     async def greet(self) -> None:
         sent = self._clock.elapsed()
-        terms = await self._link.hello(self.node, [result.run_id for result in self._results])
+        terms = await self._link.hello(self.node, [(result.run_id, result.fence) for result in self._results])
         if terms is not None:
             self._lease, self.heartbeat_seconds = terms
         self._renew(sent)
@@ -158,7 +161,7 @@ class Agent:
         """Fill the free slots once; answers how many runs were started."""
         if self.draining or not self._is_joined or self._is_lease_over:
             return 0
-        if self._in_doubt or self._clock.elapsed() > self._doubts_end:
+        if self._in_doubt:
             await self._settle()
         if self.cordoned or len(self._results) > MAX_UNREPORTED:
             return 0
@@ -173,27 +176,43 @@ class Agent:
 
     async def _settle(self) -> None:
         """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet.
-        Twice: at once, and when a claim that was still under way somewhere has had its effect."""
-        is_last = self._clock.elapsed() > self._doubts_end
+        Should a claim that broke off have its effect later still, the beats find it."""
         self._in_doubt = False
         try:
-            strangers = await self._link.disown([*self._held, *(result.run_id for result in self._results)])
+            strangers = await self._link.disown(self._attempts())
         except BaseException:
             self._in_doubt = True
             raise
-        if is_last:
-            self._doubts_end = float("inf")
-        for run_id in strangers & self._held.keys():
-            self._let_go.add(run_id)
-            self._held[run_id][0].stop(run_id, Reason.LOST)
+        for run_id, fence in strangers:
+            held = self._held.get(run_id)
+            if held is not None and held[1] == fence:
+                self._stop_lost(run_id)
+            successor = self._successors.get(run_id)
+            if successor is not None and successor[1].fence == fence:
+                del self._successors[run_id]
+                self._free[successor[0].kind] += 1
+
+    def _attempts(self) -> list[Fenced]:
+        """All that is ours, as far as we know: what runs, what waits for our own copy to end, what is to be told."""
+        return [
+            *((run_id, fence) for run_id, (_, fence, _) in self._held.items()),
+            *((run_id, a.fence) for run_id, (_, a, _) in self._successors.items()),
+            *((result.run_id, result.fence) for result in self._results),
+        ]
+
+    def _stop_lost(self, run_id: int) -> None:
+        self._let_go.add(run_id)
+        self._held[run_id][0].stop(run_id, Reason.LOST)
 
     async def _claim_room(self, room: Mapping[str, int]) -> list[Assignment]:
+        self._is_claiming = True
         try:
             return await self._link.claim(room)
         except Unavailable:
             self._in_doubt = True
-            self._doubts_end = self._clock.elapsed() + 2 * self._lease
             raise
+        finally:
+            self._is_claiming = False
 
     async def _take(self, claimed: Sequence[Assignment], life: int) -> int:
         """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
@@ -206,9 +225,31 @@ class Agent:
         if self.draining or life != self._life:
             self._hand_back(claimed)
             return 0
-        for kind in dict.fromkeys(a.kind for a in claimed):
-            self._start(self._executors[kind], [a for a in claimed if a.kind == kind], previous)
+        for a in claimed:
+            if a.run_id in self._held:
+                self._wait_for_copy(self._executors[a.kind], a, previous.get(a.job_id))
+        fresh = [a for a in claimed if a.run_id not in self._held]
+        for kind in dict.fromkeys(a.kind for a in fresh):
+            self._start(self._executors[kind], [a for a in fresh if a.kind == kind], previous)
         return len(claimed)
+
+    def _wait_for_copy(self, executor: Executor, a: Assignment, previous: str | None) -> None:
+        """A run is given to us of which we still have an earlier attempt at work: that one was taken from us without
+        our knowing. It is killed, and certainly gone before the new one starts."""
+        self._free[executor.kind] -= 1
+        earlier = self._successors.pop(a.run_id, None)
+        if earlier is not None:
+            self._free[earlier[0].kind] += 1
+        self._successors[a.run_id] = (executor, a, previous)
+        self._stop_lost(a.run_id)
+
+    def _start_successor(self, run_id: int) -> None:
+        executor, a, previous = self._successors.pop(run_id)
+        self._free[executor.kind] += 1  # as a start takes it
+        if self.draining or not self._is_joined:
+            self._hand_back([a])
+        else:
+            self._start(executor, [a], {} if previous is None else {a.job_id: previous})
 
     def _hand_back(self, claimed: Sequence[Assignment]) -> None:
         now = self._clock.now()
@@ -278,6 +319,8 @@ class Agent:
         self._free[executor.kind] += 1
         self._results.append(_handed_back(result) if result.run_id in self._let_go else result)
         self._let_go.discard(result.run_id)
+        if result.run_id in self._successors:
+            self._start_successor(result.run_id)
         if not self._held:
             self._is_idle.set()
         self.results_ready.set()
@@ -357,7 +400,7 @@ class Agent:
         """Say that we live, renew the keeper's leash, kill what shall be cancelled."""
         self.check_keeper()
         sent = self._clock.elapsed()
-        answer = await self._link.beat(self.busy)
+        answer = await self._link.beat(self.busy, self._holding(sent))
         if answer is None:
             await self._start_anew()
             return
@@ -370,6 +413,15 @@ class Agent:
             held = self._held.get(run_id)
             if held is not None and held[1] == fence:
                 held[0].stop(run_id, Reason.REQUESTED)
+
+    def _holding(self, now: float) -> Holding | None:
+        """What we hold, for the service to compare. While something is under way the two sides differ as a rule, so
+        nothing is said then; but not for long, because under load something always is."""
+        is_busy = self._is_claiming or self._reporting.locked()
+        if is_busy and now - self._compared_at < self._lease / 3:
+            return None
+        self._compared_at = now
+        return holding_of(self._attempts())
 
     def _set_cordoned(self, cordoned: bool) -> None:
         was, self.cordoned = self.cordoned, cordoned
@@ -388,9 +440,8 @@ class Agent:
         self.wake()
 
     def _stop_all(self) -> None:
-        self._let_go |= set(self._held)
-        for run_id, (executor, _, _) in list(self._held.items()):
-            executor.stop(run_id, Reason.LOST)
+        for run_id in list(self._held):
+            self._stop_lost(run_id)
 
     # ── stop ──
     async def drain(self, seconds: float) -> None:

@@ -12,10 +12,17 @@ every change of hands, and what a leader writes is refused once its term is over
     silent for the lease      its segments are given to others, which costs nothing if it is alive after all
     silent for `dead_after`   it is declared gone, and its runs are taken back: by then its keeper has killed them
 
+Silence counts only while somebody could have been heard: the time between two looks that lie far apart, because the
+store did not answer or we stood still ourselves, counts for nothing. And the look may be old by the time it is acted
+upon: a node is declared gone only if its row still is as it was seen, by a leader whose term still is the present one,
+in one statement; what it held is read in the same transaction. So whatever pauses lie between our steps, a node that
+was heard since lives, and what it claims in a new life has other fences than what is taken back.
+
 Members that are not Horae (outside.py) have `outside_after` instead. What is lent to workers is taken back when its
 time is over, whether its worker is known as a node or not.
 
-What a node left running when it was declared gone, or said so itself, is taken back however often that breaks off.
+What a node left running when it was declared gone, or said so itself, is taken back however often that breaks off; but
+not before we have seen it gone for the time of a lease, because somebody else may have declared it.
 
 **Segments** are given out by the leader, moving as few as possible: evenly (`shared`), or all to one scheduler
 while the others stand by (`active-passive`). They only save work: two schedulers that both believe to own a
@@ -52,6 +59,11 @@ def patience(lease_seconds: float) -> float:
     return lease_seconds + margin(lease_seconds) / 4
 
 
+def longest_gap(lease_seconds: float) -> float:
+    """Seconds between two looks beyond which nothing is known about the time between them."""
+    return max(1.0, lease_seconds / 3)
+
+
 @dataclass(slots=True)
 class Watch:
     """A value that should keep moving, and since when we know that it does not."""
@@ -60,8 +72,9 @@ class Watch:
     since: float = 0.0
     silence: float = 0.0  # seconds it has certainly stood still
 
-    def see(self, value: object, asked: float, answered: float) -> float:
-        """From the first answer that said so to the last question."""
+    def see(self, value: object, asked: float, answered: float, blind: float = 0.0) -> float:
+        """From the first answer that said so to the last question, but for the last `blind` seconds of that."""
+        self.since += blind
         if value != self.value:
             self.value, self.since = value, answered
         self.silence = asked - self.since
@@ -102,6 +115,7 @@ class Cluster:
         self._lease_watch = Watch()
         self._nodes: list[Node] = []  # as of the last look
         self._watches: dict[str, Watch] = {}
+        self._asked_at = float("inf")  # when we last looked and were answered
         self.led_since: Moment | None = None  # for display: when we took the lead we have now
         self.rebalances = 0  # times that segments were moved
         self._told_at = float("-inf")  # when queued runs were last held against what agents can do
@@ -147,8 +161,11 @@ class Cluster:
         asked = self._clock.elapsed()
         self._nodes = await self._store.list_nodes()
         answered = self._clock.elapsed()
+        gap, self._asked_at = asked - self._asked_at, asked
+        blind = gap if gap > longest_gap(self._ttl) else 0.0
         for node in self._nodes:
-            self._watches.setdefault(node.name, Watch()).see((node.beat, node.state), asked, answered)
+            sign = (node.beat, node.session, node.state)
+            self._watches.setdefault(node.name, Watch()).see(sign, asked, answered, blind)
 
     def _is_silent(self, node: Node, seconds: float) -> bool:
         if node.name == self._node:
@@ -160,11 +177,12 @@ class Cluster:
         """One round of a leader: bury the dead, share out segments, see to runs that nobody can run, or whose worker
         has fallen silent."""
         await self.look()
+        await self._clear([node for node in self._nodes if node.state == "gone"])
         present = []
         for node in self._nodes:
             if node.state == "gone":
-                await self._clear(node)
-            elif self._is_silent(node, self._outside_after if is_outside(node) else self._dead_after):
+                continue
+            if self._is_silent(node, self._outside_after if is_outside(node) else self._dead_after):
                 await self._bury(node)
             else:
                 present.append(node)
@@ -194,25 +212,31 @@ class Cluster:
             await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
 
     async def _bury(self, node: Node) -> None:
-        """Declare a node gone and take back what it held until now; should it return, what it claims then
-        is its own."""
-        if not self.is_leader:
+        """Declare a node gone, unless it was heard since we looked, and take back what it held until then; should it
+        return, what it claims then is its own."""
+        if not self.is_leader or self._lease is None:
             return
-        held = await self._store.load_running(node.name)
-        await self._store.retire_node(node.name, "gone")
+        held = await self._store.bury_node(node, self._lease)
+        if held is None:
+            return
         await self._execution.take_back(node.name, dict(held))
+        self._cleared[node.name] = node.beat + 1
         if is_outside(node):
             self._queue.announce("due")  # moments that were offered to it are free
 
-    async def _clear(self, node: Node) -> None:
-        """Take back what a gone node still holds, unless it has come back meanwhile."""
-        if node.name == self._node or self._cleared.get(node.name) == node.beat:
-            return
-        held = await self._store.load_running(node.name)
-        if held and node not in await self._store.list_nodes():
-            return
-        await self._execution.take_back(node.name, dict(held))
-        self._cleared[node.name] = node.beat
+    async def _clear(self, gone: Sequence[Node]) -> None:
+        """Take back what gone nodes still hold, unless they have come back meanwhile: asked once about all of them."""
+        ready = [node for node in gone if self._is_silent(node, self._ttl)]
+        nodes = {node.name: node for node in ready if self._cleared.get(node.name) != node.beat}
+        held = await self._store.load_running_of(list(nodes)) if nodes else {}
+        if held:
+            present = await self._store.list_nodes()
+            nodes = {name: node for name, node in nodes.items() if node in present}
+        for name, node in nodes.items():
+            if not self.is_leader:
+                return
+            await self._execution.take_back(name, held.get(name, {}))
+            self._cleared[name] = node.beat
 
     async def _share_out(self, present: Sequence[Node]) -> None:
         schedulers = [node.name for node in present if _may_schedule(node) and not self._is_silent(node, self._ttl)]
@@ -240,9 +264,9 @@ class Cluster:
             if owner == self._node
         }
 
-    async def hand_over(self) -> None:
+    async def hand_over(self, session: int | None = None) -> None:
         """Say that we leave, and go on until others have taken our segments, or nobody is there to."""
-        await self._store.retire_node(self._node, "draining")
+        await self._store.retire_node(self._node, "draining", session=session)
         until = self._clock.elapsed() + HAND_OVER
         while self._clock.elapsed() < until:
             if self.is_leader:

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from secrets import token_hex
 
 import structlog
 
 from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
+from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import ConfigError
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting, Want
 from horae.service.batching import Coalescer
 from horae.service.datawork import DataWork
@@ -27,6 +29,8 @@ from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
+CONVINCED = 2  # beats in a row that must find the books different
+ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
@@ -54,14 +58,16 @@ class Execution:
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
-        self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment]]] = {}  # by labels
+        self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
 
-    async def claim(self, node: Node, room: Mapping[str, int]) -> list[Assignment]:
+    async def claim(self, node: Node, room: Mapping[str, int], session: int | None = None) -> list[Assignment]:
         """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
-        wants = [Want(node.name, kind, free) for kind, free in room.items() if kind not in self._foreign_kinds]
+        wants = [Want(node.name, kind, free, session) for kind, free in room.items() if kind not in self._foreign_kinds]
         if not wants:
             return []
         claimed = await self._claims_of(node.labels).add(wants)
+        if claimed is None:
+            raise Superseded(f"{node.name} goes on over a newer line, or under another process of that name")
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
@@ -69,21 +75,22 @@ class Execution:
         self._tell_started(node.name, opened)
         return opened
 
-    def _claims_of(self, labels: Sequence[str]) -> Coalescer[list[Want], list[Assignment]]:
+    def _claims_of(self, labels: Sequence[str]) -> Coalescer[list[Want], list[Assignment] | None]:
         """Nodes with the same labels claim together: there may be many of them, and few such sets."""
         key = tuple(sorted(labels))
         if key not in self._claims:
             self._claims[key] = Coalescer(partial(self._claim_all, key), limit=CLAIMED_TOGETHER, weigh=_room)
         return self._claims[key]
 
-    async def _claim_all(self, labels: Sequence[str], asked: list[list[Want]]) -> list[list[Assignment]]:
+    async def _claim_all(self, labels: Sequence[str], asked: list[list[Want]]) -> list[list[Assignment] | None]:
         answers = iter(await self._store.claim([want for wants in asked for want in wants], labels))
-        claimed = [[a for _ in wants for a in next(answers)] for wants in asked]
-        if any(claimed):
+        claimed = [_together([next(answers) for _ in wants]) for wants in asked]
+        given = [a for each in claimed for a in each or ()]
+        if given:
             now, metrics = self._clock.now(), self._metrics
-            metrics.claimed += sum(map(len, claimed))
+            metrics.claimed += len(given)
             metrics.batches["claim"] += 1
-            metrics.observe_lateness((now - a.due_at) / SECOND for each in claimed for a in each if a.attempt == 1)
+            metrics.observe_lateness((now - a.due_at) / SECOND for a in given if a.attempt == 1)
         return claimed
 
     async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
@@ -146,10 +153,13 @@ class Execution:
         """Results that were refused before they came here."""
         self._metrics.fenced += count
 
-    async def reap(self, node: str, keep: Collection[int] = ()) -> int:
-        """Take back what a node no longer runs."""
-        running = {run_id: fence for run_id, fence in await self._store.load_running(node) if run_id not in keep}
-        return await self.take_back(node, running)
+    async def reap(self, node: str, keep: Collection[Fenced] = (), session: int | None = None) -> set[Fenced]:
+        """Take back what a node no longer runs; answers what it holds in the books. Under its fence, so a pause between
+        the look and the taking does no harm: what was claimed again meanwhile has another one."""
+        books = await self._store.load_running(node, session=session)
+        lost = [one for one in books if one not in keep and (one[0], ANY_FENCE) not in keep]
+        await self.take_back(node, dict(lost))
+        return set(books)
 
     async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
         """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
@@ -185,6 +195,11 @@ class Execution:
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
+
+
+def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
+    """What the wants of one node got; None when its line is not the one that counts any more."""
+    return None if None in answers else [a for each in answers for a in each or ()]
 
 
 def _room(wants: Sequence[Want]) -> int:
@@ -253,33 +268,54 @@ class LocalLink:
         self._place = place
         self._watches = {topic: queue.watch(topic) for topic in ("runs", "cancel")}
         self._node: Node | None = None
+        self.line = token_hex(16)
+        self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
+        self._differed = 0  # beats in a row after which the books differed from what the agent holds
 
-    async def hello(self, node: Node, held: Sequence[int] = ()) -> None:
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> None:
+        """Registered first: from then on no claim of an earlier line or life can come, and what is held is all there
+        is to take back."""
         self._node = node
-        await self._execution.reap(node.name, keep=set(held))
-        await self._store.register_node(node)
+        self.session = await self._store.register_node(node, session=self.session, line=self.line)
+        await self._execution.reap(node.name, keep=set(held), session=self.session)
 
-    def resume(self, node: Node) -> None:
-        """Go on with a node that has joined through another link."""
-        self._node = node
+    def resume(self, node: Node, session: int) -> None:
+        """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
+        self._node, self.session = node, session
 
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
-        return await self._execution.claim(self._me, room)
+        session = self.session
+        try:
+            return await self._execution.claim(self._me, room, session)
+        except Superseded as error:
+            if session == self.session:
+                raise
+            raise Unavailable("this node has registered anew since it asked") from error
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         return await self._execution.finish([self._placed(result) for result in results] if self._place else results)
 
     async def note_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        await self._store.set_phases(phases)
+        await self._store.set_phases(phases, session=self.session)
 
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        await self._store.note_progress(notes)
+        await self._store.note_progress(notes, session=self.session)
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
-    async def beat(self, busy: int) -> Beat | None:
-        return await self._store.beat(self._me.name, busy)
+    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+        """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do."""
+        answer = await self._store.beat(self._me.name, busy, session=self.session, held=held)
+        if answer is None or (held is not None and not answer.differs):
+            self._differed = 0
+        elif answer.differs:
+            self._differed += 1
+            if self._differed >= CONVINCED:
+                self._differed = 0
+                log.warning("books.differ", node=self._me.name, held=held.size if held else 0)
+                return replace(answer, in_doubt=True)
+        return answer
 
     async def wait(self, topic: str, seconds: float) -> bool:
         return await self._watches[topic].wait(seconds)
@@ -287,13 +323,13 @@ class LocalLink:
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
         return await self._store.load_previous(job_ids)
 
-    async def disown(self, held: Sequence[int]) -> set[int]:
-        ours = {run_id for run_id, _ in await self._store.load_running(self._me.name)}
-        await self._execution.reap(self._me.name, keep=set(held))
-        return set(held) - ours
+    async def disown(self, held: Collection[Fenced]) -> set[Fenced]:
+        ours = await self._execution.reap(self._me.name, keep=set(held), session=self.session)
+        runs = {run_id for run_id, _ in ours}
+        return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
 
     async def goodbye(self) -> None:
-        await self._store.retire_node(self._me.name, "gone")
+        await self._store.retire_node(self._me.name, "gone", session=self.session)
 
     @property
     def _me(self) -> Node:

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SECOND, Cursor, Moment
 from horae.ports import Result, Wish
-from horae.stores.loans import LoanStore, Steps
+from horae.stores.loans import Steps
+from horae.stores.nodes import NodeStore
 from horae.stores.sql import decode, encode
 
 PATIENCE = 3 * SECOND  # after which a run that waits for a destination looks again
@@ -22,10 +23,10 @@ def has_cursors(results: Sequence[Result]) -> bool:
     return any(result.cursor is not None for result in results)
 
 
-class DataWorkStore(LoanStore):
-    async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
+class DataWorkStore(NodeStore):
+    async def note_progress(self, notes: Sequence[tuple[int, int, str]], *, session: int | None = None) -> None:
         if notes:
-            await self._put("note_progress", encode(list(notes)))
+            await self._put("note_progress", encode(list(notes)), session)
 
     # ── cursors ──
     async def load_cursors(self, job_ids: Sequence[int]) -> dict[int, Cursor]:

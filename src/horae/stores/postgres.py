@@ -27,11 +27,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
+from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
@@ -69,6 +71,7 @@ from horae.stores.lanes import (
     connect,
 )
 from horae.stores.loans import Steps
+from horae.stores.nodes import beat_of
 from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
@@ -87,10 +90,11 @@ RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.Uniq
 
 
 # Who uses the lane of heartbeats: signs of life and leases, and nothing that takes time.
-SIGNS = frozenset({"beat", "beat_alone", "register_node", "retire_node", "get_lease", "make_lease", "take_lease",
-                   "renew_lease", "resign_lease"})  # fmt: skip
+SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node", "retire_node", "get_lease",
+                   "make_lease", "take_lease", "renew_lease", "resign_lease"})  # fmt: skip
 # What the roles ask; they must not wait behind users.
-ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_held", "load_previous", "load_last_runs",
+ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_running_in_session",
+                       "load_running_of", "load_held", "load_previous", "load_last_runs",
                        "look_over", "outdated", "outdated_attempts",
                        "first_run", "load_overdue_loans", "load_taken_segments",
                        "load_cursors", "load_sources", "load_queued", "load_backlog",
@@ -488,15 +492,19 @@ class PostgresStore(DataWorkStore):
         return _receipts(row[0])
 
     # ── runs ──
-    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
-        claimed: list[list[Assignment]] = [[] for _ in wants]
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        claimed: list[list[Assignment] | None] = [[] for _ in wants]
         async with self._claim.use() as connection:
             floor = self._fence_floor()
             if floor is None:
                 return claimed
             rows = await connection.fetch(self.queries["claim"], self._clock(), floor, labels, *_want_arrays(wants))
         for row in rows:
-            claimed[row[0] - 1].append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
+            given = claimed[row[0] - 1]
+            if row[1] is None or given is None:
+                claimed[row[0] - 1] = None
+            else:
+                given.append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
         return claimed
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
@@ -555,9 +563,9 @@ class PostgresStore(DataWorkStore):
 
         return await self._retried(self._fire, transact)
 
-    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:
-            await self._put("set_phases", *map(list, zip(*phases, strict=True)))
+            await self._put("set_phases", *map(list, zip(*phases, strict=True)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
@@ -578,16 +586,19 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> Beat | None:
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
         try:
-            rows = await self._put("beat", name, busy, self._clock())
+            rows = await self._put("beat", name, busy, self._clock(), session, held is not None)
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
-            rows = await self._put("beat_alone", name, busy, self._clock())
-        own = next((row for row in rows if row[0] == 0), None)
-        if own is None:
+            rows = await self._put("beat_alone", name, busy, self._clock(), session)
+        found = beat_of(name, session, rows, held)
+        if found is None:
             return None
-        self._note_beat(name, own[1])
-        return Beat([(row[0], row[1]) for row in rows if row[0]], own[2], self._is_in_doubt)
+        answer, beat = found
+        self._note_beat(name, beat)
+        return replace(answer, in_doubt=self._is_in_doubt)
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(
@@ -675,7 +686,7 @@ def _order_arrays(orders: Sequence[Order]) -> Columns:
 
 
 def _want_arrays(wants: Sequence[Want]) -> Columns:
-    return _columns([(want.node, want.kind, want.room, first_phase(want.kind)) for want in wants], 4)
+    return _columns([(want.node, want.kind, want.room, first_phase(want.kind), want.session) for want in wants], 5)
 
 
 def _result_arrays(results: Sequence[Result]) -> Columns:

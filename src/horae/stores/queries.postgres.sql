@@ -208,11 +208,13 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 -- literal state lets serve, and those pinned to one of the nodes by theirs; the best of both are dealt out, every node's
 -- first slot before anybody's second. What the job says is looked up row by row, as one array: a join could begin with
 -- all jobs. The start deadline is met now: it does not bind a second attempt.
+-- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
+-- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
 WITH c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), w AS MATERIALIZED (
-  SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[])
-    WITH ORDINALITY AS t(node, kind, room, phase, number)
+  SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
+    WITH ORDINALITY AS t(node, kind, room, phase, session, number)
 ), k AS MATERIALIZED (
   SELECT kind, sum(room) AS room FROM w GROUP BY kind
 ), found AS MATERIALIZED (
@@ -231,8 +233,14 @@ WITH c AS (
     SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY priority DESC, due_at, id) AS nth,
       row_number() OVER (PARTITION BY kind ORDER BY priority DESC, due_at, id) AS place FROM found) AS f
   JOIN k USING (kind) WHERE place <= room
+), line AS MATERIALIZED (
+  SELECT name, session FROM nodes
+  WHERE name = ANY($4::text[]) AND state <> 'gone' AND EXISTS (SELECT 1 FROM best) ORDER BY name FOR SHARE
+), late AS MATERIALIZED (
+  SELECT number FROM w WHERE session IS NOT NULL AND EXISTS (SELECT 1 FROM best WHERE best.kind = w.kind)
+    AND (node, session) NOT IN (SELECT name, session FROM line)
 ), slot AS MATERIALIZED (
-  SELECT number, node, kind, nth FROM w
+  SELECT number, node, kind, nth FROM (SELECT * FROM w WHERE number NOT IN (SELECT number FROM late)) AS w
   CROSS JOIN LATERAL generate_series(1, LEAST(room, (SELECT count(*) FROM best))) AS s(nth)
 ), given AS MATERIALIZED (
   SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
@@ -240,13 +248,15 @@ WITH c AS (
     SELECT number, kind, row_number() OVER (PARTITION BY kind ORDER BY nth, number) AS place FROM slot
     WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
   ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
-)
+), claimed AS (
 UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
   start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
-  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data;
+  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data
+)
+SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late;
 
 -- load_backlog --
 SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
@@ -256,7 +266,8 @@ GROUP BY k.kind, q.pin, q.needs;
 -- set_phases --
 UPDATE live r SET phase = x.phase
 FROM unnest($1::bigint[], $2::int[], $3::smallint[]) AS x(id, fence, phase)
-WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1;
+WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
+  AND ($4::bigint IS NULL OR $4 = (SELECT n.session FROM nodes n WHERE n.name = r.node));
 
 -- pick_loan --
 -- The best run of each kind by the index, then the best of these.
@@ -415,16 +426,25 @@ SELECT
 WITH b AS (
   UPDATE nodes SET beat = beat + 1, busy = $2,
     heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') RETURNING beat, wanted
+  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
 )
-SELECT 0::bigint, beat, wanted FROM b
-UNION ALL SELECT id, fence::bigint, NULL FROM live WHERE cancel AND node = $1 AND state = 1;
+SELECT 0::bigint, beat, wanted,
+  CASE WHEN $5::bool THEN
+    (SELECT ARRAY[count(*), COALESCE(sum({digest}), 0)::bigint] FROM live WHERE node = $1 AND state = 1)
+  END
+FROM b
+UNION ALL SELECT id, fence::bigint, NULL, NULL FROM live WHERE cancel AND node = $1 AND state = 1
+UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
 
 -- beat_alone --
 -- Without a look at the live runs, for when they are locked.
-UPDATE nodes SET beat = beat + 1, busy = $2,
-  heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-WHERE name = $1 AND state IN ('live', 'draining') RETURNING 0::bigint, beat, wanted;
+WITH b AS (
+  UPDATE nodes SET beat = beat + 1, busy = $2,
+    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+)
+SELECT 0::bigint, beat, wanted, NULL::bigint[] FROM b
+UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.
@@ -455,4 +475,5 @@ SELECT name, run_id FROM locks WHERE name = ANY($1::text[]);
 
 -- note_progress --
 UPDATE live r SET note = v ->> 2 FROM json_array_elements($1::json) AS t(v)
-WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = 1;
+WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = 1
+  AND ($2::bigint IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = r.node));

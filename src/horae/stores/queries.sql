@@ -56,31 +56,55 @@ RETURNING 1;
 -- load_running --
 SELECT id, fence FROM live WHERE state = 1 AND node = $1;
 
+-- load_running_in_session --
+-- No row at all: another session counts by now. A row of nothing: it holds nothing.
+SELECT l.id, l.fence FROM nodes n LEFT JOIN live l ON l.node = n.name AND l.state = 1
+WHERE n.name = $1 AND n.session = $2;
+
+-- load_running_of --
+SELECT node, id, fence FROM live WHERE state = 1 AND node IN {names};
+
 -- count_live --
 SELECT state, count(*) FROM live GROUP BY state;
 
 -- register_node --
 INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, grpc, via,
-  identity, state, beat, busy)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'live', 0, 0)
+  identity, holder, line, session, state, beat, busy)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 1, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
-  identity = excluded.identity, state = 'live', beat = nodes.beat + 1, busy = 0;
+  identity = excluded.identity, holder = excluded.holder, line = excluded.line, session = nodes.session + 1,
+  state = 'live', beat = nodes.beat + 1, busy = 0
+WHERE CAST($15 AS bigint) IS NULL OR nodes.session = CAST($15 AS bigint) OR (nodes.line = $14 AND nodes.line <> '')
+RETURNING session;
 
 -- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 
 -- retire_node --
-UPDATE nodes SET state = $2, beat = beat + 1 WHERE name = $1;
+UPDATE nodes SET state = $2, beat = beat + 1
+WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint)) RETURNING name;
+
+-- bury_node --
+-- Only what was seen to stand still, and only by whom the lead belongs to.
+UPDATE nodes SET state = 'gone', beat = beat + 1
+WHERE name = $1 AND beat = $2 AND session = $3 AND state = $4
+  AND EXISTS (SELECT 1 FROM leases WHERE name = $5 AND owner = $6 AND term = $7 {share}) RETURNING name;
 
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity
+  wanted, identity, session, holder
 FROM nodes ORDER BY name;
 
--- route_node --
-UPDATE nodes SET via = $3 WHERE name = $1 AND identity = $2 AND state <> 'gone' RETURNING name;
+-- get_node --
+SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
+  wanted, identity, session, holder
+FROM nodes WHERE name = $1;
+
+-- open_line --
+UPDATE nodes SET via = $3, line = $4, session = session + 1
+WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;
 
 -- keep_setting --
 -- An update that changes nothing, because only then is the row that is kept returned.

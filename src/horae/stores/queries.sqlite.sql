@@ -135,7 +135,8 @@ GROUP BY kind, pin, needs;
 -- set_phases --
 UPDATE live SET phase = x.phase
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS fence, value ->> 2 AS phase FROM json_each($1)) AS x
-WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1;
+WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1
+  AND ($2 IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = live.node));
 
 -- pick_loan --
 -- The best run of each kind by the index, then the best of these.
@@ -250,7 +251,16 @@ SELECT
 
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
-WHERE name = $1 AND state IN ('live', 'draining') RETURNING wanted;
+WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
+
+-- may_claim --
+SELECT 1 FROM nodes WHERE name = $1 AND session = $2 AND state <> 'gone';
+
+-- session_of --
+SELECT -1, session, state FROM nodes WHERE name = $1;
+
+-- digest_of --
+SELECT count(*), COALESCE(sum({digest}), 0) FROM live WHERE node = $1 AND state = 1;
 
 -- cancels_of --
 SELECT id, fence FROM live WHERE cancel AND node = $1 AND state = 1;
@@ -284,4 +294,5 @@ SELECT name, run_id FROM locks WHERE name IN (SELECT value FROM json_each($1));
 -- note_progress --
 UPDATE live SET note = x.note
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS fence, value ->> 2 AS note FROM json_each($1)) AS x
-WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1;
+WHERE live.id = x.id AND live.fence = x.fence AND live.state = 1
+  AND ($2 IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = live.node));

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import msgspec
 
 from horae.core import specs
+from horae.core.holdings import FACTOR, PRIME
 from horae.core.model import (
     Attempt,
     Census,
@@ -98,11 +99,19 @@ def load_queries(dialect: str) -> dict[str, str]:
     return queries
 
 
+# Of a row of `live`: as horae.core.holdings works it out of a run and its fence.
+_MIXED = f"((id % {PRIME} * {FACTOR} + fence) % {PRIME})"
+DIGEST = f"({_MIXED} * {_MIXED} % {PRIME})"
+
+
 def _fill(statement: str, dialect: str) -> str:
     false = "false" if dialect == "postgres" else "0"
     ids = "(SELECT unnest($1::bigint[]) AS value)" if dialect == "postgres" else "(SELECT value FROM json_each($1))"
     statement = (
         statement.replace("{ids}", ids)
+        .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
+        .replace("{digest}", DIGEST)
+        .replace("{share}", "FOR SHARE" if dialect == "postgres" else "")
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
@@ -183,13 +192,14 @@ def node_from_row(row: Row) -> Node:
         name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
         version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
         slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15],
+        session=row[16], holder=row[17],
     )  # fmt: skip
 
 
 def node_values(node: Node) -> tuple[Any, ...]:
     return (
         node.name, encode(node.roles), encode(node.kinds), encode(node.labels), node.version, node.address,
-        node.started_at, node.heartbeat_at, node.slots, node.grpc, node.via, node.identity,
+        node.started_at, node.heartbeat_at, node.slots, node.grpc, node.via, node.identity, node.holder,
     )  # fmt: skip
 
 
@@ -463,9 +473,6 @@ class SqlStore:
         rows = await self._get("load_previous", self._list(job_ids))
         return {row[0]: row[1] for row in rows if row[1] is not None}
 
-    async def load_running(self, node: str) -> list[tuple[int, int]]:
-        return [(row[0], row[1]) for row in await self._get("load_running", node)]
-
     async def get_run(self, run_id: int) -> Run | None:
         rows = await self._get("get_run", run_id)
         return run_from_row(rows[0]) if rows else None
@@ -514,27 +521,12 @@ class SqlStore:
         return Census(jobs, triggers, live, oldest_due, oldest_queued)
 
     # ── nodes and leases ──
-    async def register_node(self, node: Node) -> None:
-        await self._put("register_node", *node_values(node))
-
-    async def retire_node(self, name: str, state: str) -> None:
-        await self._put("retire_node", name, state)
-
-    async def want_node(self, name: str, wanted: str) -> bool:
-        return bool(await self._put("want_node", name, wanted))
-
-    async def route_node(self, name: str, identity: str, via: str) -> bool:
-        return bool(await self._put("route_node", name, identity, via))
-
     async def keep_setting(self, name: str, value: str) -> str:
         return str((await self._put("keep_setting", name, value))[0][0])
 
     async def get_setting(self, name: str) -> str | None:
         rows = await self._get("get_setting", name)
         return str(rows[0][0]) if rows else None
-
-    async def list_nodes(self) -> list[Node]:
-        return [node_from_row(row) for row in await self._get("list_nodes")]
 
     async def get_lease(self, name: str) -> Lease | None:
         rows = await self._get("get_lease", name)

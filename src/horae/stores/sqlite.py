@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
 from horae.errors import ConfigError, Unavailable
@@ -50,6 +51,7 @@ from horae.ports import (
 from horae.stores import sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.loans import Steps
+from horae.stores.nodes import beat_of
 from horae.stores.sql import Row, encode, from_json
 
 T = TypeVar("T")
@@ -461,21 +463,26 @@ class SqliteStore(DataWorkStore):
         return await self._do(write)
 
     # ── runs ──
-    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment]]:
-        def write(connection: sqlite3.Connection) -> list[list[Any]]:
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        def write(connection: sqlite3.Connection) -> list[list[Any] | None]:
             now, text = self._clock(), encode(list(labels))
+            valid = [want for want in wants if self._may_claim(connection, want)]
             found = []
-            for kind, room in sql.room_by_kind(wants).items():
+            for kind, room in sql.room_by_kind(valid).items():
                 found += self._json(connection, "pick", kind, text, room, now)
-            for want in wants:
+            for want in valid:
                 found += self._json(connection, "pick_pinned", want.kind, text, want.room, now, want.node)
-            given = sql.deal(wants, found)
-            for want, rows in zip(wants, given, strict=True):
+            given = dict(zip(valid, sql.deal(valid, found), strict=True))
+            for want, rows in given.items():
                 ids = encode([row[2] for row in rows])
                 self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
-            return given
+            return [given.get(want) for want in wants]
 
-        return [[Assignment(*row[2:]) for row in rows] for rows in await self._do(write)]
+        answers = await self._do(write)
+        return [None if rows is None else [Assignment(*row[2:]) for row in rows] for rows in answers]
+
+    def _may_claim(self, connection: sqlite3.Connection, want: Want) -> bool:
+        return want.session is None or bool(self._run(connection, "may_claim", want.node, want.session).fetchone())
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
         rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
@@ -550,8 +557,8 @@ class SqliteStore(DataWorkStore):
 
         return await self._do(write)
 
-    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]]) -> None:
-        await self._put("set_phases", encode(list(phases)))
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
+        await self._put("set_phases", encode(list(phases)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
@@ -578,14 +585,18 @@ class SqliteStore(DataWorkStore):
         await self._do(write)
 
     # ── nodes and leases ──
-    async def beat(self, name: str, busy: int) -> Beat | None:
-        def write(connection: sqlite3.Connection) -> Beat | None:
-            beaten = self._run(connection, "beat", name, busy, self._clock()).fetchall()
-            if not beaten:
-                return None
-            return Beat([(row[0], row[1]) for row in self._run(connection, "cancels_of", name)], beaten[0][0])
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
+        def write(connection: sqlite3.Connection) -> tuple[Beat, int] | None:
+            own = self._run(connection, "beat", name, busy, self._clock(), session).fetchone()
+            if own is None:
+                return beat_of(name, session, self._run(connection, "session_of", name).fetchall(), None)
+            books = self._run(connection, "digest_of", name).fetchone() if held is not None else None
+            return beat_of(name, session, [(*own, books), *self._run(connection, "cancels_of", name)], held)
 
-        return await self._do(write)
+        found = await self._do(write)
+        return found[0] if found else None
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)

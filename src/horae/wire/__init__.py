@@ -6,8 +6,8 @@ that speaks to nobody: loading gRPC and protobuf takes a tenth of a second.
 
 from __future__ import annotations
 
-PROTOCOL = 1  # the newest this code speaks
-OLDEST_PROTOCOL = 1  # and the oldest: always one less, once there is one
+PROTOCOL = 2  # the newest this code speaks: agents say under which fences they hold what
+OLDEST_PROTOCOL = 1  # and the oldest: always one less
 CONNECT = "/horae.v1.AgentLink/Connect"
 READ_OUTPUT = "/horae.v1.Outputs/Read"
 

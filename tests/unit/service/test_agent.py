@@ -21,6 +21,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import START, FakeClock
 
+from ...claiming import claim
 from .parts import Probe, Told, draft, node, submitted
 
 LEASE = 30.0
@@ -397,13 +398,89 @@ async def test_an_order_for_an_older_attempt_stops_nothing(stage: Stage, monkeyp
     (run,) = await stage.order(1)
     await stage.agent.claim()
 
-    async def stale(_: int) -> Beat:
+    async def stale(*_: Any) -> Beat:
         return Beat([(run, 99), (4711, 1)])
 
     monkeypatch.setattr(stage.link.store, "beat", stale)
     await stage.agent.beat()
 
     assert stage.hands.stops == []
+
+
+async def test_a_run_that_is_given_again_starts_only_when_our_own_copy_of_it_is_gone(
+    stage: Stage, execution: Execution, queue: Told
+):
+    (run,) = await stage.order(1)
+    stage.hands.obeys = False
+    await stage.agent.claim()
+    await execution.take_back("n1", {run: 1})  # somebody gave us up unjustly, and we have not heard of it
+    stage.agent.wake()
+
+    assert await stage.agent.claim() == 1
+
+    assert [work.assignment.fence for work in stage.hands.works.values()] == [1]
+    assert stage.hands.stops == [(run, Reason.LOST)]
+    assert stage.agent.room("python") == 1
+    stage.hands.end(run, State.FAILED, Reason.ERROR)
+    assert [work.assignment.fence for work in stage.hands.works.values()] == [2]
+    assert stage.agent.room("python") == 2
+    await stage.agent.report()
+    assert await stage.states([run]) == [State.RUNNING]
+    stage.hands.end(run)
+    await stage.agent.report()
+    assert await stage.states([run]) == [State.SUCCEEDED]
+    assert stage.agent.room("python") == 3
+
+
+async def test_a_copy_that_is_stopped_at_once_makes_room_for_the_run_that_is_given_again(
+    stage: Stage, execution: Execution
+):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+    await execution.take_back("n1", {run: 1})
+    stage.agent.wake()
+
+    assert await stage.agent.claim() == 1
+
+    assert [work.assignment.fence for work in stage.hands.works.values()] == [2]
+    assert stage.agent.room("python") == 2
+
+
+async def test_a_run_that_waits_for_our_own_copy_is_handed_back_when_the_agent_drains(
+    stage: Stage, execution: Execution
+):
+    (run,) = await stage.order(1)
+    stage.hands.obeys = False
+    await stage.agent.claim()
+    await execution.take_back("n1", {run: 1})
+    stage.agent.wake()
+    await stage.agent.claim()
+
+    await stage.agent.drain(0)
+
+    assert stage.hands.works == {}
+    assert await stage.states([run]) == [State.QUEUED]
+
+
+async def test_what_is_held_under_an_earlier_fence_is_stopped_when_the_books_are_compared(
+    stage: Stage, execution: Execution, probe: Probe
+):
+    (run,) = await stage.order(1)
+    stage.hands.obeys = False
+    await stage.agent.claim()
+    await execution.take_back("n1", {run: 1})
+    await claim(probe, "n1", "python", [], 1)  # under fence 2, and its answer was lost
+
+    for _ in range(2):
+        await stage.agent.beat()
+    stage.agent.wake()
+    await stage.agent.claim()
+
+    assert stage.hands.stops == [(run, Reason.LOST)]
+    found = await stage.jobs.get_run(run)
+    assert (found.state, found.fence) == (State.RUNNING, 3)  # given back, and claimed again: it waits for the copy
+    stage.hands.end(run, State.FAILED, Reason.ERROR)
+    assert [work.assignment.fence for work in stage.hands.works.values()] == [3]
 
 
 async def test_a_cordoned_agent_finishes_what_it_has_and_takes_nothing_new_until_it_is_wanted_again(

@@ -188,7 +188,7 @@ async def test_what_a_dead_node_held_is_queued_again_outside_the_budget(
     run, _ = await one_run(jobs, execution)
     queue.take()
 
-    assert await execution.reap("n1") == 1
+    assert await execution.reap("n1") == {(run.id, 1)}
 
     found = await jobs.get_run(run.id)
     assert (found.state, found.reason, found.lost, found.attempt) == (State.QUEUED, "lost", 1, 1)
@@ -273,7 +273,7 @@ async def test_what_a_node_is_known_to_have_is_left_to_it(jobs: Jobs, execution:
     kept, first = await one_run(jobs, execution)
     lost, _ = await one_run(jobs, execution)
 
-    assert await execution.reap("n1", keep=[kept.id]) == 1
+    assert await execution.reap("n1", keep=[(kept.id, 1)]) == {(kept.id, 1), (lost.id, 1)}
 
     assert (await jobs.get_run(kept.id)).state is State.RUNNING
     assert (await jobs.get_run(lost.id)).state is State.QUEUED

@@ -109,16 +109,28 @@ class Welcome(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("held",)
+    __slots__ = ("held", "fences")
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
     held: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, held: _Optional[_Iterable[int]] = ...) -> None: ...
+    fences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, held: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("busy",)
+    __slots__ = ("busy", "held")
     BUSY_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     busy: int
-    def __init__(self, busy: _Optional[int] = ...) -> None: ...
+    held: Holding
+    def __init__(self, busy: _Optional[int] = ..., held: _Optional[_Union[Holding, _Mapping]] = ...) -> None: ...
+
+class Holding(_message.Message):
+    __slots__ = ("count", "digest")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    digest: int
+    def __init__(self, count: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class BeatAnswer(_message.Message):
     __slots__ = ("retired", "cancel", "wanted", "in_doubt")
@@ -289,16 +301,20 @@ class PreviousResults(_message.Message):
     def __init__(self, results: _Optional[_Mapping[int, str]] = ...) -> None: ...
 
 class Disown(_message.Message):
-    __slots__ = ("held",)
+    __slots__ = ("held", "fences")
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
     held: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, held: _Optional[_Iterable[int]] = ...) -> None: ...
+    fences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, held: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Strangers(_message.Message):
-    __slots__ = ("run_ids",)
+    __slots__ = ("run_ids", "fences")
     RUN_IDS_FIELD_NUMBER: _ClassVar[int]
+    FENCES_FIELD_NUMBER: _ClassVar[int]
     run_ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, run_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    fences: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run_ids: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()
