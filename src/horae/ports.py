@@ -45,6 +45,7 @@ from horae.core.model import (
     Token,
     Trigger,
 )
+from horae.errors import Superseded
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
@@ -272,6 +273,15 @@ class Beat:
     wanted: str = "live"  # see Node.wanted
     in_doubt: bool = False  # the store may have lost claims: the agent must compare what it holds (Link.disown)
     differs: bool = False  # what it said to hold is not what the books say: something may be under way, or lost
+
+
+class Sign(NamedTuple):
+    """A node's sign of life."""
+
+    name: str
+    busy: int
+    session: int | None = None  # under which it is given: see Store.register_node
+    held: Holding | None = None  # what the node holds, where it says so
 
 
 class Want(NamedTuple):
@@ -593,6 +603,9 @@ class Store(Protocol):
     ) -> Beat | None:
         """Move a node's beat; answer what is wanted of it, and whether what it holds differs from the books.
         None when the node was retired meanwhile: it must kill its work and register anew."""
+
+    async def beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        """Many beats in one statement, answered in their order."""
 
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""

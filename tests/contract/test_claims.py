@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 import pytest
 
-from horae.core.model import Overlap, RunFilter, State
-from horae.ports import Assignment, Birth, Order, Store, Submission, Want
+from horae.core.holdings import Holding, holding_of
+from horae.core.model import Node, Overlap, RunFilter, State
+from horae.errors import Superseded
+from horae.ports import Assignment, Beat, Birth, Order, Sign, Store, Submission, Want
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, make_job
@@ -141,4 +144,55 @@ async def test_a_claim_finds_its_runs_by_index_however_many_wait(postgres_url: s
     assert "Index Scan using live_queued" in plan
     assert "Index Scan using live_pinned" in plan
     assert "Seq Scan" not in plan
-    assert plan.count("Bitmap Index Scan") == plan.count("Bitmap Index Scan on live_pkey")
+    assert set(re.findall(r"Bitmap Index Scan on (\w+)", plan)) <= {"live_pkey", "nodes_pkey"}  # by name and id
+
+
+async def test_of_many_wants_only_those_of_earlier_lines_are_refused(store: Store):
+    await store.submit([Submission([make_job(1)])])
+    old = await store.register_node(node("a"))
+    new, other = await store.register_node(node("a")), await store.register_node(node("b"))
+    waiting = await order(store, count=3)
+
+    late, gone, b, a = await store.claim([
+        Want("a", "python", 5, old), Want("z", "python", 5, 1), Want("b", "python", 1, other),
+        Want("a", "python", 5, new),
+    ])  # fmt: skip
+
+    assert (late, gone) == (None, None)
+    assert len(b or ()) == 1
+    assert sorted(ids(a or ()) + ids(b or ())) == waiting
+
+
+def node(name: str) -> Node:
+    return Node(
+        name=name, roles=("agent",), version="1", address="", started_at=0, heartbeat_at=0, beat=0, labels=(), slots=4,
+        kinds=("python",), identity=name,
+    )  # fmt: skip
+
+
+# ── signs of life ──
+
+
+async def test_many_beats_are_one_and_each_is_answered_for_itself(store: Store):
+    sessions = {name: await store.register_node(node(name)) for name in ("a", "b", "c", "d")}
+    await store.register_node(node("d"))
+    await store.retire_node("c", "gone")
+    await store.want_node("b", "cordoned")
+    await store.submit([Submission([make_job(1)])])
+    await order(store, count=2)
+    ((claimed,),) = await store.claim([Want("a", "python", 1)])
+    await store.cancel([claimed.run_id], "requested")
+    before = {one.name: one.beat for one in await store.list_nodes()}
+
+    a, b, c, d, z, again = await store.beat_all([
+        Sign("a", 1, sessions["a"], holding_of([(claimed.run_id, claimed.fence)])),
+        Sign("b", 0, sessions["b"], Holding(1, 1)), Sign("c", 0, sessions["c"]), Sign("d", 0, sessions["d"]), Sign("z", 0), Sign("a", 1, sessions["a"]),
+    ])  # fmt: skip
+
+    assert a == again == Beat([(claimed.run_id, claimed.fence)], "live")
+    assert b == Beat([], "cordoned", differs=True)
+    assert (c, z) == (None, None)
+    assert isinstance(d, Superseded)
+    moved = {one.name: one.beat - before[one.name] for one in await store.list_nodes()}
+    assert moved == {"a": 1, "b": 1, "c": 0, "d": 0}
+    assert {one.name: one.busy for one in await store.list_nodes()}["a"] == 1

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from horae.core.holdings import Holding, holding_of
-from horae.core.lifecycle import first_phase
 from horae.core.model import Lease, Node, Overlap, Phase, State
 from horae.errors import Superseded
-from horae.ports import Birth, Order, Store, Submission
+from horae.ports import Birth, Order, Store, Submission, Want
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
+from horae.stores.sql import DIGEST
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -188,8 +188,8 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
     try:
         claiming = connection.transaction()
         await claiming.start()
-        given = ("n1", "python", [], 5, START, 1, first_phase("python"), session)
-        assert [row[0] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
+        given = (START, 1, [], *postgres._want_arrays([Want("n1", "python", 5, session)]))
+        assert [row[1] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
 
         opening = asyncio.create_task(store.open_line("n1", IDENTITY, "server-2", "line-2"))
         await asyncio.wait([opening], timeout=0.3)
@@ -231,8 +231,7 @@ async def test_large_ids_and_fences_have_the_same_digest_in_the_database(store: 
     mixed = holding_of(attempts)
 
     rows = " UNION ALL ".join(f"SELECT {run_id} AS id, {fence} AS fence" for run_id, fence in attempts)
-    digest = store.queries["digest_of" if store.dialect == "sqlite" else "beat"]  # type: ignore[attr-defined]
-    term = digest[digest.index("sum(") + 4 : digest.index("), 0)")]
+    term = DIGEST
     ((total,),) = await store.read(f"SELECT sum({term}) FROM ({rows}) AS x")  # type: ignore[attr-defined]
 
     assert int(total) == mixed.digest

@@ -19,7 +19,7 @@ from horae.core.datawork import WRITERS
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
 from horae.errors import ConfigError, Superseded, Unavailable
-from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting, Want
+from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Sign, Store, Waiting, Want
 from horae.service.batching import Coalescer
 from horae.service.datawork import DataWork
 from horae.service.events import Events
@@ -46,9 +46,11 @@ class Execution:
         secrets: Secrets | None = None,
         sealing: Sealing | None = None,
         events: Events | None = None,
+        beat_gap: float = 0.0,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail, without `sealing`, those that hold some. `events` tells others what happens."""
+        that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
+        `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one."""
         self._events = events
         self._store = store
         self._queue = queue
@@ -58,6 +60,7 @@ class Execution:
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
+        self._beats = Coalescer(store.beat_all, gap=beat_gap)
         self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
 
     async def claim(self, node: Node, room: Mapping[str, int], session: int | None = None) -> list[Assignment]:
@@ -92,6 +95,13 @@ class Execution:
             metrics.batches["claim"] += 1
             metrics.observe_lateness((now - a.due_at) / SECOND for a in given if a.attempt == 1)
         return claimed
+
+    async def beat(self, sign: Sign) -> Beat | None:
+        """As Store.beat; those of many nodes are gathered, and go together."""
+        answer = await self._beats.add(sign)
+        if isinstance(answer, Superseded):
+            raise answer
+        return answer
 
     async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Those whose own secrets open; the others have failed."""
@@ -306,7 +316,7 @@ class LocalLink:
 
     async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
         """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do."""
-        answer = await self._store.beat(self._me.name, busy, session=self.session, held=held)
+        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
         elif answer.differs:

@@ -27,16 +27,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
-from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
-from horae.errors import ConfigError, Unavailable
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
@@ -54,6 +52,7 @@ from horae.ports import (
     Order,
     Receipt,
     Result,
+    Sign,
     Submission,
     Swept,
     Waiting,
@@ -586,19 +585,19 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
-    async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
-    ) -> Beat | None:
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        names, busy, sessions = ([sign[column] for sign in signs] for column in range(3))
+        tells = [sign.held is not None for sign in signs]
         try:
-            rows = await self._put("beat", name, busy, self._clock(), session, held is not None)
+            rows = await self._put("beat", names, busy, sessions, tells, self._clock())
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
-            rows = await self._put("beat_alone", name, busy, self._clock(), session)
-        found = beat_of(name, session, rows, held)
-        if found is None:
-            return None
-        answer, beat = found
-        self._note_beat(name, beat)
-        return replace(answer, in_doubt=self._is_in_doubt)
+            rows = await self._put("beat_alone", names, busy, sessions, self._clock())
+        by_sign: list[list[Row]] = [[] for _ in signs]
+        for row in rows:
+            by_sign[row[0] - 1].append(row[1:])
+            if row[1] == 0:
+                self._note_beat(names[row[0] - 1], row[2])
+        return [beat_of(sign, found, self._is_in_doubt) for sign, found in zip(signs, by_sign, strict=True)]
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(

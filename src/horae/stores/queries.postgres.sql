@@ -423,28 +423,46 @@ SELECT
   (SELECT min(due_at) FROM live WHERE state = 0);
 
 -- beat --
-WITH b AS (
-  UPDATE nodes SET beat = beat + 1, busy = $2,
-    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+-- Many at once; their rows are locked in order, as claims lock them. Rows of (number, 0, beat, wanted, [count, digest])
+-- for each that beat, (number, run, fence) for what it shall stop, (number, -1, session, state) for those that could not.
+WITH x AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bool[])
+    WITH ORDINALITY AS t(name, busy, session, tells, number)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), b AS (
+  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy,
+    heartbeat_at = COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.state IN ('live', 'draining')
+    AND (x.session IS NULL OR n.session = x.session)
+  RETURNING x.number, n.name, n.beat, n.wanted
+), h AS MATERIALIZED (
+  SELECT node, ARRAY[count(*), sum({digest})::bigint] AS held FROM live
+  WHERE state = 1 AND node = ANY(ARRAY(SELECT name FROM x WHERE tells)) GROUP BY node
 )
-SELECT 0::bigint, beat, wanted,
-  CASE WHEN $5::bool THEN
-    (SELECT ARRAY[count(*), COALESCE(sum({digest}), 0)::bigint] FROM live WHERE node = $1 AND state = 1)
-  END
-FROM b
-UNION ALL SELECT id, fence::bigint, NULL, NULL FROM live WHERE cancel AND node = $1 AND state = 1
-UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
+SELECT b.number, 0::bigint, b.beat, b.wanted, CASE WHEN x.tells THEN COALESCE(h.held, ARRAY[0, 0]::bigint[]) END
+FROM b JOIN x USING (number) LEFT JOIN h ON h.node = b.name
+UNION ALL SELECT x.number, l.id, l.fence, NULL, NULL FROM live l JOIN x ON x.name = l.node
+WHERE l.cancel AND l.node = ANY($1::text[]) AND l.state = 1
+UNION ALL SELECT x.number, -1, n.session, n.state, NULL FROM nodes n JOIN x USING (name)
+WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- beat_alone --
 -- Without a look at the live runs, for when they are locked.
-WITH b AS (
-  UPDATE nodes SET beat = beat + 1, busy = $2,
-    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+WITH x AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[]) WITH ORDINALITY AS t(name, busy, session, number)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), b AS (
+  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy,
+    heartbeat_at = COALESCE($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.state IN ('live', 'draining')
+    AND (x.session IS NULL OR n.session = x.session)
+  RETURNING x.number, n.beat, n.wanted
 )
-SELECT 0::bigint, beat, wanted, NULL::bigint[] FROM b
-UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
+SELECT number, 0::bigint, beat, wanted, NULL::bigint[] FROM b
+UNION ALL SELECT x.number, -1, n.session, n.state, NULL FROM nodes n JOIN x USING (name)
+WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.

@@ -22,10 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
-from horae.errors import ConfigError, Unavailable
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
@@ -43,6 +42,7 @@ from horae.ports import (
     Order,
     Receipt,
     Result,
+    Sign,
     Submission,
     Swept,
     Waiting,
@@ -585,18 +585,18 @@ class SqliteStore(DataWorkStore):
         await self._do(write)
 
     # ── nodes and leases ──
-    async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
-    ) -> Beat | None:
-        def write(connection: sqlite3.Connection) -> tuple[Beat, int] | None:
-            own = self._run(connection, "beat", name, busy, self._clock(), session).fetchone()
-            if own is None:
-                return beat_of(name, session, self._run(connection, "session_of", name).fetchall(), None)
-            books = self._run(connection, "digest_of", name).fetchone() if held is not None else None
-            return beat_of(name, session, [(*own, books), *self._run(connection, "cancels_of", name)], held)
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        def write(connection: sqlite3.Connection) -> list[Beat | Superseded | None]:
+            return [self._beat_one(connection, sign) for sign in signs]
 
-        found = await self._do(write)
-        return found[0] if found else None
+        return await self._do(write)
+
+    def _beat_one(self, connection: sqlite3.Connection, sign: Sign) -> Beat | Superseded | None:
+        own = self._run(connection, "beat", sign.name, sign.busy, self._clock(), sign.session).fetchone()
+        if own is None:
+            return beat_of(sign, self._run(connection, "session_of", sign.name).fetchall())
+        books = self._run(connection, "digest_of", sign.name).fetchone() if sign.held is not None else None
+        return beat_of(sign, [(*own, books), *self._run(connection, "cancels_of", sign.name)])
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)

@@ -342,7 +342,7 @@ async def test_a_thousand_results_are_one_report(stage: Stage, clock: FakeClock)
 
 async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(stage: Stage, clock: FakeClock):
     stage.leash.renewals.clear()
-    stage.link.lose_answer("beat")
+    stage.link.lose_answer("beat_all")
     with pytest.raises(Unavailable):
         await stage.agent.beat()
     assert stage.leash.renewals == []
@@ -350,7 +350,7 @@ async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(
     async def take_long(*_: Any) -> None:
         clock.advance(4)
 
-    stage.link.before("beat", take_long)
+    stage.link.before("beat_all", take_long)
     await stage.agent.beat()
 
     assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 4)]
@@ -671,7 +671,7 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
     async def doubt(answer: Beat) -> None:
         object.__setattr__(answer, "in_doubt", True)
 
-    probe.after("beat", doubt)
+    probe.after("beat_all", doubt)
     await stage.agent.beat()
     assert stage.agent.is_hungry
     await stage.agent.claim()

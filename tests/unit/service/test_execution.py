@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from structlog.testing import capture_logs
 
 from horae.core.lifecycle import BIRTHS, TRANSITIONS, backoff
 from horae.core.model import SECOND, Reason, Retry, Run, RunFilter, State
-from horae.ports import Assignment, Result
+from horae.errors import Superseded
+from horae.ports import Assignment, Beat, Result, Sign
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -455,3 +457,42 @@ async def test_a_success_and_a_result_that_comes_too_late_are_not_logged(jobs: J
         await execution.finish([ended(assignment, State.FAILED)])
 
     assert lines == []
+
+
+async def test_claims_of_many_agents_go_together(execution: Execution, probe: Probe):
+    """However many ask at once: while one statement is under way, the others gather for the next."""
+    nodes = [replace(N1, name=f"n{number}") for number in range(50)]
+
+    await asyncio.gather(*(execution.claim(each, {"python": 2, "shell": 2}) for each in nodes))
+
+    assert probe.calls["claim"] == 1
+
+
+async def test_one_line_that_was_superseded_takes_no_other_claim_with_it(
+    jobs: Jobs, execution: Execution, probe: Probe
+):
+    job = await submitted(jobs)
+    await jobs.run_now(job.id)
+    session = await probe.register_node(N1)
+
+    late, taken = await asyncio.gather(
+        execution.claim(N1, {"python": 1}, session + 1), execution.claim(N1, {"python": 1}, session),
+        return_exceptions=True,
+    )  # fmt: skip
+
+    assert isinstance(late, Superseded)
+    assert isinstance(taken, list)
+    assert len(taken) == 1
+    assert probe.calls["claim"] == 1
+
+
+async def test_beats_of_many_nodes_go_together(execution: Execution, probe: Probe):
+    session = await probe.register_node(N1)
+    signs = [Sign("n1", 0, session), Sign("n1", 0, session + 1), *(Sign(f"n{number}", 0) for number in range(2, 50))]
+
+    answers = await asyncio.gather(*map(execution.beat, signs), return_exceptions=True)
+
+    assert probe.calls["beat_all"] == 1
+    assert answers[0] == Beat([])
+    assert isinstance(answers[1], Superseded)
+    assert answers[2:] == [None] * 48  # nobody of them is registered
