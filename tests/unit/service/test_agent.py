@@ -342,7 +342,7 @@ async def test_a_thousand_results_are_one_report(stage: Stage, clock: FakeClock)
 
 async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(stage: Stage, clock: FakeClock):
     stage.leash.renewals.clear()
-    stage.link.lose_answer("beat_all")
+    stage.link.lose_answer("beat")
     with pytest.raises(Unavailable):
         await stage.agent.beat()
     assert stage.leash.renewals == []
@@ -350,7 +350,7 @@ async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(
     async def take_long(*_: Any) -> None:
         clock.advance(4)
 
-    stage.link.before("beat_all", take_long)
+    stage.link.before("beat", take_long)
     await stage.agent.beat()
 
     assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 4)]
