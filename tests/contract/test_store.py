@@ -1072,17 +1072,6 @@ async def test_what_an_operator_wants_of_a_node_outlives_its_restart(store: Stor
     assert await store.beat("n1", 0) == Beat([])
 
 
-async def test_an_agent_goes_on_through_another_server_only_if_it_is_the_same_and_alive(store: Store):
-    await register(store, "a1", via="s1", identity="mine")
-
-    assert await store.route_node("a1", "mine", "s2")
-    assert not await store.route_node("a1", "another's", "s3")
-    assert [(node.via, node.identity) for node in await store.list_nodes()] == [("s2", "mine")]
-    await store.retire_node("a1", "gone")
-    assert not await store.route_node("a1", "mine", "s1")
-    assert [(node.via, node.state) for node in await store.list_nodes()] == [("s2", "gone")]
-
-
 async def test_the_first_value_of_a_setting_is_kept_for_all(store: Store):
     kept = await asyncio.gather(*(store.keep_setting("secret", f"value {i}") for i in range(8)))
 

@@ -201,8 +201,9 @@ class Agent:
         ]
 
     def _stop_lost(self, run_id: int) -> None:
-        self._let_go.add(run_id)
-        self._held[run_id][0].stop(run_id, Reason.LOST)
+        if run_id not in self._let_go:
+            self._let_go.add(run_id)
+            self._held[run_id][0].stop(run_id, Reason.LOST)
 
     async def _claim_room(self, room: Mapping[str, int]) -> list[Assignment]:
         self._is_claiming = True
