@@ -668,8 +668,8 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
         f"UPDATE live SET state = 1, node = '{stage.agent.node.name}', fence = 1 WHERE id = {finished}"
     )
 
-    async def doubt(answer: Beat) -> None:
-        object.__setattr__(answer, "in_doubt", True)
+    async def doubt(answers: list[Beat]) -> None:
+        object.__setattr__(answers[0], "in_doubt", True)
 
     probe.after("beat_all", doubt)
     await stage.agent.beat()
