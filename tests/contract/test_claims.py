@@ -184,9 +184,10 @@ async def test_many_beats_are_one_and_each_is_answered_for_itself(store: Store):
     await store.cancel([claimed.run_id], "requested")
     before = {one.name: one.beat for one in await store.list_nodes()}
 
+    held = holding_of([(claimed.run_id, claimed.fence)])
     a, b, c, d, z, again = await store.beat_all([
-        Sign("a", 1, sessions["a"], holding_of([(claimed.run_id, claimed.fence)])),
-        Sign("b", 0, sessions["b"], Holding(1, 1)), Sign("c", 0, sessions["c"]), Sign("d", 0, sessions["d"]), Sign("z", 0), Sign("a", 1, sessions["a"]),
+        Sign("a", 1, sessions["a"], held), Sign("b", 0, sessions["b"], Holding(1, 1)), Sign("c", 0, sessions["c"]),
+        Sign("d", 0, sessions["d"]), Sign("z", 0), Sign("a", 1, sessions["a"], held),
     ])  # fmt: skip
 
     assert a == again == Beat([(claimed.run_id, claimed.fence)], "live")
