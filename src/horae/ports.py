@@ -284,6 +284,15 @@ class Sign(NamedTuple):
     held: Holding | None = None  # what the node holds, where it says so
 
 
+class NewLine(NamedTuple):
+    """A connection of a remote agent to a server."""
+
+    name: str  # of the agent
+    identity: str  # see Node.identity
+    via: str  # the server
+    line: str  # its own name
+
+
 class Want(NamedTuple):
     """Room that a node has for runs of a kind."""
 
@@ -594,9 +603,9 @@ class Store(Protocol):
         that is the present one (0: there is no such node), or `line` itself took the present one: so that a
         registration whose answer was lost can be repeated."""
 
-    async def open_line(self, name: str, identity: str, via: str, line: str) -> int | None:
-        """A remote agent goes on over a new line, through this server: answers the next session. None when there is
-        no such node, or it is a living one of another identity."""
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when
+        it is a living one of another identity."""
 
     async def beat(
         self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None

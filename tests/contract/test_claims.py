@@ -12,7 +12,7 @@ import pytest
 from horae.core.holdings import Holding, holding_of
 from horae.core.model import Node, Overlap, RunFilter, State
 from horae.errors import Superseded
-from horae.ports import Assignment, Beat, Birth, Order, Sign, Store, Submission, Want
+from horae.ports import Assignment, Beat, Birth, NewLine, Order, Sign, Store, Submission, Want
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, make_job
@@ -197,3 +197,17 @@ async def test_many_beats_are_one_and_each_is_answered_for_itself(store: Store):
     moved = {one.name: one.beat - before[one.name] for one in await store.list_nodes()}
     assert moved == {"a": 1, "b": 1, "c": 0, "d": 0}
     assert {one.name: one.busy for one in await store.list_nodes()}["a"] == 1
+
+
+async def test_many_lines_are_opened_at_once_and_each_is_answered_for_itself(store: Store):
+    for name in ("a", "b", "c"):
+        await store.register_node(node(name))
+    await store.retire_node("b", "gone")
+
+    answers = await store.open_lines([
+        NewLine("a", "a", "s2", "1"), NewLine("b", "another", "s2", "2"), NewLine("c", "another", "s2", "3"),
+        NewLine("z", "z", "s2", "4"), NewLine("a", "a", "s2", "5"),
+    ])  # fmt: skip
+
+    assert answers == [2, 2, None, 0, 3]
+    assert {one.name: one.via for one in await store.list_nodes()} == {"a": "s2", "b": "s2", "c": ""}

@@ -10,7 +10,7 @@ import pytest
 from horae.core.holdings import Holding, holding_of
 from horae.core.model import Lease, Node, Overlap, Phase, State
 from horae.errors import Superseded
-from horae.ports import Birth, Order, Store, Submission, Want
+from horae.ports import Birth, NewLine, Order, Store, Submission, Want
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
 from horae.stores.sql import DIGEST
@@ -46,9 +46,14 @@ async def seen(store: Store, name: str = "n1") -> Node:
 # ── sessions ──
 
 
+async def open_line(store: Store, name: str, identity: str, via: str, line: str) -> int | None:
+    (session,) = await store.open_lines([NewLine(name, identity, via, line)])
+    return session
+
+
 async def test_every_registration_and_every_line_takes_the_next_session(store: Store):
     assert await store.register_node(node()) == 1
-    assert await store.open_line("n1", IDENTITY, "server-2", "line-2") == 2
+    assert await open_line(store, "n1", IDENTITY, "server-2", "line-2") == 2
     assert await store.register_node(node(), session=2) == 3
 
     found = await seen(store)
@@ -57,7 +62,7 @@ async def test_every_registration_and_every_line_takes_the_next_session(store: S
 
 async def test_a_registration_of_an_earlier_session_is_refused(store: Store):
     await store.register_node(node())
-    await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    await open_line(store, "n1", IDENTITY, "server-2", "line-2")
     before = await seen(store)
 
     with pytest.raises(Superseded):
@@ -82,18 +87,18 @@ async def test_a_name_without_a_node_is_registered_once(store: Store):
 
 
 async def test_only_the_same_agent_opens_a_line_of_a_living_node(store: Store):
-    assert await store.open_line("n1", IDENTITY, "s", "a") is None
+    assert await open_line(store, "n1", IDENTITY, "s", "a") == 0
     await store.register_node(node())
 
-    assert await store.open_line("n1", "x" * 32, "s", "a") is None
+    assert await open_line(store, "n1", "x" * 32, "s", "a") is None
     await store.retire_node("n1", "gone")
-    assert await store.open_line("n1", "x" * 32, "s", "a") == 2
+    assert await open_line(store, "n1", "x" * 32, "s", "a") == 2
 
 
 async def test_a_claim_of_an_earlier_line_takes_nothing(store: Store):
     old = await store.register_node(node())
     (run_id,) = await queue_run(store)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
         await claim(store, "n1", "python", [], 5, session=old)
@@ -115,7 +120,7 @@ async def test_a_node_that_is_gone_claims_nothing(store: Store):
 
 async def test_a_beat_of_an_earlier_line_is_no_sign_of_life(store: Store):
     old = await store.register_node(node())
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
     before = await seen(store)
 
     with pytest.raises(Superseded):
@@ -134,7 +139,7 @@ async def test_a_beat_of_the_present_line_of_a_node_that_is_gone_is_told_so(stor
 
 async def test_a_goodbye_of_an_earlier_line_is_refused(store: Store):
     old = await store.register_node(node())
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
         await store.retire_node("n1", "gone", session=old)
@@ -149,7 +154,7 @@ async def test_what_a_node_runs_is_told_to_its_present_line_only(store: Store):
     assert await store.load_running("n1", session=old) == []
     await queue_run(store)
     (claimed,) = await claim(store, "n1", "python", [], 5, session=old)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
         await store.load_running("n1", session=old)
@@ -162,7 +167,7 @@ async def test_phases_and_progress_of_an_earlier_line_are_not_noted(store: Store
     old = await store.register_node(node())
     await queue_run(store)
     (claimed,) = await claim(store, "n1", "python", [], 5, session=old)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     await store.set_phases([(claimed.run_id, claimed.fence, Phase.PREPARING)], session=old)
     await store.note_progress([(claimed.run_id, claimed.fence, '{"percent": 5}')], session=old)
@@ -191,7 +196,7 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
         given = (START, 1, [], *postgres._want_arrays([Want("n1", "python", 5, session)]))
         assert [row[1] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
 
-        opening = asyncio.create_task(store.open_line("n1", IDENTITY, "server-2", "line-2"))
+        opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))
         await asyncio.wait([opening], timeout=0.3)
         assert not opening.done()
         await claiming.commit()
@@ -263,7 +268,7 @@ async def test_a_node_that_was_heard_since_it_was_seen_is_not_buried(store: Stor
 
     assert await store.bury_node(before, lease) is None
     before = await seen(store)
-    await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     assert await store.bury_node(before, lease) is None
     assert (await seen(store)).state == "live"

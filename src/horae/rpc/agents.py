@@ -28,10 +28,11 @@ from horae import wire
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Superseded, Unavailable
-from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
+from horae.ports import Assignment, Clock, Files, NewLine, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_hello, read_progress, read_result
 from horae.rpc.hints import WorkHints
+from horae.service.batching import Coalescer
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
@@ -87,6 +88,7 @@ class Agents:
         self.node, self.version, self.terms = node, version, terms
         self._admit = admit
         self._sessions: dict[str, Session] = {}
+        self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
         self.hints = WorkHints(store, queue, clock)
         self._hinting: asyncio.Task[None] | None = None  # while there are sessions
         self._is_empty = asyncio.Event()
@@ -162,8 +164,8 @@ class Agents:
             text = f"an earlier life of {node.name} was heard a moment ago; it may join when that has ended"
             raise Refused(grpc.StatusCode.UNAVAILABLE, text)
         try:
-            number = await self.store.open_line(node.name, node.identity, self.node, session.link.line)
-            if number is None and await self.store.get_node(node.name) is not None:
+            number = await self._lines.add(NewLine(node.name, node.identity, self.node, session.link.line))
+            if number is None:
                 raise _taken(node.name)
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
@@ -172,7 +174,7 @@ class Agents:
         self._sessions[node.name] = session
         self._is_empty.clear()
         self._hinting = self._hinting or asyncio.create_task(self.hints.run())
-        return number or 0
+        return number
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""

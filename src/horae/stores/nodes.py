@@ -29,10 +29,6 @@ class NodeStore(LoanStore):
             raise superseded(node.name)
         return int(rows[0][0])
 
-    async def open_line(self, name: str, identity: str, via: str, line: str) -> int | None:
-        rows = await self._put("open_line", name, identity, via, line)
-        return int(rows[0][0]) if rows else None
-
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         if not await self._put("retire_node", name, state, session) and session is not None:
             raise superseded(name)

@@ -49,6 +49,7 @@ from horae.ports import (
     Fired,
     Idempotency,
     Lend,
+    NewLine,
     Order,
     Receipt,
     Result,
@@ -89,7 +90,7 @@ RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.Uniq
 
 
 # Who uses the lane of heartbeats: signs of life and leases, and nothing that takes time.
-SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node", "retire_node", "get_lease",
+SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_lines", "get_node", "retire_node", "get_lease",
                    "make_lease", "take_lease", "renew_lease", "resign_lease"})  # fmt: skip
 # What the roles ask; they must not wait behind users.
 ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_running_in_session",
@@ -585,6 +586,15 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        """Of one name, one at a time: a row can be moved only once in a statement."""
+        first = {line.name: line for line in reversed(lines)}
+        rows = await self._put("open_lines", *_columns(list(first.values()), 4))
+        sessions: dict[str, int | None] = {row[0]: row[1] for row in rows}
+        rest = [line for line in lines if line is not first[line.name]]
+        later = iter(await self.open_lines(rest) if rest else ())
+        return [sessions.get(line.name, 0) if line is first[line.name] else next(later) for line in lines]
+
     async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
         names, busy, sessions = ([sign[column] for sign in signs] for column in range(3))
         tells = [sign.held is not None for sign in signs]

@@ -422,6 +422,19 @@ SELECT
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = 0);
 
+-- open_lines --
+-- Locked in order, as beats and claims lock them.
+WITH x AS (
+  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS t(name, identity, via, line)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), u AS (
+  UPDATE nodes n SET via = x.via, line = x.line, session = n.session + 1
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND (n.identity = x.identity OR n.state = 'gone')
+  RETURNING n.name, n.session
+)
+SELECT name, session FROM u UNION ALL SELECT name, NULL FROM o WHERE name NOT IN (SELECT name FROM u);
+
 -- beat --
 -- Many at once; their rows are locked in order, as claims lock them. Rows of (number, 0, beat, wanted, [count, digest])
 -- for each that beat, (number, run, fence) for what it shall stop, (number, -1, session, state) for those that could not.

@@ -253,6 +253,10 @@ SELECT
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
 
+-- open_line --
+UPDATE nodes SET via = $3, line = $4, session = session + 1
+WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;
+
 -- may_claim --
 SELECT 1 FROM nodes WHERE name = $1 AND session = $2 AND state <> 'gone';
 

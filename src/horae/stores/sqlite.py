@@ -39,6 +39,7 @@ from horae.ports import (
     Fired,
     Idempotency,
     Lend,
+    NewLine,
     Order,
     Receipt,
     Result,
@@ -585,6 +586,17 @@ class SqliteStore(DataWorkStore):
         await self._do(write)
 
     # ── nodes and leases ──
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        def write(connection: sqlite3.Connection) -> list[int | None]:
+            return [self._open_line(connection, line) for line in lines]
+
+        return await self._do(write)
+
+    def _open_line(self, connection: sqlite3.Connection, line: NewLine) -> int | None:
+        opened = self._run(connection, "open_line", *line).fetchone()
+        is_known = opened is not None or self._run(connection, "session_of", line.name).fetchone() is not None
+        return int(opened[0]) if opened is not None else None if is_known else 0
+
     async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
         def write(connection: sqlite3.Connection) -> list[Beat | Superseded | None]:
             return [self._beat_one(connection, sign) for sign in signs]
