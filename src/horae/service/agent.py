@@ -23,6 +23,7 @@ from horae.core.holdings import Fenced, Holding, holding_of
 from horae.core.model import Json, Node, Phase, Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
+from horae.service.results import make_sound
 from horae.service.secrecy import Secrecy
 
 MAX_CLAIM = 1000  # runs claimed in one statement
@@ -315,6 +316,7 @@ class Agent:
         executor, _, timer = held
         if timer is not None:
             timer.cancel()
+        make_sound(result, self._clock.now())
         if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
             secrecy.hide(result)
         self._free[executor.kind] += 1

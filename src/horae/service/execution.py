@@ -18,17 +18,19 @@ from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import ConfigError, Superseded, Unavailable
-from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Sign, Store, Waiting, Want
+from horae.errors import ConfigError, Invalid, Superseded, Unavailable
+from horae.ports import Assignment, Beat, Clock, Finished, Held, Queue, Result, Sign, Store, Waiting, Want
 from horae.service.batching import Coalescer
 from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
+from horae.service.results import make_plain
 from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
+FINISHED_TOGETHER = 2000  # and finishes, unless one batch alone is larger
 CONVINCED = 2  # beats in a row that must find the books different
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
@@ -60,6 +62,7 @@ class Execution:
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
+        self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
         self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
 
@@ -184,9 +187,8 @@ class Execution:
         return len(await self._write(books, len(held)))
 
     async def _write(self, books: _Books, count: int) -> set[int]:
-        finished = await self._store.finish(books.final, books.waiting)
+        finished = await self._finishes.add(books)
         metrics = self._metrics
-        metrics.batches["finish"] += 1
         metrics.fenced += count - len(finished.accepted)
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
@@ -206,6 +208,40 @@ class Execution:
             self._queue.announce("waiting")
         return finished.accepted
 
+    async def _finish_all(self, every: list[_Books]) -> list[Finished]:
+        """Those of many agents in one go; but of one run only one word at a time, whoever says it."""
+        together: list[_Books] = []
+        seen: set[int] = set()
+        for books in every:
+            if not seen.isdisjoint(books.run_ids):
+                break
+            together.append(books)
+            seen |= books.run_ids
+        final, waiting = ([one for books in together for one in getattr(books, part)] for part in ("final", "waiting"))
+        finished = await self._put(final, waiting)
+        self._metrics.batches["finish"] += 1
+        answers = [Finished(finished.accepted & books.run_ids, finished.promoted) for books in together]
+        return answers + (await self._finish_all(every[len(together) :]) if len(together) < len(every) else [])
+
+    async def _put(self, final: Sequence[Result], waiting: Sequence[Waiting]) -> Finished:
+        """Into the store. An attempt whose words cannot be written takes nobody with it: it has failed, and says so."""
+        try:
+            return await self._store.finish(final, waiting)
+        except Invalid as error:
+            every: list[Result | Waiting] = [*final, *waiting]
+            if len(every) == 1:
+                return await self._put_plainly(every[0], error)
+        finished = Finished(set(), 0)
+        for part in (every[: len(every) // 2], every[len(every) // 2 :]):
+            ends = [one for one in part if isinstance(one, Result)]
+            other = await self._put(ends, [one for one in part if isinstance(one, Waiting)])
+            finished = Finished(finished.accepted | other.accepted, finished.promoted + other.promoted)
+        return finished
+
+    async def _put_plainly(self, one: Result | Waiting, error: Invalid) -> Finished:
+        make_plain(one if isinstance(one, Result) else one.result, await self._store.now(), error.message)
+        return await self._store.finish(*([one], []) if isinstance(one, Result) else ([], [one]))
+
 
 def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
     """What the wants of one node got; None when its line is not the one that counts any more."""
@@ -224,6 +260,10 @@ class _Books:
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
+
+    @property
+    def run_ids(self) -> set[int]:
+        return {result.run_id for result in self.final} | {waiting.result.run_id for waiting in self.waiting}
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
@@ -309,7 +349,12 @@ class LocalLink:
         await self._store.set_phases(phases, session=self.session)
 
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        await self._store.note_progress(notes, session=self.session)
+        """What the store cannot write is left out: it is no more than a word on the way."""
+        try:
+            await self._store.note_progress(notes, session=self.session)
+        except Invalid:
+            for note in notes if len(notes) > 1 else ():
+                await self.note_progress([note])
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from horae.errors import Unavailable
+from horae.errors import Invalid, Unavailable
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any]
@@ -32,6 +32,9 @@ HELD_UP = (
     asyncpg.LockNotAvailableError,
     asyncpg.InsufficientResourcesError,  # disk, memory or connections are used up
 )
+# A value that cannot be written, ours or the server's to say: no connection is at fault, and no retry helps.
+# The library counts the first as one of its InterfaceErrors, so they are looked for before those of LOST.
+UNWRITABLE = (asyncpg.exceptions._base.DataError, asyncpg.DataError)
 LOST = (
     OSError,
     asyncpg.InterfaceError,
@@ -65,6 +68,12 @@ def refusal(error: BaseException) -> Unavailable:
     return Cut(f"the database cannot be reached: {error or 'it did not answer in time'}")
 
 
+def _unwritable(error: BaseException) -> Invalid:
+    """Without the values themselves, which the library would quote."""
+    why = error if isinstance(error, asyncpg.PostgresError) else error.__cause__ or type(error).__name__
+    return Invalid(f"the database cannot keep a value: {why}", code="E_CHAR")
+
+
 @asynccontextmanager
 async def turn(gate: asyncio.Lock | asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
     """Wait for a turn, but not for long: a crowd is refused while it can still be told why."""
@@ -87,6 +96,8 @@ async def guarded(connection: Connection) -> AsyncIterator[Connection]:
     """Use a connection; it is cut unless it is certainly sound afterwards."""
     try:
         yield connection
+    except UNWRITABLE as error:
+        raise _unwritable(error) from error
     except LOST as error:
         if not isinstance(error, HELD_UP) or connection.is_in_transaction():
             connection.terminate()

@@ -41,6 +41,7 @@ from horae.core.model import (
     Token,
     Trigger,
 )
+from horae.core.results import is_deep
 from horae.errors import Conflict, Invalid
 from horae.ports import (
     NEVER,
@@ -62,6 +63,7 @@ Row = Sequence[Any]
 
 to_json = msgspec.json.Encoder().encode
 from_json = msgspec.json.Decoder().decode
+UNREADABLE = "(a result that cannot be read)"
 
 JOB_COLUMNS = (
     "id, org, owner, name, key, kind, spec, policy, segment, paused, annotations, version, "
@@ -128,6 +130,16 @@ def decode(text: str | None) -> Any:
     return None if text is None else from_json(text)
 
 
+def decode_result(text: str | None) -> Any:
+    """What a run gave; where nobody can read it (an older version kept whatever it was given), that it is so."""
+    if text is None:
+        return None
+    try:
+        return UNREADABLE if is_deep(text.encode()) else from_json(text)
+    except (msgspec.DecodeError, RecursionError):
+        return UNREADABLE
+
+
 def encode(value: Any) -> str:
     return to_json(value).decode()
 
@@ -182,8 +194,9 @@ def run_from_row(row: Row) -> Run:
         attempt=row[6], fence=row[7], priority=row[8], kind=row[9], created_at=row[10], data=decode(row[11]),
         node=row[12], lost=row[13], started_at=row[14], phase=Phase(row[15]), pin=row[16], eligible_at=row[17],
         cancel_requested=bool(row[18]), finished_at=row[19], exit_code=row[20],
-        message=row[21] or (row[25] or "" if row[4] == State.BLOCKED else ""), result=decode(row[22]), output=row[23],
-        into_run_id=row[24], progress=decode(row[25]) if row[4] == State.RUNNING else None,
+        message=row[21] or (row[25] or "" if row[4] == State.BLOCKED else ""),
+        result=decode_result(row[22]), output=row[23], into_run_id=row[24],
+        progress=decode(row[25]) if row[4] == State.RUNNING else None,
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from typing import IO, Any, TypeVar
 
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
-from horae.errors import ConfigError, Superseded, Unavailable
+from horae.errors import ConfigError, Invalid, Superseded, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
@@ -188,7 +188,10 @@ class SqliteStore(DataWorkStore):
             raise Unavailable("the store is closed")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._writer.put(write, future)
-        return await future
+        try:
+            return await future
+        except (UnicodeEncodeError, OverflowError) as error:  # no text, or no number of 64 bits
+            raise Invalid(f"the database cannot keep a value: {error}", code="E_CHAR") from error
 
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
         def fetch() -> Sequence[Row]:

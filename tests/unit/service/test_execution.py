@@ -496,3 +496,14 @@ async def test_beats_of_many_nodes_go_together(execution: Execution, probe: Prob
     assert answers[0] == Beat([])
     assert isinstance(answers[1], Superseded)
     assert answers[2:] == [None] * 48  # nobody of them is registered
+
+
+async def test_results_of_many_agents_go_together(jobs: Jobs, execution: Execution, probe: Probe):
+    claimed = [(await one_run(jobs, execution))[1] for _ in range(10)]
+    good = [[Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START)] for a in claimed]
+    stale = [Result(claimed[0].run_id, claimed[0].fence + 1, State.SUCCEEDED, finished_at=START)]
+
+    answers = await asyncio.gather(*map(execution.finish, [*good, stale]))
+
+    assert answers == [*({a.run_id} for a in claimed), set()]
+    assert probe.calls["finish"] == 2, "of one run, one word at a time"
