@@ -239,6 +239,7 @@ CODES: dict[str, str] = {
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
     "E_OVERLOADED": "More requests wait than can be served soon: try again.",
+    "E_READ_TIME": "Reading took too long and was given up: narrow the filter.",
     "E_DB_CONNECTIONS": "The database takes no more connections: raise its max_connections.",
     "E_INTERNAL": "A fault of Horae itself; the log has the details under the request id.",
     # starting and the command line

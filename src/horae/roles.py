@@ -112,7 +112,11 @@ class SchedulerRole:
 
 
 class CoordinatorRole:
-    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
+    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs.
+
+    Three loops, because none may wait for another: the lease is renewed whatever the leader is at, and what takes long
+    and can wait is done apart from both.
+    """
 
     def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float, look: float) -> None:
         """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds."""
@@ -121,14 +125,16 @@ class CoordinatorRole:
         self._clock = clock
         self._interval = interval
         self._look = look
-        self._renewed_at = self._looked_at = float("-inf")
+        self._looked_at = float("-inf")
+
+    async def campaign(self) -> None:
+        """Renew the lease, or watch that of the leader."""
+        leads = await self._cluster.campaign()
+        await self._clock.sleep(self._interval if leads else self._look)
 
     async def step(self) -> None:
         cluster, now = self._cluster, self._clock.elapsed()
         if now - self._looked_at >= self._look:
-            if not cluster.is_leader or now - self._renewed_at >= self._interval:
-                await cluster.campaign()
-                self._renewed_at = now
             await (cluster.lead() if cluster.is_leader else cluster.look())
             self._looked_at = now
         more = await cluster.sweep() if cluster.is_leader else None
@@ -137,8 +143,16 @@ class CoordinatorRole:
         if wait > 0:
             await self._waiting.wait(wait)
 
+    async def tidy(self) -> None:
+        if self._cluster.is_leader:
+            await self._cluster.tidy()
+        await self._clock.sleep(self._look)
+
     async def run(self) -> None:
-        await persist("coordinator", self.step, self._clock)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("leader", self.campaign, self._clock, longest=self._look))
+            group.create_task(persist("coordinator", self.step, self._clock))
+            group.create_task(persist("upkeep", self.tidy, self._clock))
 
 
 class RetentionRole:
