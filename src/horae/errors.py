@@ -231,6 +231,7 @@ CODES: dict[str, str] = {
     "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",
     "E_AT_CAPACITY": "The agent that was asked has no free slot, or there is none here.",
     "E_NO_LEADER": "No coordinator leads just now.",
+    "E_UNREADABLE": "A stored trigger cannot be read by this node: a newer one wrote it, or knows more time zones.",
     "E_SUPERSEDED": "Another process has taken over the name of this node, or it goes on over a newer line.",
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",

@@ -249,8 +249,14 @@ _trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
 
 
 def definition_from_row(row: Row) -> Definition:
-    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy)."""
-    found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy).
+
+    What cannot be read at all has an empty schedule, which is none: its reader says so, and the others go on.
+    """
+    try:
+        found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    except (msgspec.DecodeError, StopIteration):
+        return Definition(row[0], row[1], row[2], "", 0, None, row[4], row[5])
     data = bytes(found.data).decode()
     return Definition(
         trigger_id=row[0], version=row[1], job_id=row[2], schedule=bytes(found.schedule).decode(),
