@@ -176,8 +176,8 @@ async def test_a_run_that_the_agent_cannot_read_fails_alone(fields: dict[str, st
     runs = await stage.order(3)
     claim = stage.link.store.claim
 
-    async def spoiled(kind: str, limit: int) -> Any:
-        first, *others = await claim(kind, limit)
+    async def spoiled(room: Any) -> Any:
+        first, *others = await claim(room)
         return [first._replace(**fields), *others]
 
     stage.link.store.claim = spoiled
