@@ -110,6 +110,8 @@ class World:
         self.firing.own({**dict.fromkeys(range(100), 0), **given})
         await self.firing.refill(sweep=True)
         await self.firing.tick()
+        while self.firing.is_behind:
+            await self.firing.catch_up()
 
     async def claim(self, kind: str, limit: int = 100) -> list[Any]:
         """What an agent of this kind would get."""

@@ -169,6 +169,38 @@ async def test_a_scheduler_wakes_at_the_exact_moment(role: SchedulerRole, cluste
     assert all(run.created_at == run.due_at for run in runs)
 
 
+async def test_punctual_moments_stay_punctual_while_the_past_is_caught_up(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, clock: NoSleep, firing: Firing,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    """On a store that writes two thousand records a second."""
+    await give_segments(cluster, probe)
+    past = [await submitted(jobs, f"past {number}", schedule="1s") for number in range(3)]
+    clock.advance(3000)
+    punctual = await submitted(jobs, schedule="500ms", overlap="allow")
+    began, fire = clock.now(), probe.store.fire
+
+    async def slowly(fires: Any, *rest: Any) -> Any:
+        fired = await fire(fires, *rest)
+        clock.advance(sum(len(each.passed) + each.born for each in fires) / 2000)
+        return fired
+
+    monkeypatch.setattr(probe.store, "fire", slowly)
+    await role.step()
+    while firing.is_behind:
+        await role.step()
+
+    assert clock.now() - began < 8 * SECOND  # 4.5 of them are writing
+    runs = await ledger(probe, punctual.id)
+    assert len(runs) > 8
+    assert [run.due_at - began for run in runs] == [n * SECOND // 2 for n in range(1, len(runs) + 1)]
+    assert {run.state for run in runs} == {State.QUEUED}
+    assert max(run.created_at - run.due_at for run in runs) < SECOND // 20
+    for job in past:
+        moments = [run.due_at for run in await ledger(probe, job.id)]
+        assert moments == [START + n * SECOND for n in range(1, len(moments) + 1)]
+
+
 async def test_a_hint_is_heeded_at_once(
     role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, clock: NoSleep
 ):

@@ -38,10 +38,25 @@ from horae.core.schedule import compile_schedule
 from horae.core.segments import segment_of
 from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
-from horae.ports import NEVER, Cancelled, Due, Fire, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
+from horae.ports import (
+    NEVER,
+    Cancelled,
+    Definition,
+    Due,
+    Fire,
+    Idempotency,
+    LastRun,
+    Lend,
+    Order,
+    Queue,
+    Receipt,
+    Sort,
+    Store,
+    Submission,
+)
 from horae.service.batching import Coalescer
 from horae.service.events import Events
-from horae.service.ledger import account, birth_of, entry_of, know
+from horae.service.ledger import Unreadable, account, birth_of, entry_of, give_up, know
 from horae.service.sealing import Sealing
 
 LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
@@ -348,10 +363,10 @@ class Jobs:
     ) -> Sequence[Fire]:
         """Give moments that are due their records; answers what was fired, nothing when somebody was faster."""
         ids = [t.id for t in triggers]
-        known = {found.trigger_id: know(found) for found in await self._store.load_definitions(ids)}
+        known = {found.trigger_id: found for found in await self._store.load_definitions(ids)}
         last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
         rows = [row for t in triggers for row in await self._due_row(job, t)]
-        fires = [account(entry_of(row), known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
+        fires = [_account(row, known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
         fired = await self._store.fire(fires, lend=lend) if fires else None
         if fired is not None and fired.queued:
             self._queue.announce("runs")
@@ -517,6 +532,14 @@ class Jobs:
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")
+
+
+def _account(row: Due, definition: Definition, now: Moment, last: LastRun | None) -> Fire:
+    try:
+        known = know(definition)
+    except Unreadable:  # whoever may not change or delete it could never be rid of it
+        return give_up(entry_of(row), definition)
+    return account(entry_of(row), known, now, last)
 
 
 def _why_not(run: Run | None) -> str:

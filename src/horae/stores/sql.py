@@ -223,7 +223,7 @@ def node_from_row(row: Row) -> Node:
         name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
         version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
         slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15],
-        session=row[16], holder=row[17],
+        session=row[16], holder=row[17], ailment=row[18],
     )  # fmt: skip
 
 
@@ -248,8 +248,14 @@ _trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
 
 
 def definition_from_row(row: Row) -> Definition:
-    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy)."""
-    found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy).
+
+    What cannot be read at all has an empty schedule, which is none: its reader says so, and the others go on.
+    """
+    try:
+        found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    except (msgspec.DecodeError, StopIteration):
+        return Definition(row[0], row[1], row[2], "", 0, None, row[4], row[5])
     data = bytes(found.data).decode()
     return Definition(
         trigger_id=row[0], version=row[1], job_id=row[2], schedule=bytes(found.schedule).decode(),
