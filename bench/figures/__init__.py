@@ -1,6 +1,7 @@
 """The figures; importing this package registers all of them."""
 
 from bench.figures import (
+    agents,
     catchup,
     census,
     cluster,
@@ -17,6 +18,7 @@ from bench.figures import (
 )
 
 __all__ = [
+    "agents",
     "catchup",
     "census",
     "cluster",

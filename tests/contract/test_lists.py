@@ -13,12 +13,14 @@ from horae.ports import Birth, Order, Result, Sort, Store, Submission
 from horae.stores import lists, search
 from horae.testing import START, make_job
 
+from ..claiming import claim
+
 LIVE = tuple(state for state in State if not state.is_terminal)
 
 
 async def run(store: Store, job_id: int, state: State = State.SUCCEEDED) -> int:
     [receipt] = await store.enqueue([Order(Birth(job_id, "python", 5, 1))])
-    [claimed] = [a for a in await store.claim("node", "python", (), 100) if a.run_id == receipt.ids[0]]
+    [claimed] = [a for a in await claim(store, "node", "python", (), 100) if a.run_id == receipt.ids[0]]
     await store.finish([Result(claimed.run_id, claimed.fence, state, "", START, START + SECOND)])
     return receipt.ids[0]
 
