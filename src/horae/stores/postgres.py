@@ -18,7 +18,8 @@ A statement that was given up (a lock, a timeout, a full disk) left no trace; it
 
 **Failover.** A standby that was promoted may lack the last commits, and among them claims: so the fences of claims
 begin anew, far above all earlier ones, on every timeline of the server; nothing is claimed for the time of a lease
-after this process has met a new timeline; and every agent is told to compare what it holds with the books. By then,
+after any process has met a new timeline, which is written down, so that one that starts just then waits with the
+others; and every agent is told to compare what it holds with the books. By then,
 whoever holds a run by a claim that was lost has stopped it. What else was lost (a submit, a finish) shows: a beat that
 goes backwards is logged and counted.
 """
@@ -120,7 +121,7 @@ class PostgresStore(DataWorkStore):
         self._readers = Pool(self._connect, readers)
         self._lease = lease
         self._timeline = 0  # the newest one met
-        self._met_at = float("-inf")  # when, if it was not the first
+        self._met_at = float("-inf")  # when somebody first met it
         self._beats: dict[str, int] = {}  # the highest seen of each node that beats here
         self.failovers = 0
         self.commits_lost = 0  # failovers after which commits were certainly missing
@@ -145,11 +146,14 @@ class PostgresStore(DataWorkStore):
             if isinstance(error, LOST):
                 raise
             return connection  # a service that hides its log: it has its own ways to lose nothing
-        if timeline > self._timeline > 0:
-            self._met_at = time.monotonic()
-            self.failovers += 1
-            log.warning("failover", timeline=timeline, before=self._timeline, claims_pause_seconds=self._lease)
-        self._timeline = max(timeline, self._timeline)
+        if timeline > self._timeline:
+            age = await connection.fetchval(self.queries["note_timeline"], str(timeline))
+            self.failovers += self._timeline > 0
+            if timeline > 1 and age < self._lease:
+                self._met_at = time.monotonic() - age
+                pause = round(self._lease - age, 1)
+                log.warning("failover", timeline=timeline, before=self._timeline, claims_pause_seconds=pause)
+            self._timeline = timeline
         return connection
 
     @property
