@@ -330,15 +330,6 @@ async def test_what_a_remote_agent_says_of_progress_is_believed_only_where_it_fi
             assert (await side.jobs.get_run(run_id)).progress == {}
 
 
-async def test_a_cursor_that_is_no_json_is_refused(near: Side, tmp_path: Path):
-    (run_id,) = await near.order()
-    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
-        await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
-        with pytest.raises(Unavailable):
-            await remote.link.finish([done(run_id, cursor="{")])
-
-
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
     kept, lost = await side.order(2)
     await link.hello(a_node())
@@ -805,25 +796,11 @@ async def test_a_protocol_that_the_server_does_not_speak_is_refused_by_name(near
     assert f"supports protocol {wire.OLDEST_PROTOCOL} to {wire.PROTOCOL}" in ended.details()
 
 
-def result(**fields: Any) -> pb.AgentFrame:
-    given = {"run_id": 1, "fence": 1, "state": 10, **fields}
-    return pb.AgentFrame(id=2, finish=pb.Finish(results=[pb.Result(**given)]))
-
-
 BAD_LATER = {
     "hello again": pb.AgentFrame(id=2, hello=hello()),
     "claim of nothing": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=0)),
     "claim of too much": pb.AgentFrame(id=2, claim=pb.Claim(kind="python", limit=100_000)),
     "claim of another kind": pb.AgentFrame(id=2, claim=pb.Claim(kind="shell", limit=1)),
-    "no run": result(run_id=0),
-    "no fence": result(fence=0),
-    "a state that is no end": result(state=1),
-    "an unknown state": result(state=99),
-    "an exit code of no process": result(exit_code=300),
-    "a wait that is no number": result(retry_after=float("nan")),
-    "a result that is not JSON": result(result="{"),
-    "output of another run": result(output="runs/0/2/1-1"),
-    "output out of the way": result(output="../../etc/passwd"),
     "an unknown phase": pb.AgentFrame(id=2, note_phases=pb.NotePhases(items=[pb.PhaseOf(run_id=1, fence=1, phase=7)])),
     "a negative id": pb.AgentFrame(id=2, disown=pb.Disown(held=[-1])),
     "an empty chunk": pb.AgentFrame(chunks=pb.Chunks(items=[pb.Chunk(run_id=1, attempt=1, fence=1)])),

@@ -74,6 +74,7 @@ class Reason(StrEnum):
     OUTPUT_LIMIT = "output_limit"  # it wrote more than allowed
     OOM = "oom"  # it needed more memory than its limit
     PROCESSES = "processes"  # it made more processes than its limit
+    BAD_RESULT = "bad_result"  # what it gave cannot be kept
 
 
 class Phase(IntEnum):

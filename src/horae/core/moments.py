@@ -161,14 +161,19 @@ def _out_of_range(text: str) -> Invalid:
     return Invalid(f"{quoted(text)} lies outside {FIRST_YEAR} to {LAST_YEAR}", code="E_TIME_RANGE")
 
 
+def wall_clock(moment: Moment) -> datetime:
+    """In UTC; of a moment outside the years that are read, the nearest within: what is shown can be read again."""
+    return EPOCH + timedelta(microseconds=min(max(moment, 0), HORIZON))
+
+
 def format_moment(moment: Moment) -> str:
     """RFC 3339 in UTC; a fraction only where there is one, in ms or µs."""
-    return _iso(EPOCH + timedelta(microseconds=moment)).replace("+00:00", "Z")
+    return _iso(wall_clock(moment)).replace("+00:00", "Z")
 
 
 def format_local(moment: Moment, where: ZoneInfo) -> str:
     """RFC 3339 as the clocks of a zone show it, with their offset."""
-    return _iso((EPOCH + timedelta(microseconds=moment)).astimezone(where))
+    return _iso(wall_clock(moment).astimezone(where))
 
 
 def _iso(stamp: datetime) -> str:

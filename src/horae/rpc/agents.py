@@ -357,10 +357,7 @@ class Session:
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
-        try:
-            results = [read_result(one, self._agents.files) for one in finish.results]
-        except Invalid as error:
-            raise invalid(error.message) from error
+        results = self._read_results(finish)
         await self._look(((one.run_id, one.fence) for one in results), fresh=False)
         mine = [one for one in results if self._held.get(one.run_id) == one.fence]
         accepted = await self.link.finish(mine) if mine else set()
@@ -369,6 +366,14 @@ class Session:
         self._agents.execution.note_fenced(len(results) - len(mine))
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
+
+    def _read_results(self, finish: pb.Finish) -> list[Result]:
+        """One for each attempt: of several, the first."""
+        now, found = self._agents.clock.now(), dict[tuple[int, int], Result]()
+        for one in finish.results:
+            if (result := read_result(one, self._agents.files, now)) is not None:
+                found.setdefault((result.run_id, result.fence), result)
+        return list(found.values())
 
     def _log_refused(self, results: Sequence[Result], accepted: set[int]) -> None:
         for result in results:

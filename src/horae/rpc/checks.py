@@ -1,16 +1,22 @@
-"""What an agent may say: its words become our values here, or are refused with the name of the field."""
+"""What an agent may say: its words become our values here.
+
+A hello is refused with the name of the field. A result is never refused, because its agent would send it again for
+ever: one that cannot be is a failed attempt.
+"""
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Iterator
 
 import msgspec
 
 from horae.core import figures
-from horae.core.model import Moment, Node, State
+from horae.core.model import Moment, Node, Reason, State
+from horae.core.results import clean, is_wait
 from horae.errors import Invalid
 from horae.ports import Files, Result
+from horae.service.results import make_sound
 from horae.wire.generated import agents_pb2 as pb
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # as the setting `node`
@@ -19,10 +25,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _OUTPUT = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/([0-9]{1,10})-[0-9]{1,19}")
 MAX_SLOTS = 100_000
-MAX_MESSAGE = 4096  # characters
-MAX_CURSOR = 64 * 1024  # characters of JSON
 ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED)
-EXIT_CODES = range(-64, 256)  # negative: the signal that ended it
 
 
 def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
@@ -35,62 +38,58 @@ def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
     _check("slots", 0 < hello.slots <= MAX_SLOTS, f"a number from 1 to {MAX_SLOTS}")
     return Node(
         name=hello.node, roles=("agent",), kinds=tuple(hello.kinds), labels=tuple(hello.labels), slots=hello.slots,
-        version=_text(hello.version, 64), address="", started_at=now, heartbeat_at=now, beat=0, via=via,
+        version=clean(hello.version, 64), address="", started_at=now, heartbeat_at=now, beat=0, via=via,
         identity=hello.identity,
     )  # fmt: skip
 
 
-def read_result(it: pb.Result, files: Files) -> Result:
-    """How an attempt ended. What it says of times is noted, never used to decide."""
-    _check("run_id", it.run_id > 0, "a positive number")
-    _check("fence", it.fence > 0, "a positive number")
-    _check("state", it.state in ENDS, "a state in which an attempt ends")
-    _check("reason", not it.reason or bool(_WORD.fullmatch(it.reason)), "a word")
-    _check("exit_code", not it.HasField("exit_code") or it.exit_code in EXIT_CODES, "-64 to 255")
-    wait = it.retry_after if it.HasField("retry_after") else None
-    _check("retry_after", wait is None or (math.isfinite(wait) and wait >= 0), "seconds, 0 or more")
-    result = it.result if it.HasField("result") else None
-    _check("result", result is None or _is_json(result), "JSON")
-    cursor = it.cursor if it.HasField("cursor") else None
-    _check("cursor", cursor is None or (len(cursor) <= MAX_CURSOR and _is_json(cursor)), "JSON, at most 64 KiB")
-    return Result(
-        run_id=it.run_id, fence=it.fence, state=State(it.state), reason=it.reason,
+def read_result(it: pb.Result, files: Files, now: Moment) -> Result | None:
+    """How an attempt ended; None when it is nobody's. Whatever else is wrong with it, it ends: as a failure that names
+    the fault. What it says of times is noted where it may be true, and never used to decide."""
+    if it.run_id < 1 or it.fence < 1:
+        return None
+    faults = list(_faults(it, files))
+    result = Result(
+        run_id=it.run_id, fence=it.fence, state=State(it.state) if it.state in ENDS else State.SUCCEEDED,
+        reason=it.reason if _WORD.fullmatch(it.reason) else "",
         started_at=it.started_at if it.HasField("started_at") else None,
         finished_at=it.finished_at if it.HasField("finished_at") else None,
-        exit_code=it.exit_code if it.HasField("exit_code") else None, message=_text(it.message, MAX_MESSAGE),
-        result=result, output=_output(it, files), retry_after=wait, final=it.final, cursor=cursor,
+        exit_code=it.exit_code if it.HasField("exit_code") else None, message=it.message,
+        result=it.result if it.HasField("result") else None,
+        output=it.output if it.HasField("output") and _is_own_output(it, files) else None,
+        retry_after=it.retry_after if it.HasField("retry_after") else None, final=it.final,
+        cursor=it.cursor if it.HasField("cursor") else None,
     )  # fmt: skip
+    make_sound(result, now, faults)
+    if result.state is State.FAILED and not result.reason:
+        result.reason = Reason.ERROR
+    return result
+
+
+def _faults(it: pb.Result, files: Files) -> Iterator[str]:
+    """What no agent of ours says."""
+    if it.state not in ENDS:
+        yield "its state is none in which an attempt ends"
+    if it.reason and not _WORD.fullmatch(it.reason):
+        yield "its reason is not a word"
+    if it.HasField("retry_after") and not is_wait(it.retry_after):
+        yield "its retry_after is no number of seconds"
+    if it.HasField("output") and not _is_own_output(it, files):
+        yield "its output is not that of this attempt"
 
 
 def read_progress(it: pb.ProgressOf) -> str:
     """What it says that has the form of progress, as JSON."""
     try:
         said = msgspec.json.decode(it.progress) if len(it.progress) <= figures.MAX_PROGRESS else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         said = None
     return msgspec.json.encode(figures.read_progress(said)).decode()
 
 
-def _output(it: pb.Result, files: Files) -> str | None:
-    """The name of its own output, and of nothing else."""
-    if not it.HasField("output"):
-        return None
+def _is_own_output(it: pb.Result, files: Files) -> bool:
     found = _OUTPUT.fullmatch(it.output)
-    ours = found is not None and files.ref(it.run_id, int(found[1]), it.fence) == it.output
-    _check("output", ours, "the name of the output of this attempt")
-    return it.output
-
-
-def _is_json(text: str) -> bool:
-    try:
-        msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return "\\u0000" not in text
-
-
-def _text(text: str, limit: int) -> str:
-    return text.replace("\0", "")[:limit]
+    return found is not None and files.ref(it.run_id, int(found[1]), it.fence) == it.output
 
 
 def _check(field: str, good: bool, expected: str) -> None:

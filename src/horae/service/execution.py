@@ -17,11 +17,12 @@ from horae.core import lifecycle, specs, traces
 from horae.core.datawork import WRITERS
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
-from horae.errors import ConfigError, Superseded, Unavailable
-from horae.ports import Assignment, Beat, Clock, Held, Queue, Result, Store, Waiting
+from horae.errors import ConfigError, Invalid, Superseded, Unavailable
+from horae.ports import Assignment, Beat, Clock, Finished, Held, Queue, Result, Store, Waiting
 from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
+from horae.service.results import make_plain
 from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
@@ -151,7 +152,7 @@ class Execution:
         return len(await self._write(books, len(held)))
 
     async def _write(self, books: _Books, count: int) -> set[int]:
-        finished = await self._store.finish(books.final, books.waiting)
+        finished = await self._put(books.final, books.waiting)
         metrics = self._metrics
         metrics.batches["finish"] += 1
         metrics.fenced += count - len(finished.accepted)
@@ -172,6 +173,25 @@ class Execution:
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
+
+    async def _put(self, final: Sequence[Result], waiting: Sequence[Waiting]) -> Finished:
+        """Into the store. An attempt whose words cannot be written takes nobody with it: it has failed, and says so."""
+        try:
+            return await self._store.finish(final, waiting)
+        except Invalid as error:
+            every: list[Result | Waiting] = [*final, *waiting]
+            if len(every) == 1:
+                return await self._put_plainly(every[0], error)
+        finished = Finished(set(), 0)
+        for part in (every[: len(every) // 2], every[len(every) // 2 :]):
+            ends = [one for one in part if isinstance(one, Result)]
+            other = await self._put(ends, [one for one in part if isinstance(one, Waiting)])
+            finished = Finished(finished.accepted | other.accepted, finished.promoted + other.promoted)
+        return finished
+
+    async def _put_plainly(self, one: Result | Waiting, error: Invalid) -> Finished:
+        make_plain(one if isinstance(one, Result) else one.result, await self._store.now(), error.message)
+        return await self._store.finish(*([one], []) if isinstance(one, Result) else ([], [one]))
 
 
 class _Books:
@@ -267,7 +287,12 @@ class LocalLink:
         await self._store.set_phases(phases, session=self.session)
 
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
-        await self._store.note_progress(notes, session=self.session)
+        """What the store cannot write is left out: it is no more than a word on the way."""
+        try:
+            await self._store.note_progress(notes, session=self.session)
+        except Invalid:
+            for note in notes if len(notes) > 1 else ():
+                await self.note_progress([note])
 
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")

@@ -7,15 +7,12 @@ they are, gRPC makes messages of them. A field that may be missing is left out w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from horae.core import schedule
+from horae.core import moments, schedule
 from horae.core.guids import Kind, guid
 from horae.core.model import SECOND, Job, Json, Moment, Phase, Reason, Run, State, Trigger
 from horae.core.traces import trace_id
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 IN_PROGRESS, FINISHED, FAILED = "InProgress", "Finished", "Failed"
 LOCKED, STALE = "FailedBecauseOfLock", "Stale"
@@ -114,7 +111,7 @@ def _failed_message(run: Run) -> str:
 
 
 def date_time(moment: Moment) -> Json:
-    at = _EPOCH + timedelta(microseconds=moment)
+    at = moments.wall_clock(moment)
     return {
         "year": at.year, "month": at.month, "day": at.day, "hours": at.hour, "minutes": at.minute,
         "seconds": at.second, "nanos": moment % SECOND * 1000,
