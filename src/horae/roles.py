@@ -210,12 +210,22 @@ class AgentRole:
             group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
             group.create_task(persist("agent", self._tell_phases, self._clock))
             group.create_task(persist("agent", self._tell_progress, self._clock))
+            group.create_task(persist("agent", self._tell_ailment, self._clock))
             group.create_task(self._keep())
+            group.create_task(self._recover())
 
     async def _keep(self) -> None:
         while True:
             await self._agent.results_made.wait()
             await self._agent.keep()
+
+    async def _recover(self) -> None:
+        while True:
+            await self._agent.health.recover()
+
+    async def _tell_ailment(self) -> None:
+        await self._agent.health.changed.wait()
+        await self._agent.tell_ailment()
 
     async def _tell_phases(self) -> None:
         await self._agent.phases_changed.wait()

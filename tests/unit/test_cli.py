@@ -34,7 +34,7 @@ from horae.cli.remote import exit_code_of_run, read_since
 from horae.client import Client, server_url
 from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
 
-PATIENCE = 30.0
+PATIENCE = 180.0
 
 JOB = {
     "id": 7, "name": "backup", "key": None, "owner": "local", "org": 1, "kind": "shell", "segment": 3,
@@ -293,6 +293,17 @@ def test_arguments_that_make_no_sense_are_usage_errors(args: tuple[str, ...], me
 @pytest.mark.parametrize("args", [("--json", "runs"), ("runs", "--json"), ("--json", "runs", "show", "42")])
 def test_shared_options_stand_before_or_after_the_command(api: Fake, args: tuple[str, ...]) -> None:
     assert json.loads(invoke(api, *args).stdout)
+
+
+def test_nodes_tells_what_is_caught_up_and_what_cannot_be_read(api: Fake) -> None:
+    why = "trigger 9 cannot be read on this node: no time zone 'Mars/Olympus_Mons'"
+    api.get("/v1/overview", {"node": "n1", "catch_up": {"triggers": 3, "moments": 700}, "unreadable": {"9": why}})
+
+    result = invoke(api, "nodes")
+
+    assert result.exit_code == 0
+    assert "n1 catches up: 3 triggers, about 700 moments" in result.stderr
+    assert f"n1: {why}" in result.stderr
 
 
 def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1203,9 +1214,9 @@ def test_listening_beyond_loopback_without_tls_is_refused() -> None:
 def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    async def serve(config: Any, on_ready: Callable[[str], None]) -> None:
+    async def serve(config: Any, on_ready: Callable[[Any], None]) -> None:
         started.append(config)
-        on_ready(config.address)
+        on_ready(dataclasses.replace(config, history_days=90, files_limit=5 * 2**30))
 
     monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
@@ -1214,6 +1225,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert started[0].roles == ("api", "agent")
     assert "is up at http://127.0.0.1:9123" in result.stdout
     assert str(tmp_path / "d") in result.stdout
+    assert "90 days of history, 5GiB of output" in result.stdout
     assert "| horae --server http://127.0.0.1:9123 submit -" in result.stdout
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples/hello.yaml").write_text("")

@@ -57,7 +57,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     assert found.slots == max(4, 4 * (os.cpu_count() or 1))
     assert (found.handler_slots, found.workers, found.sandbox) == (2000, 2, "auto")
     assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
-    assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, 0)
+    assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, None)
     assert found.node.endswith("-8080")
     assert found.jobs_directory is None
     assert found.address == "http://127.0.0.1:8080"
@@ -87,12 +87,12 @@ def test_a_config_cannot_be_changed() -> None:
 def test_flags_win_over_environment_over_file_over_default_and_each_says_so() -> None:  # E29
     path = write("port = 1001\nslots = 11\nworkers = 3\n")
     found = load({"port": "1003"}, environ={"HORAE_PORT": "1002", "HORAE_SLOTS": "12"})
-    assert (found.port, found.slots, found.workers, found.history_days) == (1003, 12, 3, 0)
+    assert (found.port, found.slots, found.workers, found.history_days) == (1003, 12, 3, None)
     shown = {name: (value, source) for name, value, source in found.shown()}
     assert shown["port"] == ("1003", "flag --port")
     assert shown["slots"] == ("12", "environment HORAE_SLOTS")
     assert shown["workers"] == ("3", f"file {path.name}:3:1")
-    assert shown["history_days"] == ("0", "default")
+    assert shown["history_days"] == ("90; 0 on an installation that is older than this default", "default")
 
 
 def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
@@ -324,12 +324,21 @@ def test_an_unknown_sandbox_is_refused_with_those_there_are(sandbox: str) -> Non
 
 @pytest.mark.parametrize(
     "database",
-    ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://host", "postgresql://h:0/x",
+    ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://", "sqlite://host", "postgresql://h:0/x",
      "postgresql://h:99999/x", "postgresql://[h/x", "postgresql:x", "postgresql://a:1,b:99999/x"],
 )  # fmt: skip
 def test_a_database_is_postgresql_or_a_sqlite_file(database: str) -> None:
     error = refused({"database": database})
     assert "postgresql://user@host/name or sqlite:///path/to/file" in error.message
+
+
+@pytest.mark.parametrize("database", ["postgresql://u:p@ss:w%rd@h/x", "postgresql://u:p%@h/x", "postgres://u:p@ss@h/x"])
+def test_a_password_that_must_be_escaped_is_refused_and_not_shown(database: str) -> None:
+    error = refused({"database": database})
+    assert error.code == "E_URL"
+    assert "%40" in error.hint
+    for part in ("p@ss", "w%rd", "ss:", "p%"):
+        assert part not in error.message
 
 
 @pytest.mark.parametrize("database", ["sqlite:///x/a.db", "sqlite:////x/a.db", "sqlite:/x/a.db"])

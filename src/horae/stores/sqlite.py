@@ -65,6 +65,7 @@ Outcome = tuple[Any, BaseException | None]  # what a write returned, or why it d
 CHUNKS = (1000, 100, 10, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
 HAND_OVER = 0.001  # seconds the event loop may keep the interpreter lock while the writer waits for it
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
+APPLICATION = 0x686F7261  # "hora", in the head of each file of ours
 READERS = 2  # threads for what users read
 STEPS = 200_000  # of SQLite's machine between two looks whether a read has taken too long: some milliseconds
 
@@ -255,6 +256,7 @@ class SqliteStore(DataWorkStore):
 
     def hold(self) -> None:
         """Take the file for this process, before anything is read or migrated."""
+        refuse_foreign(self._path)
         self._lock = self._lock or lock_file(self._path, self._holder)
 
     async def open(self) -> None:
@@ -713,10 +715,56 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def sign(connection: sqlite3.Connection) -> None:
+    """Say in the head of the file whose it is."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Before anything is written: a file that is there must be ours, or empty."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"the database {path} cannot be opened: {error.strerror}", code="E_FILE") from None
+    if head and not head.startswith(b"SQLite format 3\0"):
+        raise _foreign(path, "is no SQLite database")
+    number = int.from_bytes(head[68:72], "big")
+    if number not in (0, APPLICATION):
+        raise _foreign(path, f"belongs to another program: its application id is {number:#x}")
+    if number == 0 and head and (stranger := _stranger(path)):
+        raise _foreign(path, f"belongs to another program: it has a table {stranger}")
+
+
+def _stranger(path: Path) -> str:
+    """A table of somebody else in a file without ours; files of older versions say nothing but that they have ours."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            ours = [row[1] for row in connection.execute("PRAGMA table_info(migrations)")]
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    except sqlite3.Error as error:
+        raise Unavailable(f"{path} cannot be used as a database: {error}") from error
+    return "" if ours == ["version", "name", "fingerprint"] or not tables else str(tables[0][0])
+
+
+def _foreign(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path} {why}; nothing was changed in it",
+        code="E_DB_FOREIGN",
+        hint="give the path of a file that does not exist yet, or of one that Horae made",
+    )
+
+
 def lock_file(path: Path, holder: str) -> IO[str]:
     """Hold the database for this process, or say who does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held while open
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held while open
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be written: {error.strerror}", code="E_FILE") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

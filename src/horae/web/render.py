@@ -200,6 +200,10 @@ class Node(Struct):
     via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
     wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
     segments: Annotated[int, Meta(ge=0, le=100, description="How many of the 100 segments it schedules.")]
+    ailment: Annotated[
+        str,
+        Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
+    ]
 
 
 class Segment(Struct):
@@ -218,8 +222,16 @@ class Census(Struct):
     oldest_queued_at: When | None
 
 
+class CatchUp(Struct):
+    """What the node that answers has still to record of moments that were missed."""
+
+    triggers: Count
+    moments: Annotated[Count, Meta(description="About how many.")]
+
+
 class Overview(Struct):
-    """What the front page shows. `names` maps ids of jobs to their names."""
+    """What the front page shows. `names` maps ids of jobs to their names; `unreadable` maps ids of triggers that the
+    node that answers cannot fire to the reason."""
 
     at: When
     node: str
@@ -229,6 +241,8 @@ class Overview(Struct):
     recent: list[Run]
     due: list[Trigger]
     names: dict[str, str]
+    catch_up: CatchUp
+    unreadable: dict[str, str]
 
 
 class Previewed(Struct):
@@ -504,6 +518,7 @@ def node(it: model.Node, segments: int) -> Node:
         it.via,
         it.wanted,
         segments,
+        it.ailment,
     )
 
 

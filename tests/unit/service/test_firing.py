@@ -1120,6 +1120,7 @@ async def test_a_trigger_that_cannot_be_read_here_stops_no_other(how: str, jobs:
     assert await ledger(probe, strange.id) == []
     assert [(line["event"], line["job_id"]) for line in told] == [("trigger.unreadable", strange.id)]
     assert b"horae_triggers_unreadable 1.0" in metrics.text()
+    assert list(metrics.unreadable()) == [only(strange).id]
 
 
 @BOTH

@@ -24,7 +24,7 @@ from horae.testing import START, FakeClock
 
 from .parts import Probe, Told, fire_due, node, submitted
 
-DEADLINE = 60
+DEADLINE = 180
 
 
 @pytest.fixture
@@ -263,6 +263,7 @@ async def test_a_node_that_catches_up_is_ready_and_says_how_far_it_is(
 
     assert answer.ready
     assert answer.checks["progress"] == "ok: catching up; 1 triggers have about 60 missed moments left"
+    assert (await insight.overview()).behind == (1, 60)
     while firing.is_behind:
         await firing.catch_up()
     assert (await insight.readiness()).checks["progress"] == "ok"
