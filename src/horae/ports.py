@@ -630,9 +630,10 @@ class Store(Protocol):
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""
 
-    async def bury_node(self, seen: Node, lease: Lease) -> list[tuple[int, int]] | None:
-        """Declare a node gone if it still is as `seen` (beat, session and state) and `lease`, the leader's, is held
-        under its term; answers (run id, fence) of everything it holds, in the same transaction. None when not."""
+    async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
+        """Declare nodes gone that still are as `seen` (beat, session and state), if `lease`, the leader's, is held
+        under its term; answers which of them are, each with run → fence of everything it holds, in the same
+        transaction."""
 
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
