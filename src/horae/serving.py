@@ -173,6 +173,7 @@ async def serve_agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
     )  # fmt: skip
+    link.capacity = {kind: executor.slots for kind, executor in executors.items()}
     if isinstance(link, NatsLink):
         link.room = agent.room
     async with AsyncExitStack() as stack:

@@ -14,6 +14,7 @@ taken from any line: what an agent says of an attempt that it held stays true, a
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -131,6 +132,7 @@ class Agents:
         except Invalid as error:
             raise invalid(error.message) from error
         session = Session(self, context, node, hello.session, topics)
+        session.capacity = dict(hello.capacity)
         session.link.resume(node, await self._make_room(session))
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
@@ -237,6 +239,9 @@ class Session:
         self._under_way = 0  # bytes of chunks taken and not yet stored
         self._held: dict[int, int] = {}  # run → fence, as of
         self._held_at = float("-inf")
+        self.capacity: dict[str, int] = {}  # kind → how many runs of it at once; else the node's slots
+        self._given: dict[int, str] = {}  # run → kind, of those that this line gave
+        self._claiming: Counter[str] = Counter()  # kind → runs that claims under way may give
         self._heard_at = agents.clock.elapsed()
 
     def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
@@ -351,10 +356,27 @@ class Session:
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
         if claim.kind not in self.node.kinds or not 1 <= claim.limit <= MAX_CLAIM:
             raise invalid(f"a claim needs a kind that hello named and a limit from 1 to {MAX_CLAIM}")
-        claimed = await self.link.claim(claim.kind, claim.limit)
+        if self._room(claim.kind) < claim.limit:  # an agent asks for no more than it has room for: our books are old
+            self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
+        limit = min(claim.limit, self._room(claim.kind))
+        claimed = await self._claim(claim.kind, limit) if limit > 0 else []
+        return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
+
+    def _room(self, kind: str) -> int:
+        """How many more runs of a kind this agent said that it can take, by what this line has given it."""
+        held = sum(of == kind and run_id in self._held for run_id, of in self._given.items())
+        return self.capacity.get(kind, self.node.slots) - held - self._claiming[kind]
+
+    async def _claim(self, kind: str, limit: int) -> list[Assignment]:
+        self._claiming[kind] += limit
+        try:
+            claimed = await self.link.claim(kind, limit)
+        finally:
+            self._claiming[kind] -= limit
         for one in claimed:
             self._held[one.run_id] = one.fence
-        return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
+            self._given[one.run_id] = kind
+        return claimed
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
         results = self._read_results(finish)
@@ -363,6 +385,7 @@ class Session:
         accepted = await self.link.finish(mine) if mine else set()
         for result in mine:
             self._held.pop(result.run_id, None)
+            self._given.pop(result.run_id, None)
         self._agents.execution.note_fenced(len(results) - len(mine))
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
@@ -462,8 +485,10 @@ class Session:
         now = self._agents.clock.elapsed()
         is_old = fresh and now - self._held_at > self._agents.terms.heartbeat_seconds
         if is_old or any(self._held.get(run_id) != fence for run_id, fence in attempts):
-            self._held = dict(await self._agents.store.load_running(self.node.name))
-            self._held_at = now
+            self._held, self._held_at = await self._load_held(), now
+
+    async def _load_held(self) -> dict[int, int]:
+        return dict(await self._agents.store.load_running(self.node.name))
 
     def _forget_held(self) -> None:
         self._held, self._held_at = {}, float("-inf")
