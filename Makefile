@@ -4,8 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 PROTOS := src/horae/wire/horae/v1 src/horae/wire/cis
+PYTEST ?= $(BIN)/python -m pytest
+# Of what tests invent and of their order: the same every time, unless another is asked for.
+SEED   ?= 1
+SUITE   = $(PYTEST) -n 2 --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-engines check format docs bench campaign clean
+.PHONY: help setup up wire test test-random test-engines check format docs bench campaign clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,7 +34,13 @@ up: setup               ## run Horae on its embedded default, http://127.0.0.1:8
 	@exec $(BIN)/horae up
 
 test: $(STAMPS)/dev     ## all tests: unit, both stores, the API, real processes
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --ignore=tests/engines
+	$(SUITE) --ignore=tests/engines
+
+# A failure says how to repeat it: with the seed that is printed first.
+test-random: SEED := $(shell $(PYTHON) -c 'import random; print(random.getrandbits(32))')
+test-random: $(STAMPS)/dev   ## tests that invent what they try, from a seed of chance (SEED=n repeats one)
+	@echo "horae: make test-random SEED=$(SEED) repeats this"
+	$(SUITE) --hypothesis-profile=random --hypothesis-seed=$(SEED) $(shell grep -rlE "hypothesis|schemathesis" tests --include="test_*.py")
 
 # Debian packages, where we may install them; what is missing afterwards the tests say.
 $(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $(STAMPS)/dev
@@ -44,14 +54,14 @@ $(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $
 	@touch $@
 
 test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine: sandboxes, toolchains
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/engines
+	$(SUITE) tests/engines
 
 check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshness, fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell src docs bench campaign README.md CHANGELOG.md CONTRIBUTING.md
-	$(BIN)/python -m pytest -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
+	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed
 	$(BIN)/ruff format .

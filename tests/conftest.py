@@ -14,14 +14,32 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+from hypothesis import settings
 
 from horae.stores import migrate
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
+from .leash import Leash, end_with_parent
+
 if TYPE_CHECKING:
     from .nats_server import Nats
+
+# What tests invent is the same in every run, so that a change is judged by itself; `make test-random` invents anew.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None, print_blob=True)
+settings.register_profile("random", deadline=None, database=None, print_blob=True)
+settings.load_profile("fixed")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest decides where its directories lie
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return  # it belongs to the run that started it
+    if "MAKELEVEL" in os.environ:
+        end_with_parent()
+    leash = Leash()
+    config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
 
 
 def missing(what: str) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure, percentile
+from bench.figures.latency import timers
 from bench.load import drafts, submit
 from bench.node import Node, node, now
 from bench.places import Place, PostgresPlace, SqlitePlace
@@ -34,7 +36,8 @@ async def catchup(bench: Bench) -> AsyncIterator[Line]:
         for hours in bench["hours"]:
             detail = {"triggers": size, "hours": hours, "missed": size * hours * 60}
             line = Line("catchup", bench.store, "ms p99", aim=Aim("at most", 50), detail=detail)
-            yield await measure(line, bench["trials"], lambda size=size, hours=hours: _trial(bench, size, hours))
+            trial = partial(_trial, bench, size, hours)
+            yield await measure(line, bench["trials"], trial, lambda: timers(PUNCTUAL))
 
 
 async def _trial(bench: Bench, size: int, hours: int) -> tuple[float, dict[str, Any]]:

@@ -70,7 +70,7 @@ async def _lateness(bench: Bench, rate: int, registered: int, seconds: int) -> L
                 "runs": len(waits), "cpu_share": round(cpu, 3), "load_jobs_per_s": round(loaded),
             }  # fmt: skip
 
-    return await measure(line, bench["trials"], ours, lambda: _timers(rate))
+    return await measure(line, bench["trials"], ours, lambda: timers(rate))
 
 
 async def _waits(place: Place, start: int, end: int) -> list[tuple[float, float]]:
@@ -106,7 +106,7 @@ def _spread(waits: list[float], suffix: str) -> dict[str, float]:
     return {f"{name}_ms{suffix}": round(percentile(waits, share) / MS, 2) for name, share in shares.items()}
 
 
-async def _timers(rate: int, seconds: float = 3.0) -> float:
+async def timers(rate: int, seconds: float = 3.0) -> float:
     """How late a bare timer of the same rate is on this machine now, p99 in ms."""
     late, due = [], time.time() + 0.05
     for _ in range(int(rate * seconds)):
@@ -188,7 +188,7 @@ async def pickup(bench: Bench) -> AsyncIterator[Line]:
             return percentile(whole, 0.5) / MS, {**_spread(whole, ""), **_spread(inner, "_from_enqueued")}
 
         async def loop(rate: int = rate) -> float:
-            return await _timers(rate)
+            return await timers(rate)
 
         detail = {"rate": rate, "runs": count}
         line = Line("pickup", bench.store, "ms p50", aim=Aim("at most", 2), detail=detail)

@@ -157,6 +157,7 @@ class App:
         self.config = config
         self._secret = secret
         self.store = store
+        roles = store.for_roles()  # for whatever must not wait for users
         self.clock = clock
         self.queue = open_queue(config)
         self.courier = NatsCourier(_connector(config, "courier")) if config.broker is not None else None
@@ -167,16 +168,16 @@ class App:
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
         keys = FileKeys(config.secret_key_file)
-        kept = Secrets(store, keys)
+        kept = Secrets(roles, keys)
         self.sealing = sealing = Sealing(store, keys)
         self.execution = Execution(
-            store, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
+            roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
             events=self.events,
         )  # fmt: skip
-        self.firing = Firing(store, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
-        self.link = LocalLink(self.execution, store, self.queue, place="" if self.files.is_shared else config.node)
+        self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
+        self.link = LocalLink(self.execution, roles, self.queue, place="" if self.files.is_shared else config.node)
         self.cluster = Cluster(
-            store, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
+            roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=config.lease + min(LONGEST_GRACE, max(2.0, config.lease)),
             is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
             outside_after=config.worker_timeout,
@@ -184,8 +185,8 @@ class App:
         )  # fmt: skip
         self.ended: Ended | None = None
         if self.courier is not None:
-            self.ended = Ended(store, self.courier, clock, source=config.node, is_leader=lambda: self.cluster.is_leader)
-        self.retention = Retention(store, self.files, history_days=config.history_days, files_limit=config.files_limit)
+            self.ended = Ended(roles, self.courier, clock, source=config.node, is_leader=lambda: self.cluster.is_leader)
+        self.retention = Retention(roles, self.files, history_days=config.history_days, files_limit=config.files_limit)
         is_agent = "agent" in config.roles
         self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
@@ -201,11 +202,11 @@ class App:
         jobs = Jobs(store, self.queue, self.events, sealing)
         self.services = Services(
             jobs, insight, Access(store, clock), Nodes(store, self.queue),
-            lending=Lending(store, jobs, self.execution),
-            outside=Outside(store, self.queue, node=config.node, version=version("horae")),
+            lending=Lending(roles, jobs, self.execution),
+            outside=Outside(roles, self.queue, node=config.node, version=version("horae")),
             sources=Sources(store, jobs, sealing),
             secrets=kept,
-            rotation=Rotation(store, keys, kept, sealing, node=config.node),
+            rotation=Rotation(roles, keys, kept, sealing, node=config.node),
             station=self._station(),
             lake_lease=config.lake_lease,
         )  # fmt: skip
@@ -275,7 +276,7 @@ class App:
         config, interval = self.config, self.config.heartbeat_interval
         tasks: dict[str, asyncio.Task[None]] = {}
         if self.courier is not None and isinstance(self.queue, SharedQueue):
-            handover = Handover(self.store, self.queue, self.queue.own, self.courier, self.clock)
+            handover = Handover(self.store.for_roles(), self.queue, self.queue.own, self.courier, self.clock)
             assert self.events is not None
             assert self.ended is not None
             for name, step in (
@@ -315,7 +316,7 @@ class App:
 
         config = self.config
         agents = Agents(
-            self.execution, self.store, self.queue, self.files, self.clock, node=config.node,
+            self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
         )  # fmt: skip

@@ -231,6 +231,7 @@ CODES: dict[str, str] = {
     "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",
     "E_AT_CAPACITY": "The agent that was asked has no free slot, or there is none here.",
     "E_NO_LEADER": "No coordinator leads just now.",
+    "E_UNREADABLE": "A stored trigger cannot be read by this node: a newer one wrote it, or knows more time zones.",
     "E_SUPERSEDED": "Another process has taken over the name of this node, or it goes on over a newer line.",
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
@@ -239,6 +240,7 @@ CODES: dict[str, str] = {
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
     "E_OVERLOADED": "More requests wait than can be served soon: try again.",
+    "E_READ_TIME": "Reading took too long and was given up: narrow the filter.",
     "E_DB_CONNECTIONS": "The database takes no more connections: raise its max_connections.",
     "E_INTERNAL": "A fault of Horae itself; the log has the details under the request id.",
     # starting and the command line

@@ -342,7 +342,12 @@ class Store(Protocol):
 
     A call that cannot reach the database raises Unavailable; it may or may not have happened.
     Dueness is judged by the store's own clock. Lists are ordered newest first unless said otherwise.
+    As made, it serves users: what they read has a time limit, and waits behind what other users read.
     """
+
+    def for_roles(self) -> Store:
+        """The same store for schedulers, agents and coordinators: what is urgent waits neither for users nor for
+        upkeep. To be asked for once it is open."""
 
     async def now(self) -> Moment:
         """The clock that judges dueness."""
@@ -368,9 +373,10 @@ class Store(Protocol):
         A repeated idempotency key gives the earlier id and does nothing, whatever the version.
         """
 
-    async def delete_job(self, job_id: int) -> Cancelled | None:
-        """Leave a tombstone: park the triggers, end waiting runs as cancelled(deleted), ask for the
-        running ones. None when there is no such job or it is deleted already."""
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        """Leave a tombstone: drop the triggers, end waiting runs as cancelled(deleted), ask for the running ones, all
+        at once; of very many waiting runs, most are ended before. None when there is no such job, it is deleted
+        already, or it is no longer as it was `seen`: its version or the last moment of a trigger has moved on."""
 
     async def get_job(self, job_id: int) -> Job | None:
         """Deleted ones too (deleted_at says so). Triggers come with next_at and last_at."""
@@ -485,13 +491,16 @@ class Store(Protocol):
 
     async def sweep(self) -> Swept:
         """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and
-        blocked ones past their start deadline become history as skipped(start_deadline)."""
+        blocked ones past their start deadline become history as skipped(start_deadline). Of very many, some: then
+        `next_at` says to sweep again at once."""
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
-        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind."""
+        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind.
+        Of very many, some: whoever calls repeats it until it answers 0."""
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
-        """Queued runs that need labels which none of these agents has get the reason no_label; they wait on."""
+        """Queued runs that need labels which none of these agents has get the reason no_label; they wait on. Of very
+        many, some, as fail_unrunnable."""
 
     # ── loans ──
     async def lend(self, kinds: Sequence[str], lend: Lend, run_id: int | None = None) -> Loan | None:
@@ -509,7 +518,8 @@ class Store(Protocol):
         """Loans under way, of these runs or all of them, oldest first."""
 
     async def load_overdue_loans(self) -> list[Loan]:
-        """Loans that ran out by the store's clock and are still running; what is left of ended ones is dropped."""
+        """Loans that ran out by the store's clock and are still running, of very many the oldest; what is left of
+        ended ones is dropped."""
 
     async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
         """Back to the queue, unstarted: the attempt does not count, and a run that was never begun must begin by

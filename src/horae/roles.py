@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from horae.core.model import SECOND
+from horae.core.model import SECOND, Moment
 from horae.errors import Unavailable
 from horae.ports import Clock, Link, Queue
 from horae.service.agent import MAX_CLAIM, Agent
@@ -27,6 +27,8 @@ log = structlog.get_logger()
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is away
 MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
 OWN = 5.0  # seconds after which a scheduler asks which segments are its own, should nobody tell it
+BREATH = 0.01  # seconds after moments have fired in which their runs are claimed, before more of the past is written
+LONGEST_BREATH = 0.1  # seconds after which it is the past's turn, however much fires
 PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
@@ -83,7 +85,7 @@ class SchedulerRole:
         self._clock = clock
         self._scan_interval = scan_interval
         self._pace = Pace(clock)
-        self._swept = self._asked = 0.0
+        self._swept = self._asked = self._caught_up = 0.0
         self._hinted = True
 
     async def step(self) -> None:
@@ -102,19 +104,39 @@ class SchedulerRole:
         wake_at = await self._firing.tick()
         if sweep:
             self._firing.note_scan(self._clock.elapsed() - elapsed)
-        pause = self._pace.after(self._firing.taken - taken)
+        taken = self._firing.taken - taken
+        if self._firing.is_behind:
+            wake_at = await self._catch_up(wake_at, has_fired=taken > 0)
+        pause = self._pace.after(taken)
         seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
         self._hinted = await self._told.wait(max(pause, seconds))  # also when late: others have their turn
         if self._hinted:
             gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
             await self._clock.sleep(gap) if gap > 0 else None
 
+    async def _catch_up(self, wake_at: Moment, *, has_fired: bool) -> Moment:
+        """A portion of what was missed, unless moments have just fired or are about to; answers when to look again."""
+        firing = self._firing
+        portion = round(firing.backlog.seconds * SECOND)
+        is_its_turn = self._clock.elapsed() - self._caught_up >= LONGEST_BREATH
+        if not is_its_turn and has_fired:
+            return min(wake_at, firing.now() + round(BREATH * SECOND))
+        if not is_its_turn and wake_at - firing.now() < portion:
+            return wake_at
+        await firing.catch_up()
+        self._caught_up = self._clock.elapsed()
+        return firing.now()
+
     async def run(self) -> None:
         await persist("scheduler", self.step, self._clock)
 
 
 class CoordinatorRole:
-    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs."""
+    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs.
+
+    Three loops, because none may wait for another: the lease is renewed whatever the leader is at, and what takes long
+    and can wait is done apart from both.
+    """
 
     def __init__(self, cluster: Cluster, queue: Queue, clock: Clock, *, interval: float, look: float) -> None:
         """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds."""
@@ -123,14 +145,16 @@ class CoordinatorRole:
         self._clock = clock
         self._interval = interval
         self._look = look
-        self._renewed_at = self._looked_at = float("-inf")
+        self._looked_at = float("-inf")
+
+    async def campaign(self) -> None:
+        """Renew the lease, or watch that of the leader."""
+        leads = await self._cluster.campaign()
+        await self._clock.sleep(self._interval if leads else self._look)
 
     async def step(self) -> None:
         cluster, now = self._cluster, self._clock.elapsed()
         if now - self._looked_at >= self._look:
-            if not cluster.is_leader or now - self._renewed_at >= self._interval:
-                await cluster.campaign()
-                self._renewed_at = now
             await (cluster.lead() if cluster.is_leader else cluster.look())
             self._looked_at = now
         more = await cluster.sweep() if cluster.is_leader else None
@@ -139,8 +163,16 @@ class CoordinatorRole:
         if wait > 0:
             await self._waiting.wait(wait)
 
+    async def tidy(self) -> None:
+        if self._cluster.is_leader:
+            await self._cluster.tidy()
+        await self._clock.sleep(self._look)
+
     async def run(self) -> None:
-        await persist("coordinator", self.step, self._clock)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("leader", self.campaign, self._clock, longest=self._look))
+            group.create_task(persist("coordinator", self.step, self._clock))
+            group.create_task(persist("upkeep", self.tidy, self._clock))
 
 
 class RetentionRole:

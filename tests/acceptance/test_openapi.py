@@ -13,8 +13,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from horae.web.app import create_app
-from tests.facades.fake_services import Services
+from tests.facades.world import api_document
 
 from .server import Server
 
@@ -34,8 +33,7 @@ def busy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def described() -> Any:
     """The document as the server serves it. A body that is too large is refused for that, before anybody reads it."""
-    services: Any = Services()
-    found = schemathesis.openapi.from_dict(create_app(services, version="1").api.document)
+    found = schemathesis.openapi.from_dict(api_document())
     found.config.checks.negative_data_rejection.expected_statuses = ["4xx", "5xx"]
     return found
 
@@ -59,9 +57,18 @@ def test_every_answer_is_a_documented_one(method: str, path: str, busy_server: S
     for mode in GenerationMode:
 
         @given(case=operation.as_strategy(generation_mode=mode))
-        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+        @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
         def call(case: schemathesis.Case) -> None:
             case.call_and_validate(base_url=busy_server.url, excluded_checks=[positive_data_acceptance])
 
         with contextlib.suppress(Unsatisfiable):  # an operation without parameters has no wrong ones
             call()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("openapi")
+@pytest.mark.parametrize("form", ["text", "json", "junit"])
+def test_a_log_is_a_documented_answer_in_every_form(form: str, busy_server: Server) -> None:
+    operation = SCHEMA["/api/v1/execution_logs/{execution_id}"]["GET"]
+    case = operation.Case(path_parameters={"execution_id": 1}, query={"format": form})
+    assert case.call_and_validate(base_url=busy_server.url).status_code == 200

@@ -401,7 +401,7 @@ async def test_missed_moments_are_accounted_for_when_their_run_is_lent(store: St
 async def test_nothing_is_lent_while_claims_may_have_been_lost(postgres_store: PostgresStore):
     run_id = await queue(postgres_store)
     fire = await due(postgres_store, 2)
-    postgres_store._met_at = time.monotonic()
+    postgres_store._past.met_at = time.monotonic()
 
     assert await postgres_store.lend(["python"], MINE) is None
     assert await postgres_store.lend([], MINE, run_id) is None
@@ -413,7 +413,7 @@ async def test_nothing_is_lent_while_claims_may_have_been_lost(postgres_store: P
 async def test_a_loan_has_a_fence_of_the_servers_timeline(postgres_store: PostgresStore):
     await queue(postgres_store, 1)
     await postgres_store.claim("n1", "python", [], 1)
-    postgres_store._timeline = 3
+    postgres_store._past.timeline = 3
     fire = await due(postgres_store, 2)
     run_id = await queue(postgres_store, 3)
 

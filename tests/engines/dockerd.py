@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.leash import MARK
 
 IMAGE = "horae-test:slim"
 DEADLINE = 60.0
@@ -25,6 +28,7 @@ def _libraries(programs: Sequence[str]) -> set[str]:
 class Daemon:
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="dk"))  # short: the path of a socket has 108 bytes
+        self._group = f"{os.environ[MARK].rpartition(':')[2]}-{self._home.name}"  # so that its containers end with us
         self.url = f"unix://{self._home}/docker.sock"
         flags = (
             "--data-root",
@@ -34,7 +38,7 @@ class Daemon:
             "--pidfile",
             self._home / "pid",
             "--cgroup-parent",
-            f"/{self._home.name}",
+            f"/{self._group}",
         )
         argv = ["dockerd", "-H", self.url, *map(str, flags), "--bridge=none", "--iptables=false"]
         self._log = (self._home / "log").open("wb")
@@ -100,7 +104,7 @@ class Daemon:
         return [entry for top in self._tops() for entry in top.iterdir() if entry.is_dir()]
 
     def _tops(self) -> list[Path]:
-        return list(Path("/sys/fs/cgroup").glob(f"*/{self._home.name}"))
+        return list(Path("/sys/fs/cgroup").glob(f"*/{self._group}"))
 
     def mounts(self) -> list[str]:
         """File systems of containers."""

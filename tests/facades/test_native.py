@@ -11,7 +11,7 @@ import httpx
 import pytest
 import uvicorn
 
-from horae.core.model import Attempt, State
+from horae.core.model import Attempt, State, Trigger
 from horae.errors import CODES, Unavailable
 from horae.web import app as web
 from horae.web import http, render
@@ -1022,3 +1022,14 @@ async def test_a_secret_that_cannot_be_kept_is_refused_without_repeating_it(
     answer = await api.put(f"/v1/secrets/{name}", json=body)
     problem_of(answer, 422, code)
     assert "hunter2" not in answer.text
+
+
+def test_a_trigger_that_this_node_cannot_read_is_shown_and_says_so() -> None:
+    schedule = {"cron": "0 9 * * *", "timezone": "Mars/Olympus_Mons"}
+    trigger = Trigger(7, 3, schedule, None, True, 1, next_at=NOW, last_at=None, created_at=NOW)
+
+    shown = render.trigger(trigger)
+
+    assert shown.schedule == schedule
+    assert shown.description.startswith("cannot be read, and is not fired, by this node: ")
+    assert "Mars/Olympus_Mons" in shown.description

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from horae.core.model import SECOND, Node, Run, State
+from horae.core.model import SECOND, Job, Node, Run, State
+from horae.core.specs import parse_job
 from horae.files import open_files
 from horae.keys import FileKeys
-from horae.ports import Result, Store
+from horae.ports import Assignment, Result, Store
 from horae.queues.database import LocalQueue
 from horae.service import Services
 from horae.service.access import Access
@@ -28,6 +30,7 @@ from horae.service.sealing import Sealing
 from horae.service.secrets import Secrets
 from horae.service.sources import Sources
 from horae.service.station import Station
+from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 from horae.web import app as web
 
@@ -35,6 +38,30 @@ BOTH = pytest.mark.parametrize("world_store", ["sqlite", "postgres"], indirect=T
 HERE = "http://127.0.0.1:8080"
 NODE = "node-1"
 SCAN = 60.0  # seconds
+
+
+class Work:
+    """An attempt in the hands of an agent, as a test moves it on."""
+
+    def __init__(self, world: World, claimed: Assignment) -> None:
+        self._world, self._claimed, self._chunks = world, claimed, 0
+        self.run_id, self.fence = claimed.run_id, claimed.fence
+        self.ref = world.files.ref(claimed.run_id, claimed.attempt, claimed.fence)
+
+    async def write(self, data: bytes) -> None:
+        """Let its log grow, and wake who follows it."""
+        await self._world.files.store_chunk(self.ref, self._chunks, data)
+        self._chunks += 1
+
+    async def keep(self, number: int, data: bytes) -> None:
+        """Store a file beside the log."""
+        await self._world.files.store_chunk(self._world.files.file_ref(self.ref, number), 0, data)
+
+    async def end(self, state: State, **fields: Any) -> None:
+        now = self._world.clock.now()
+        given = {"started_at": now, "finished_at": now, "output": self.ref if self._chunks else None, **fields}
+        await self._world.execution.finish([Result(self.run_id, self.fence, state, **given)])
+        self._world.files.announce(self.ref)
 
 
 class World:
@@ -83,15 +110,53 @@ class World:
         self.firing.own({**dict.fromkeys(range(100), 0), **given})
         await self.firing.refill(sweep=True)
         await self.firing.tick()
+        while self.firing.is_behind:
+            await self.firing.catch_up()
 
     async def claim(self, kind: str, limit: int = 100) -> list[Any]:
         """What an agent of this kind would get."""
+        return list(await self.execution.claim(self._agent(kind), kind, limit))
+
+    def _agent(self, kind: str) -> Node:
         now = self.clock.now()
-        node = Node(
+        return Node(
             name=NODE, roles=("agent",), kinds=(kind,), labels=(), slots=8, version="1", address="", started_at=now,
             heartbeat_at=now, beat=0,
         )  # fmt: skip
-        return list(await self.execution.claim(node, kind, limit))
+
+    async def join(self, kind: str = "shell") -> None:
+        """As an agent does when it starts."""
+        await self.store.register_node(self._agent(kind))
+
+    async def submit(self, **fields: Any) -> Job:
+        """A shell job that no moment starts."""
+        document = {"name": "job", "steps": [{"run": "true"}], **fields}
+        return (await self.jobs.submit([parse_job(document)])).jobs[0]
+
+    async def queue_run(self, job_id: int | None = None) -> Run:
+        """A run that waits for an agent: of this job, or of one of its own."""
+        return await self.jobs.run_now((await self.submit()).id if job_id is None else job_id)
+
+    async def start_run(self, job_id: int | None = None) -> Work:
+        """A run that an agent works at."""
+        run = await self.queue_run(job_id)
+        return await self.take(run.id)
+
+    async def take(self, run_id: int) -> Work:
+        """Claim a run that waits."""
+        [one] = [one for one in await self.claim("shell") if one.run_id == run_id]
+        return Work(self, one)
+
+    async def end_run(self, state: State, **fields: Any) -> Run:
+        """A run that has ended so."""
+        work = await self.start_run()
+        await work.end(state, **fields)
+        return await self.jobs.get_run(work.run_id)
+
+    @property
+    def followers(self) -> int:
+        """How many wait for a log to grow."""
+        return sum(map(len, self.files._followers.values()))  # type: ignore[attr-defined]
 
     async def work(self, kind: str, state: State = State.SUCCEEDED, message: str = "", log: bytes = b"") -> list[Run]:
         """Claim everything queued of a kind, write `log` as its output, end it so; answers the runs."""
@@ -113,3 +178,11 @@ class World:
 
     async def close(self) -> None:
         await self.http.aclose()
+
+
+def api_document() -> dict[str, Any]:
+    """The OpenAPI document of the real services, for tests that are made from it: nothing is asked of the store."""
+    with tempfile.TemporaryDirectory() as directory:
+        clock = FakeClock()
+        store = SqliteStore(Path(directory) / "horae.db", clock=clock)
+        return World(store, clock, Path(directory)).gate.api.document

@@ -169,6 +169,38 @@ async def test_a_scheduler_wakes_at_the_exact_moment(role: SchedulerRole, cluste
     assert all(run.created_at == run.due_at for run in runs)
 
 
+async def test_punctual_moments_stay_punctual_while_the_past_is_caught_up(
+    role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, clock: NoSleep, firing: Firing,
+    monkeypatch: pytest.MonkeyPatch,
+):  # fmt: skip
+    """On a store that writes two thousand records a second."""
+    await give_segments(cluster, probe)
+    past = [await submitted(jobs, f"past {number}", schedule="1s") for number in range(3)]
+    clock.advance(3000)
+    punctual = await submitted(jobs, schedule="500ms", overlap="allow")
+    began, fire = clock.now(), probe.store.fire
+
+    async def slowly(fires: Any, *rest: Any) -> Any:
+        fired = await fire(fires, *rest)
+        clock.advance(sum(len(each.passed) + each.born for each in fires) / 2000)
+        return fired
+
+    monkeypatch.setattr(probe.store, "fire", slowly)
+    await role.step()
+    while firing.is_behind:
+        await role.step()
+
+    assert clock.now() - began < 8 * SECOND  # 4.5 of them are writing
+    runs = await ledger(probe, punctual.id)
+    assert len(runs) > 8
+    assert [run.due_at - began for run in runs] == [n * SECOND // 2 for n in range(1, len(runs) + 1)]
+    assert {run.state for run in runs} == {State.QUEUED}
+    assert max(run.created_at - run.due_at for run in runs) < SECOND // 20
+    for job in past:
+        moments = [run.due_at for run in await ledger(probe, job.id)]
+        assert moments == [START + n * SECOND for n in range(1, len(moments) + 1)]
+
+
 async def test_a_hint_is_heeded_at_once(
     role: SchedulerRole, cluster: Cluster, probe: Probe, jobs: Jobs, clock: NoSleep
 ):
@@ -295,23 +327,72 @@ async def test_a_flood_of_hints_is_slowed_down(role: SchedulerRole, cluster: Clu
 # ── the coordinator ──
 
 
-async def test_a_coordinator_campaigns_at_its_interval_and_sweeps_in_between(
+async def test_a_leader_renews_at_its_interval_and_sweeps_in_between(
     cluster: Cluster, probe: Probe, queue: Hours, clock: NoSleep
 ):
     role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
-    for _ in range(20):
-        await role.step()
+    for _ in range(4):
+        await role.campaign()
 
-    assert clock.now() - START == 20 * SECOND
+    assert clock.naps == [5] * 4
     assert probe.calls["take_lease"] == 1
     assert probe.calls["renew_lease"] == 3
-    assert probe.calls["sweep"] == 20
+    for _ in range(5):
+        await role.step()
+    assert probe.calls["sweep"] == 5
+
+
+class Still(FakeClock):
+    """Time stands: only what may happen at once, however often, does."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+async def stuck_at(probe: Probe, name: str, role: CoordinatorRole, meanwhile: str) -> None:
+    """Run a coordinator with one call that does not come back, until it has made ten others."""
+    is_stuck = asyncio.Event()
+
+    async def hang(*_: Any) -> None:
+        is_stuck.set()
+        await asyncio.Event().wait()
+
+    probe.before(name, hang)
+    running = asyncio.create_task(role.run())
+    async with asyncio.timeout(DEADLINE):
+        await is_stuck.wait()
+        before = probe.calls[meanwhile]
+        while probe.calls[meanwhile] < before + 10:
+            assert not running.done()
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize("stuck", ["list_nodes", "sweep", "fail_unrunnable", "load_overdue_loans"])
+async def test_a_leader_renews_its_lease_whatever_else_takes_long(cluster: Cluster, probe: Probe, stuck: str):
+    """Whoever leads and is held up by one slow statement must not lose the lead by it."""
+    await probe.register_node(node("n1"))
+    await cluster.campaign()
+
+    await stuck_at(probe, stuck, CoordinatorRole(cluster, Told(), Still(), interval=5, look=1), "renew_lease")
+
+    assert cluster.is_leader
+
+
+@pytest.mark.parametrize("stuck", ["fail_unrunnable", "load_overdue_loans"])
+async def test_a_leader_sweeps_while_upkeep_takes_long(cluster: Cluster, probe: Probe, stuck: str):
+    await probe.register_node(node("n1"))
+    await cluster.campaign()
+
+    await stuck_at(probe, stuck, CoordinatorRole(cluster, Told(), Still(), interval=5, look=0), "sweep")
 
 
 async def test_a_retry_is_released_at_its_moment(
     cluster: Cluster, probe: Probe, jobs: Jobs, queue: Hours, clock: NoSleep
 ):
     role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
+    await role.campaign()
     await role.step()
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "300ms", "jitter": 0})
     run = await jobs.run_now(job.id)
@@ -333,11 +414,13 @@ async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
     await probe.take_lease("leader", "other", None)
     role = CoordinatorRole(cluster, queue, clock, interval=5, look=1)
 
-    for _ in range(10):
+    for _ in range(6):  # two seconds each
+        await role.campaign()
         await role.step()
 
+    assert probe.calls["take_lease"] == 1  # the one above
     assert probe.calls["sweep"] == probe.calls["load_segments"] == 0
-    assert probe.calls["list_nodes"] == 10  # it watches, to know who was silent should it lead
+    assert probe.calls["list_nodes"] == 6  # it watches, to know who was silent should it lead
 
 
 # ── retention ──

@@ -98,6 +98,14 @@ def backoff(retry: Retry, attempt: int, run_id: int) -> float:
     return max(0.0, wait * (1 + retry.jitter * share))
 
 
+def kept(policy: Policy) -> int:
+    """How many of the newest pending moments may run whatever their age: the others can be passed over before all are
+    known."""
+    if policy.misfire is Misfire.SKIP:
+        return 0
+    return 1 if policy.misfire is Misfire.RUN_LATEST else policy.misfire_limit
+
+
 def missed(policy: Policy, moments: Sequence[Moment], now: Moment) -> tuple[int, State]:
     """How many of the oldest pending moments do not run, and what becomes of them.
 
@@ -106,7 +114,7 @@ def missed(policy: Policy, moments: Sequence[Moment], now: Moment) -> tuple[int,
     """
     if policy.misfire is Misfire.SKIP:
         return sum(now - moment > MISFIRE_GRACE for moment in moments), State.SKIPPED
-    limit = 1 if policy.misfire is Misfire.RUN_LATEST else policy.misfire_limit
+    limit = kept(policy)
     if not limit:
         return len(moments), State.SKIPPED
     return max(0, len(moments) - limit), State.COALESCED

@@ -382,7 +382,10 @@ def _by_weekday(rule: Rule, year: int) -> Iterator[int]:
 
 
 class Recurrence:
-    """The walls of a rule whose series begins at an anchor (a wall in whole seconds)."""
+    """The walls of a rule whose series begins at an anchor (a wall in whole seconds).
+
+    COUNT is not judged here: it counts occurrences, and where the clocks change, walls are more or fewer than those.
+    """
 
     __slots__ = ("_anchor", "_last", "_masks", "_rule", "_times", "through")
 
@@ -396,8 +399,6 @@ class Recurrence:
         self._last = None if rule.until_wall is None else rule.until_wall // SECOND
         if self._is_short() and not self._aligns():
             self._last = self._anchor - 1  # by its numbers alone, nothing matches
-        elif rule.count is not None:
-            self._last = self._nth(rule.count)
 
     def after(self, wall: int) -> int | None:
         second = max(wall // SECOND + 1, self._anchor)
@@ -410,15 +411,6 @@ class Recurrence:
 
     def _is_short(self) -> bool:
         return self._rule.freq in _UNIT_SECONDS
-
-    def _nth(self, count: int) -> int | None:
-        wall = self._anchor * SECOND - 1
-        for _ in range(count):
-            found = self.after(wall)
-            if found is None:
-                return None
-            wall = found
-        return wall // SECOND
 
     def _mask(self, index: int) -> int:
         mask = self._masks.get(index)

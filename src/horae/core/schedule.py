@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -116,11 +117,54 @@ class _Delay:
         return moment + self.step if moment >= self.start else self.start
 
 
+class _Counted:
+    """The first moments of a series, so many of them.
+
+    They are counted as far as somebody asks, not when a schedule is compiled: most of ten thousand lie in the future.
+    """
+
+    __slots__ = ("_count", "_last", "_marks", "_series")
+
+    def __init__(self, series: Zoned, begin: Moment, count: int) -> None:
+        self._series = series
+        self._count = count
+        self._marks = [(begin - 1, 0)]  # moments with their number, some steps apart
+        self._last = self._marks[0]  # the last one that was asked for: the next is one step further, as a rule
+
+    def after(self, moment: Moment) -> Moment | None:
+        found = self._series.after(moment)
+        return found if found is not None and self._number_of(found) <= self._count else None
+
+    def _number_of(self, moment: Moment) -> int:
+        """Which one of the series a moment of it is; one too many for all that come too late."""
+        marks = self._marks
+        at, number = marks[bisect_left(marks, (moment, 0)) - 1]
+        last = self._last  # one look-up, as threads may share a series
+        if at < last[0] <= moment:
+            at, number = last
+        while at < moment and number <= self._count:
+            following = self._series.after(at)
+            assert following is not None, "a moment of the series lies ahead"
+            at, number = following, number + 1
+            if number % _STEPS == 0 and number > marks[-1][1]:
+                marks.append((at, number))
+        self._last = (at, number)
+        return number
+
+    def note(self, moment: Moment) -> str:
+        return self._series.note(moment)
+
+
+_STEPS = 64  # counted at most for a moment in the past of a series
+
+
 @lru_cache(maxsize=4096)
-def _on_clock(text: str, seed: int, anchor: Moment) -> Zoned:
+def _on_clock(text: str, seed: int, anchor: Moment) -> Zoned | _Counted:
     """The series of a document that keeps to the clock: shared by all triggers that may share it."""
     plan = read_text(text)
-    return Zoned(_pattern(plan, seed, anchor), plan.zone, gap=plan.gap, fold=plan.fold)
+    series = Zoned(_pattern(plan, seed, anchor), plan.zone, gap=plan.gap, fold=plan.fold)
+    count = None if plan.rule is None else plan.rule.count
+    return series if count is None else _Counted(series, anchor, count)
 
 
 def _pattern(plan: Plan, seed: int, anchor: Moment) -> Pattern:
@@ -203,7 +247,7 @@ class Schedule:
         """What is special about one of its moments."""
         if self._start is not None and self._start + self._offset < self.created_at == moment:
             return "due now: the start lies in the past"
-        return self._series.note(moment - self._offset) if isinstance(self._series, Zoned) else ""
+        return self._series.note(moment - self._offset) if isinstance(self._series, (Zoned, _Counted)) else ""
 
 
 def _stable(seed: int) -> int:

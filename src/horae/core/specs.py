@@ -433,12 +433,29 @@ def _without(values: Json, defaults: Json) -> Json:
 
 
 @lru_cache(maxsize=4096)
-def policy_from_text(text: str) -> Policy:
-    """Read what policy_text wrote."""
+def policy_from_text(text: str, *, exact: bool = False) -> Policy:
+    """Read what policy_text wrote. What a newer version wrote and this one does not know is left out; with `exact`,
+    because more depends on it than what is shown, it is refused."""
     values = json.loads(text)
+    strange = _without_strange(values, Policy)
+    retry = values.pop("retry", {})
+    strange += _without_strange(retry, Retry)
     for name, choices in (("overlap", Overlap), ("misfire", Misfire)):
-        if name in values:
-            values[name] = choices[values[name].upper()]
+        word = str(values.pop(name, "")).upper()
+        if word in choices.__members__:
+            values[name] = choices[word]
+        elif word:
+            strange.append(f"{name}: {word.lower()}")
+    if strange and exact:
+        raise Invalid(f"this version of Horae does not know {', '.join(strange)} of a policy", code="E_UNKNOWN_FIELD")
     if "labels" in values:
         values["labels"] = tuple(values["labels"])
-    return Policy(**{**values, "retry": Retry(**values.get("retry", {}))})
+    return Policy(**values, retry=Retry(**retry))
+
+
+def _without_strange(values: Json, known: type[Policy] | type[Retry]) -> list[str]:
+    """Take out, and answer, the names that are no fields."""
+    strange = [name for name in values if name not in known.__slots__]
+    for name in strange:
+        del values[name]
+    return strange

@@ -268,8 +268,10 @@ class Zoned:
     def _resume(self, piece: Piece, match: int) -> Moment:
         """Where to look next: where this piece ends, or much later when nothing can match before that.
 
-        The following piece is always looked at, because a fold at its start shows walls again.
+        A fold at its end shows walls again that lie before the match, however far off that is.
         """
+        if piece.after < piece.offset:
+            return piece.end
         target = match - piece.offset - _FAR
         return target if target >= self.zone.piece_at(piece.end).end else piece.end
 

@@ -228,6 +228,7 @@ class Agent:
 
     async def _take(self, executor: Executor, claimed: Sequence[Assignment], life: int) -> int:
         """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
+        claimed = [a for a in claimed if not self._refuse_unreadable(a)]
         curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
         try:
             previous = await self._link.load_previous(sorted(curious)) if curious else {}
@@ -243,6 +244,21 @@ class Agent:
         if fresh := [a for a in claimed if a.run_id not in self._held]:
             self._start(executor, fresh, previous)
         return len(claimed)
+
+    def _refuse_unreadable(self, a: Assignment) -> bool:
+        """Fail a run whose job this agent cannot read: a newer version may have written it. The others go on."""
+        try:
+            readable = isinstance(_whole_spec(a), dict) and specs.policy_from_text(a.policy) is not None
+            why = "" if readable else "its spec is no object"
+        except (ValueError, TypeError, AttributeError) as error:
+            why = str(error)
+        if why:
+            now = self._clock.now()
+            message = f"the agent {self.node.name} (version {self.node.version}) cannot read this job: {why}"
+            self._results.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=message))
+            self.results_ready.set()
+            self.results_made.set()
+        return bool(why)
 
     def _wait_for_copy(self, executor: Executor, a: Assignment, previous: str | None) -> None:
         """A run is given to us of which we still have an earlier attempt at work: that one was taken from us without

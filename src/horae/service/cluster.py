@@ -174,8 +174,7 @@ class Cluster:
 
     # ── the leader's work ──
     async def lead(self) -> None:
-        """One round of a leader: bury the dead, share out segments, see to runs that nobody can run, or whose worker
-        has fallen silent."""
+        """One round of a leader: bury the dead, share out segments."""
         await self.look()
         await self._clear([node for node in self._nodes if node.state == "gone"])
         present = []
@@ -187,18 +186,28 @@ class Cluster:
             else:
                 present.append(node)
         await self._share_out(present)
-        await self._tell_unrunnable([node for node in present if node.kinds])
+
+    async def tidy(self) -> None:
+        """What a leader does beside: see to runs that nobody can run, or whose worker has fallen silent."""
+        await self._tell_unrunnable()
         await self._take_back_loans()
 
-    async def _tell_unrunnable(self, agents: Sequence[Node]) -> None:
+    async def _tell_unrunnable(self) -> None:
         """A kind of work that nobody has fails; a label that nobody has is waited for, and said. Not in every
-        round: it looks at all that is queued."""
+        round: it looks at all that is queued. The store does a part at a time, and each time it is asked anew who is
+        there: an agent that has just come must not find its work failed."""
         now = self._clock.elapsed()
-        if agents and now - self._told_at >= self._ttl / 3:
+        if now - self._told_at < self._ttl / 3:
+            return
+        while self.is_leader and (agents := [node for node in await self._store.list_nodes() if _may_run(node)]):
             self._told_at = now
             kinds = {*self._foreign_kinds, *(kind for agent in agents for kind in agent.kinds)}
-            await self._store.fail_unrunnable(sorted(kinds), "no live agent can run this kind of work", REMEDIES)
-            await self._store.mark_unlabelled([agent.labels for agent in agents])
+            failed = await self._store.fail_unrunnable(
+                sorted(kinds), "no live agent can run this kind of work", REMEDIES
+            )
+            marked = await self._store.mark_unlabelled([agent.labels for agent in agents])
+            if not failed and not marked:
+                return
 
     async def _take_back_loans(self) -> None:
         """Runs whose worker did not report in time; looked for as seldom."""
@@ -206,10 +215,12 @@ class Cluster:
         if now - self._collected_at < self._ttl / 3:
             return
         self._collected_at = now
-        overdue = await self._store.load_overdue_loans()
-        for worker in sorted({loan.worker for loan in overdue} if self.is_leader else ()):
-            held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
-            await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
+        taken = 1
+        while taken and (overdue := await self._store.load_overdue_loans()) and self.is_leader:
+            taken = 0
+            for worker in sorted({loan.worker for loan in overdue}):
+                held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
+                taken += await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
 
     async def _bury(self, node: Node) -> None:
         """Declare a node gone, unless it was heard since we looked, and take back what it held until then; should it
@@ -275,6 +286,10 @@ class Cluster:
             if not heirs or not await self.own_segments():
                 return
             await self._clock.sleep(LOOK)
+
+
+def _may_run(node: Node) -> bool:
+    return bool(node.kinds) and node.state != "gone"
 
 
 def _may_schedule(node: Node) -> bool:

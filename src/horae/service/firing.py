@@ -14,6 +14,11 @@ A moment of a job that is offered (Policy.offered) is left for a while to the sc
 segment, if there is one. It is put aside, and looked at again when the offer ends, on every hint and every few seconds,
 because its holder may have gone. Whoever fires it, the compare-and-set decides.
 
+What was missed is caught up beside that (backlog.py): a trigger that is far behind is not fired with the others, but
+put on the backlog, of which one portion at a time is accounted for, in a small transaction of its own. Portions are
+steps: whoever dies in between, the next one goes on where the due row says. Of a long past, only what is punctual is
+read at once, and the rest page by page, as the backlog has room.
+
 Time is the store's. Between two answers of the store it is the elapsed time of this machine, plus the distance that was
 measured: what its wall clock shows decides nothing, and a jump of it is only a reason to measure again, because the
 store's clock may be the same one.
@@ -26,21 +31,26 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import structlog
 
 from horae.core import moments
 from horae.core.model import SECOND, Moment, Overlap
 from horae.errors import Unavailable
-from horae.ports import NEVER, Clock, Due, Fire, Fired, Queue, Store
+from horae.ports import NEVER, Clock, Definition, Due, Fire, Fired, Queue, Store
+from horae.service.backlog import Backlog
 from horae.service.jobs import LOOK_AHEAD
-from horae.service.ledger import Entry, Known, account, entry_of, know, offered_until
+from horae.service.ledger import Entry, Known, Unreadable, account, entry_of, know, missed_since, offered_until
 from horae.service.metrics import Metrics
 
 log = structlog.get_logger()
 
-BATCH = 1000  # moments fired in one statement
+BATCH = 1000  # triggers fired in one statement
+FEW = 10  # missed moments of a trigger that are accounted for at once
+MANY = 2 * BATCH  # moments accounted for in one statement
+LATE = 10 * SECOND  # the age at which a due row that is read is no longer punctual
+TURN = 0.005  # seconds of work after which others have their turn
 REFILL = 2 * SECOND  # the look-ahead is topped up when it has lost this much
 BUSY_REFILL = SECOND // 2  # or this, when many moments come: little at a time, so that none of them waits for it
 PAGE = 2000  # due rows read at once
@@ -66,7 +76,13 @@ class Firing:
         self._ahead: dict[int, tuple[Moment, int]] = {}  # trigger → (next_at, version) now in the heap, or aside
         self._aside: list[tuple[Moment, Entry]] = []  # a heap of what is offered to others, by when to look again
         self._offer = round(offer_seconds * SECOND)
+        self._backlog = Backlog(clock)
+        metrics.behind = lambda: (len(self._backlog), self._backlog.moments)
+        self._past: tuple[Moment, int] | None = None  # what is overdue from here on was not read yet
         self._known: dict[int, Known] = {}
+        self._unreadable: dict[int, tuple[int, str]] = {}  # trigger → version, and why this node cannot fire it
+        self._passed_by: dict[int, int] = {}  # those of them, with their version, that were met since the last sweep
+        metrics.unreadable = lambda: len(self._unreadable)
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL
@@ -128,6 +144,7 @@ class Firing:
             return
         if sweep:
             self._bring_back(NEVER)
+            self._try_again()
         segments = sorted(self._terms)
         self._reading = (until - 1, NEVER)
         try:
@@ -147,7 +164,11 @@ class Firing:
             if len(rows) < PAGE:
                 self._cursor = max(self._cursor, (until - 1, NEVER))
                 break
-            self._cursor = cursor = (rows[-1].next_at, rows[-1].trigger_id)
+            cursor = (rows[-1].next_at, rows[-1].trigger_id)
+            if cursor < (recent := (self.now() - LATE, 0)):  # a long past: what is punctual comes first
+                self._past, cursor = cursor, recent
+                continue
+            self._cursor = cursor
             if self._is_due():
                 break
         self._refill = BUSY_REFILL if len(rows) > PAGE // 10 else REFILL
@@ -162,7 +183,8 @@ class Firing:
     def _forget(self) -> None:
         """Drop the look-ahead: the next refill finds all of it again."""
         self._start_over()
-        for part in (self._heap, self._ahead, self._aside):
+        self._past = None
+        for part in (self._heap, self._ahead, self._aside, self._backlog):
             part.clear()
 
     async def _look_back(self, segments: list[int]) -> None:
@@ -174,21 +196,66 @@ class Firing:
         self._looked_until = now if len(rows) < PAGE else rows[-1].next_at
 
     async def _remember(self, rows: Sequence[Due]) -> None:
-        fresh = [row for row in rows if self._ahead.get(row.trigger_id) != (row.next_at, row.version)]
+        ahead, passed_by = self._ahead, self._passed_by
+        fresh = [
+            row
+            for row in rows
+            if ahead.get(row.trigger_id) != (row.next_at, row.version) and passed_by.get(row.trigger_id) != row.version
+        ]
         unknown = [row.trigger_id for row in fresh if not self._is_known(row.trigger_id, row.version)]
+        turn = self._turn()
         for start in range(0, len(unknown), LOOK_UP):
             for definition in await self._store.load_definitions(unknown[start : start + LOOK_UP]):
-                self._known[definition.trigger_id] = know(definition)
+                self._learn(definition)
+                await turn()
             if self._is_due():
                 await self.tick()
         while len(self._known) > CACHE:
             del self._known[next(iter(self._known))]
+        overdue = self.now() - LATE
         for row in fresh:
-            self._push(entry_of(row))
+            entry = entry_of(row)
+            if row.trigger_id in passed_by:
+                continue
+            if row.next_at > overdue or not self._fall_behind(entry, least=0):
+                self._push(entry)
+
+    def _learn(self, definition: Definition) -> None:
+        """Remember a definition. One that cannot be read here stops nobody else: it is passed by, and tried again at
+        every sweep and with every new version; by then it may have an owner that can read it."""
+        trigger_id, version = definition.trigger_id, definition.version
+        try:
+            self._known[trigger_id] = know(definition)
+        except Unreadable as error:
+            if self._unreadable.get(trigger_id) != (version, error.message):
+                log.warning("trigger.unreadable", job_id=definition.job_id, version=version, error=error.message)
+            self._unreadable[trigger_id] = (version, error.message)
+            self._passed_by[trigger_id] = version
+            self._known.pop(trigger_id, None)
+        else:
+            self._unreadable.pop(trigger_id, None)
+            self._passed_by.pop(trigger_id, None)
+
+    def _try_again(self) -> None:
+        """Let what could not be read be read again; what was not met since the last time is gone, or not ours."""
+        self._unreadable = {key: found for key, found in self._unreadable.items() if key in self._passed_by}
+        self._passed_by.clear()
 
     def _is_known(self, trigger_id: int, version: int) -> bool:
         known = self._known.get(trigger_id)
         return known is not None and known.version == version
+
+    def _turn(self) -> Callable[[], Awaitable[None]]:
+        """To be awaited between pieces of work: gives way to others whenever ours has taken long enough."""
+        began = self._clock.elapsed()
+
+        async def turn() -> None:
+            nonlocal began
+            if self._clock.elapsed() - began >= TURN:
+                await asyncio.sleep(0)
+                began = self._clock.elapsed()
+
+        return turn
 
     def _push(self, entry: Entry) -> None:
         self._ahead[entry[1]] = (entry[0], entry[2])
@@ -200,18 +267,17 @@ class Firing:
 
     # ── firing ──
     async def tick(self) -> Moment:
-        """Fire everything that is due; answer when to look again."""
+        """Fire everything that is due, but what is far behind; answer when to look again."""
         flight: asyncio.Task[None] | None = None
         self._bring_back(self.now())
         try:
             while entries := self._due(BATCH):
-                self.taken += len(entries)
-                self._metrics.scanned += len(entries)
+                is_full = len(entries) == BATCH
                 fires = await self._prepare(entries)
                 if flight is not None:
                     await flight
                 flight = asyncio.create_task(self._commit(fires))
-                if len(entries) < BATCH:
+                if not is_full:
                     break  # what falls due meanwhile makes the next batch
             if flight is not None:
                 await flight
@@ -239,18 +305,31 @@ class Firing:
         return found
 
     async def _prepare(self, entries: list[Entry]) -> list[Fire]:
-        now = self.now()
-        fires = []
+        """What these ask of the store; of those that are far behind, nothing yet."""
+        now, turn = self.now(), self._turn()
+        fires: list[Fire] = []
         asking = []
-        for entry in entries:
+        moments = 0
+        for count, entry in enumerate(entries):
             known = self._known.get(entry[1])
             if known is None or known.version != entry[2]:
                 self._start_over()  # evicted or changed: a sweep brings it back
             elif known.asks_first:
                 asking.append((entry, known))
-            else:
-                fires.append(account(entry, known, now))
+            elif not self._fall_behind(entry):
+                fires.append(account(entry, known, now, most=FEW))
+                moments += 1 + len(fires[-1].passed)
+            if moments >= MANY:
+                self._put_back(entries[count + 1 :])
+                break
+            await turn()
+        self.taken += len(fires) + len(asking)
+        self._metrics.scanned += len(fires) + len(asking)
         return fires + await self._prepare_asking(asking, now) if asking else fires
+
+    def _put_back(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._push(entry)
 
     async def _prepare_asking(self, asking: Sequence[tuple[Entry, Known]], now: Moment) -> list[Fire]:
         """Those whose firing depends on what the store knows of other runs, or of other schedulers."""
@@ -258,7 +337,9 @@ class Firing:
         free = [(entry, known) for entry, known in asking if not self._is_offered(entry, known, taken, now)]
         delayed = [entry[1] for entry, known in free if known.schedule.delay is not None]
         last = {run.trigger_id: run for run in await self._store.load_last_runs(delayed)} if delayed else {}
-        return [account(entry, known, now, last.get(entry[1])) for entry, known in free]
+        return [
+            account(entry, known, now, last.get(entry[1]), FEW) for entry, known in free if not self._fall_behind(entry)
+        ]
 
     def _is_offered(self, entry: Entry, known: Known, taken: Collection[int], now: Moment) -> bool:
         """Whether a moment is left to somebody else for now; if so, it is put aside."""
@@ -277,6 +358,69 @@ class Firing:
             entry = heapq.heappop(self._aside)[1]
             if self._ahead.get(entry[1]) == (entry[0], entry[2]):
                 heapq.heappush(self._heap, entry)
+
+    # ── what was missed ──
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something for `catch_up` to do."""
+        return bool(self._backlog) or self._past is not None
+
+    @property
+    def backlog(self) -> Backlog:
+        return self._backlog
+
+    def _fall_behind(self, entry: Entry, least: int = FEW) -> bool:
+        """Put a trigger on the backlog if it has missed more than so many moments, or is overdue itself (`least` 0)."""
+        known = self._known.get(entry[1])
+        if known is None or known.version != entry[2] or (known.asks_first and not least):
+            return False
+        missed = missed_since(entry, known, self.now())
+        if least and missed <= least:
+            return False
+        self._ahead[entry[1]] = (entry[0], entry[2])
+        self._backlog.add(entry, missed + 1)
+        return True
+
+    async def catch_up(self) -> None:
+        """Account for one portion of what was missed."""
+        try:
+            if self._past is not None and len(self._backlog) < PAGE:
+                await self._read_past(self._past)
+            began = self._clock.elapsed()
+            fires = self._portion()
+            await self._commit(fires)
+        except BaseException:
+            self._backlog.shrink()
+            self._forget()
+            raise
+        moments = sum(len(fire.passed) + fire.born for fire in fires)
+        self._metrics.scanned += len(fires)
+        self._backlog.note(moments, self._clock.elapsed() - began)
+        self._backlog.tell(more=self._past is not None)
+
+    async def _read_past(self, cursor: tuple[Moment, int]) -> None:
+        """One more page of what is overdue."""
+        rows = await self._store.load_due(sorted(self._terms), cursor, self.now() - LATE, PAGE)
+        self._past = (rows[-1].next_at, rows[-1].trigger_id) if len(rows) == PAGE else None
+        await self._remember(rows)
+
+    def _portion(self) -> list[Fire]:
+        """The next moments of the backlog. Where they are hard to find, fewer, so that nobody waits for it."""
+        now, began = self.now(), self._clock.elapsed()
+        room, fires = self._backlog.portion, []
+        for entry in self._backlog.take():
+            if self._ahead.get(entry[1]) != (entry[0], entry[2]):
+                continue  # replaced meanwhile
+            del self._ahead[entry[1]]
+            known = self._known.get(entry[1])
+            if known is None or known.version != entry[2]:
+                self._start_over()
+                continue
+            fires.append(account(entry, known, now, most=room))
+            room -= len(fires[-1].passed) + 1
+            if room <= self._backlog.portion // 4 or self._clock.elapsed() - began >= TURN:
+                break
+        return fires
 
     async def _commit(self, fires: Sequence[Fire]) -> None:
         if not fires:
@@ -312,7 +456,7 @@ class Firing:
 
         A refill under way may have read its rows before these moved on: up to its end they are remembered here.
         """
-        advanced, cursor = fired.advanced, max(self._cursor, self._reading)
+        advanced, cursor, overdue = fired.advanced, max(self._cursor, self._reading), self.now() - LATE
         all_held = len(advanced) == len(fires)
         for fire in fires:
             if not all_held and fire.trigger_id not in advanced:
@@ -321,7 +465,8 @@ class Firing:
                     self._push(Entry(fire.cur_at, fire.trigger_id, fire.version, fire.segment, fire.reserved))
                 else:
                     self._start_over()  # somebody else moved it: see where to
-            elif fire.reserve:
-                self._start_over()  # the reserved run id is in the store: read it from there
             elif (fire.next_at, fire.trigger_id) <= cursor:
-                self._push(Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, None))
+                reserved = fired.reserved.get(fire.trigger_id)
+                entry = Entry(fire.next_at, fire.trigger_id, fire.version, fire.segment, reserved)
+                if fire.next_at > overdue or not self._fall_behind(entry, least=0):
+                    self._push(entry)

@@ -232,7 +232,7 @@ class Insight:
         """Whether work gets through, not merely whether the process lives."""
         checks = {name: check() for name, check in self._checks.items()}
         checks["progress"] = await self._progress()
-        return Readiness(all(answer == "ok" for answer in checks.values()), checks)
+        return Readiness(all(answer.startswith("ok") for answer in checks.values()), checks)
 
     async def _progress(self) -> str:
         try:
@@ -244,7 +244,15 @@ class Insight:
                 patience += self._offer  # it may be left to somebody who lets it pass
         except Error as error:
             return error.message
-        return "ok" if late < patience else f"the oldest due moment has waited for {late // SECOND} s"
+        return "ok" if late < patience else self._excuse() or f"the oldest due moment has waited for {late // SECOND} s"
+
+    def _excuse(self) -> str:
+        """Why moments may wait here although all is well."""
+        triggers, moments = self._metrics.behind()
+        if triggers:
+            return f"ok: catching up; {triggers} triggers have about {moments} missed moments left"
+        unreadable = self._metrics.unreadable()
+        return f"ok, but {unreadable} triggers cannot be read by this node: its log names them" if unreadable else ""
 
     def metrics(self) -> bytes:
         return self._metrics.text()

@@ -38,10 +38,25 @@ from horae.core.schedule import compile_schedule
 from horae.core.segments import segment_of
 from horae.core.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound, Stale
-from horae.ports import NEVER, Due, Fire, Idempotency, Lend, Order, Queue, Receipt, Sort, Store, Submission
+from horae.ports import (
+    NEVER,
+    Cancelled,
+    Definition,
+    Due,
+    Fire,
+    Idempotency,
+    LastRun,
+    Lend,
+    Order,
+    Queue,
+    Receipt,
+    Sort,
+    Store,
+    Submission,
+)
 from horae.service.batching import Coalescer
 from horae.service.events import Events
-from horae.service.ledger import account, birth_of, entry_of, know
+from horae.service.ledger import Unreadable, account, birth_of, entry_of, give_up, know
 from horae.service.sealing import Sealing
 
 LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within needs telling
@@ -266,14 +281,31 @@ class Jobs:
         return await self._change(job_id, lambda job, _: replace(job, paused=paused))
 
     async def delete(self, job_id: int) -> None:
-        await self._change(job_id, _parked)
-        cancelled = await self._store.delete_job(job_id)
-        if cancelled is None:
-            raise NotFound(f"there is no job {job_id}")
+        """For good. Moments that are due get their records first, and end with the other runs that wait."""
+        cancelled = await self._delete(job_id)
         if self._events is not None:
             self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
+
+    async def _delete(self, job_id: int) -> Cancelled:
+        tries = TRIES
+        while tries:
+            before = await self._alive(job_id)
+            now = await self._store.now()
+            if due := [t for t in before.triggers if t.next_at is not None and t.next_at <= now]:
+                tries -= not await self._fire_first(before, due, now)
+            elif (cancelled := await self._store.delete_job(job_id, before)) is not None:
+                return cancelled
+            else:
+                tries -= 1
+        raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def _alive(self, job_id: int) -> Job:
+        job = await self.get(job_id)
+        if job.deleted_at is not None:
+            raise NotFound(f"job {job_id} was deleted")
+        return job
 
     async def _change(self, job_id: int, change: Callable[[Job, Moment], Job]) -> Job:
         return (await self._change_once(job_id, change, None, None)).jobs[0]
@@ -301,9 +333,7 @@ class Jobs:
     ) -> Submitted:
         tries = TRIES
         while tries:
-            before = await self.get(job_id)
-            if before.deleted_at is not None:
-                raise NotFound(f"job {job_id} was deleted")
+            before = await self._alive(job_id)
             if expected_version not in (None, before.version):
                 raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
             now = await self._store.now()
@@ -333,10 +363,10 @@ class Jobs:
     ) -> Sequence[Fire]:
         """Give moments that are due their records; answers what was fired, nothing when somebody was faster."""
         ids = [t.id for t in triggers]
-        known = {found.trigger_id: know(found) for found in await self._store.load_definitions(ids)}
+        known = {found.trigger_id: found for found in await self._store.load_definitions(ids)}
         last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
         rows = [row for t in triggers for row in await self._due_row(job, t)]
-        fires = [account(entry_of(row), known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
+        fires = [_account(row, known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
         fired = await self._store.fire(fires, lend=lend) if fires else None
         if fired is not None and fired.queued:
             self._queue.announce("runs")
@@ -425,9 +455,7 @@ class Jobs:
         idempotency: Idempotency | None = None,
     ) -> Run:
         """Make a run due now. It obeys the job's overlap policy: the answer may be skipped(overlap)."""
-        job = await self.get(job_id)
-        if job.deleted_at is not None:
-            raise NotFound(f"job {job_id} was deleted")
+        job = await self._alive(job_id)
         if job.paused:
             raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
         # Only a start deadline needs the time before the run is made: the store sets all its moments itself.
@@ -506,6 +534,14 @@ class Jobs:
         raise Conflict(f"run {run_id} keeps changing its state; try again")
 
 
+def _account(row: Due, definition: Definition, now: Moment, last: LastRun | None) -> Fire:
+    try:
+        known = know(definition)
+    except Unreadable:  # whoever may not change or delete it could never be rid of it
+        return give_up(entry_of(row), definition)
+    return account(entry_of(row), known, now, last)
+
+
 def _why_not(run: Run | None) -> str:
     """Why a moment gave nobody anything to do."""
     if run is None:
@@ -573,10 +609,6 @@ def _merge_triggers(job: Job, drafts: Sequence[TriggerDraft], fresh: Iterator[in
             left.remove(old)
             merged.append(_redrafted(old, draft, now))
     return tuple(merged)
-
-
-def _parked(job: Job, _: Moment) -> Job:
-    return replace(job, triggers=tuple(replace(t, next_at=None) for t in job.triggers))
 
 
 def _robbed(before: Job, after: Job, now: Moment) -> list[Trigger]:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 from horae.core import lifecycle, specs
 from horae.core.model import SECOND, Misfire, Moment, Policy, Reason, State
 from horae.core.schedule import Schedule, compile_text
+from horae.errors import Error
 from horae.ports import NEVER, Birth, Definition, Due, Fire, LastRun
 
-CATCH_UP = 2000  # missed moments of one trigger looked at in one go; more than any limit of `run_all` and a half
+CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless fewer are asked for
 DELAY_POLL = SECOND  # how often a fixed-delay trigger looks whether its run has ended
 
 
@@ -27,6 +28,12 @@ class Entry(NamedTuple):
     version: int
     segment: int
     reserved: int | None
+
+
+class Unreadable(Error):
+    """A trigger that a newer node, or one that knows more time zones, wrote."""
+
+    code, status = "E_UNREADABLE", 409
 
 
 class Known(NamedTuple):
@@ -53,7 +60,16 @@ def birth_of(
 
 
 def know(definition: Definition) -> Known:
-    policy = specs.policy_from_text(definition.policy)
+    """Raises Unreadable where this node cannot tell when, or how, to fire it."""
+    try:
+        return _know(definition)
+    except Exception as error:  # it may be of a newer version, name a zone that is not known here, or be broken
+        why = error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"
+        raise Unreadable(f"trigger {definition.trigger_id} cannot be read on this node: {why}") from error
+
+
+def _know(definition: Definition) -> Known:
+    policy = specs.policy_from_text(definition.policy, exact=True)
     schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
     birth = birth_of(definition.job_id, definition.kind, policy, 0, data=definition.data)
     is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
@@ -75,8 +91,14 @@ def offered_until(at: Moment, policy: Policy, longest: Moment) -> Moment:
     return at + min(limits)
 
 
-def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None) -> Fire:
-    """What one due trigger asks of the store: one run, and an account of all moments it missed.
+def missed_since(entry: Entry, known: Known, now: Moment) -> int:
+    """How many moments have come after that of a due row: 0 when none has, else a guess from the first two."""
+    next_at = None if known.schedule.delay is not None else known.schedule.next_after(entry[0])
+    return 0 if next_at is None or next_at > now else (now - entry[0]) // (next_at - entry[0])
+
+
+def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None, most: int = CATCH_UP) -> Fire:
+    """What one due trigger asks of the store: one run, and an account of moments it missed, the oldest `most` of them.
 
     `last` is the trigger's last run: needed where the schedule counts from its end.
     """
@@ -85,18 +107,26 @@ def account(entry: Entry, known: Known, now: Moment, last: LastRun | None = None
     next_at = known.schedule.next_after(entry[0])
     if known.is_plain and (next_at is None or next_at > now):
         return _one(entry, known, NEVER if next_at is None else next_at)
-    moments = [entry[0], *known.schedule.moments(entry[0], now, CATCH_UP)]
+    enough = most + lifecycle.kept(known.policy)
+    moments = [entry[0], *known.schedule.moments(entry[0], now, enough)]
     count, state = lifecycle.missed(known.policy, moments, now)
-    if len(moments) > CATCH_UP:
-        count = min(count, CATCH_UP // 2)  # so many follow that none of these can be among the last that run
-        if count == CATCH_UP // 2:
-            return _passed_over(entry, known, moments[:count], state, moments[count])
+    if len(moments) > enough and count >= most:  # so many follow that none of these can be among those that run
+        return _passed_over(entry, known, moments[:most], state, moments[most])
     if count == len(moments):
         return _passed_over(entry, known, moments, state, known.schedule.next_after(moments[-1]))
     runs_at = moments[count]
     after = known.schedule.next_after(runs_at)
     fire = _one(entry._replace(at=runs_at), known, NEVER if after is None else after)
     return replace(fire, cur_at=entry[0], passed=_passed(moments[:count], state))
+
+
+def give_up(entry: Entry, definition: Definition) -> Fire:
+    """The account of a due moment whose trigger cannot be read and is about to be taken away: no run, but a record."""
+    birth = birth_of(definition.job_id, definition.kind, Policy(), entry.at)
+    return Fire(
+        entry.trigger_id, entry.segment, entry.version, entry.at, NEVER, entry.at, birth, entry.at, born=False,
+        passed=_passed([entry.at], State.SKIPPED), reserved=entry.reserved, reserve=entry.reserved is not None,
+    )  # fmt: skip
 
 
 def _account_delay(entry: Entry, known: Known, last: LastRun | None, delay: int, now: Moment) -> Fire:

@@ -1,8 +1,8 @@
 """Connections to PostgreSQL: lanes and a pool, and what each of the server's failures is to everybody above.
 
 A lane is one connection for one purpose, used by one caller at a time; a pool is a few for many. Both wait for a turn
-no longer than they must, open a connection anew when it broke, and cut one that may not be sound. Foreign errors
-become ours here and nowhere else.
+no longer than they must, open a connection when it is first wanted and anew when it broke, cut one that may not be
+sound, and let one go that nobody wanted for a while. Foreign errors become ours here and nowhere else.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ ANSWER = 30.0  # seconds a statement may take
 LOCKED = 5.0  # seconds it may wait for a lock
 REACH = 10.0  # seconds to get a connection, shared among the hosts
 PATIENCE = 3.0  # seconds a reader waits for a connection of the pool; beyond, there are too many
+IDLE = 60.0  # seconds after which a connection that nobody wanted is given back to the server
 HELD_UP = (
     asyncpg.QueryCanceledError,  # by a timeout or by somebody
     asyncpg.LockNotAvailableError,
@@ -116,6 +117,34 @@ async def reached(connect: Callable[[], Awaitable[Connection]]) -> Connection:
         raise Unavailable(found.message, code=found.code, hint=found.hint) from error
 
 
+class Rest:
+    """Tells when something has not been used for IDLE seconds, with one timer, however often it is used."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+        self._used_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """It was used just now."""
+        loop = asyncio.get_running_loop()
+        self._used_at = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(IDLE, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._used_at + IDLE - loop.time()
+        self._timer = loop.call_later(left, self._look) if left > 0 else None
+        if self._timer is None:
+            self._tell()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 class Lane:
     """One connection for one purpose, used by one caller at a time, opened anew when it breaks."""
 
@@ -124,16 +153,26 @@ class Lane:
         self._patience = patience
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
+        self._rest = Rest(self._let_go)
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Connection]:
         async with turn(self._lock, self._patience):
             if self._connection is None or self._connection.is_closed():
                 self._connection = await reached(self._connect)
-            async with guarded(self._connection) as connection:
-                yield connection
+            try:
+                async with guarded(self._connection) as connection:
+                    yield connection
+            finally:
+                self._rest.begin()
+
+    def _let_go(self) -> None:
+        if self._connection is not None and not self._lock.locked():
+            self._connection.terminate()
+            self._connection = None
 
     async def close(self) -> None:
+        self._rest.end()
         async with self._lock:
             if self._connection is not None:
                 await part_from(self._connection)
@@ -147,6 +186,7 @@ class Pool:
         self._connect = connect
         self._free = asyncio.Semaphore(size)
         self._idle: list[Connection] = []
+        self._rest = Rest(self._let_go)
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[Connection]:
@@ -164,8 +204,14 @@ class Pool:
             finally:
                 if not connection.is_closed():
                     self._idle.append(connection)
+                self._rest.begin()
+
+    def _let_go(self) -> None:
+        while self._idle:
+            self._idle.pop().terminate()
 
     async def close(self) -> None:
+        self._rest.end()
         while self._idle:
             await part_from(self._idle.pop())
 
@@ -182,11 +228,12 @@ def addresses(url: str) -> list[str]:
     return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
 
 
-async def connect(url: str, *, timeout: float = ANSWER, settings: Mapping[str, str] | None = None) -> Connection:
-    """A connection whose statements take no longer than `timeout`.
+async def connect(url: str, *, timeout: float | None = None, settings: Mapping[str, str] | None = None) -> Connection:
+    """A connection whose statements take no longer than `timeout`, ANSWER unless given.
 
     Each of several hosts has a share of the time to connect, because one that was switched off does not even refuse.
     """
+    timeout = ANSWER if timeout is None else timeout
     every = addresses(url)
     for address in every:
         try:

@@ -17,7 +17,7 @@ from horae.core.model import SEGMENTS, Loan, Moment, Phase
 from horae.errors import Unavailable
 from horae.ports import Lend
 from horae.stores.search import SearchStore
-from horae.stores.sql import Row, decode
+from horae.stores.sql import BATCH, Row, decode
 
 T = TypeVar("T")
 Steps = Generator[tuple[Any, ...], Sequence[Row], T]  # yields (name of a query, *arguments)
@@ -75,8 +75,9 @@ class LoanStore(SearchStore):
         return [_loan_of(row) for row in await self._get("load_loans", given)]
 
     async def load_overdue_loans(self) -> list[Loan]:
-        await self._put("drop_loans")
-        return [_loan_of(row) for row in await self._get("load_overdue_loans", await self.now())]
+        while len(await self._put("drop_loans", BATCH)) == BATCH:
+            pass  # others have their turn in between
+        return [_loan_of(row) for row in await self._get("load_overdue_loans", await self.now(), BATCH)]
 
     async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
         now = await self.now()

@@ -1,9 +1,10 @@
 """The store on PostgreSQL: one statement per batch, arrays in, arrays out.
 
-Connections are lanes: the scheduler, the claims, the results, the submits, the heartbeats and the upkeep (what the
-roles ask and tidy) each have one of their own, so that a crowd of users can never keep a heartbeat waiting. Users
-read through a pool. Statements run at READ COMMITTED; what must not interleave is a compare-and-set inside one
-statement.
+Connections are lanes, by urgency: signs of life, leases and what the leader looks at; firing; claims; results; what
+users write; what users read (a pool, with a time limit); and upkeep, which is whatever can wait. Nothing that may take
+long stands before something that may not: a purge never delays a moment, a crowd of users never a heartbeat. Lanes are
+opened when they are first needed, and given up when they idle. Statements run at READ COMMITTED; what must not
+interleave is a compare-and-set inside one statement.
 
 When a connection breaks under a statement, whether that happened is not known. Then
 
@@ -25,9 +26,10 @@ goes backwards is logged and counted.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import asyncpg
@@ -87,16 +89,20 @@ BY_INDEX = {"enable_seqscan": "off", "enable_nestloop": "off", "enable_mergejoin
 RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
 
 
-# Who uses the lane of heartbeats: signs of life and leases, and nothing that takes time.
+# Signs of life: for these, twice is the same as once.
 SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node", "retire_node", "get_lease",
                    "make_lease", "take_lease", "renew_lease", "resign_lease"})  # fmt: skip
-# What the roles ask; they must not wait behind users.
-ROLES_ASK = frozenset({"load_segments", "list_nodes", "load_running", "load_running_in_session",
-                       "load_running_of", "load_held", "load_previous", "load_last_runs",
-                       "look_over", "outdated", "outdated_attempts",
-                       "first_run", "load_overdue_loans", "load_taken_segments",
-                       "load_cursors", "load_sources", "load_queued",
-                       "is_watching_ended", "load_untold"})  # fmt: skip
+
+
+@dataclass(slots=True)
+class Failovers:
+    """What this process knows of the server's past."""
+
+    timeline: int = 0  # the newest one met
+    met_at: float = float("-inf")  # when, if it was not the first
+    count: int = 0
+    commits_lost: int = 0  # failovers after which commits were certainly missing
+    beats: dict[str, int] = field(default_factory=dict)  # the highest seen of each node that beats here
 
 
 class PostgresStore(DataWorkStore):
@@ -117,16 +123,30 @@ class PostgresStore(DataWorkStore):
         self._submit = Lane(self._connect)
         self._upkeep = Lane(self._connect)
         self._beat = Lane(self._connect_beat, self._beat_time)
-        self._readers = Pool(self._connect, readers)
+        self._readers = Pool(self._connect_reader, readers)
+        self._lanes = {"beat": self._beat, "fire": self._fire, "claim": self._claim, "finish": self._finish}
+        self._is_for_roles = False
         self._lease = lease
-        self._timeline = 0  # the newest one met
-        self._met_at = float("-inf")  # when, if it was not the first
-        self._beats: dict[str, int] = {}  # the highest seen of each node that beats here
-        self.failovers = 0
-        self.commits_lost = 0  # failovers after which commits were certainly missing
+        self._past = Failovers()
+
+    def for_roles(self) -> PostgresStore:
+        store = copy.copy(self)
+        store._is_for_roles = True
+        return store
+
+    @property
+    def failovers(self) -> int:
+        return self._past.count
+
+    @property
+    def commits_lost(self) -> int:
+        return self._past.commits_lost
 
     async def _connect(self) -> Connection:
         return await connect(self._url)
+
+    async def _connect_reader(self) -> Connection:
+        return await connect(self._url, timeout=sql.READ_TIME)
 
     async def _connect_hot(self) -> Connection:
         return await connect(self._url, settings=BY_INDEX)
@@ -145,23 +165,25 @@ class PostgresStore(DataWorkStore):
             if isinstance(error, LOST):
                 raise
             return connection  # a service that hides its log: it has its own ways to lose nothing
-        if timeline > self._timeline > 0:
-            self._met_at = time.monotonic()
-            self.failovers += 1
-            log.warning("failover", timeline=timeline, before=self._timeline, claims_pause_seconds=self._lease)
-        self._timeline = max(timeline, self._timeline)
+        past = self._past
+        if timeline > past.timeline > 0:
+            past.met_at = time.monotonic()
+            past.count += 1
+            log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=self._lease)
+        past.timeline = max(timeline, past.timeline)
         return connection
 
     @property
     def _is_in_doubt(self) -> bool:
         """Whether agents may still hold runs by claims that a failover lost."""
-        return time.monotonic() - self._met_at < self._lease
+        return time.monotonic() - self._past.met_at < self._lease
 
     def _note_beat(self, name: str, beat: int) -> None:
-        if beat <= self._beats.get(name, -1):
-            self.commits_lost += 1
-            log.error("failover.commits_lost", node=name, beat=beat, seen=self._beats[name], timeline=self._timeline)
-        self._beats[name] = beat
+        past = self._past
+        if beat <= past.beats.get(name, -1):
+            past.commits_lost += 1
+            log.error("failover.commits_lost", node=name, beat=beat, seen=past.beats[name], timeline=past.timeline)
+        past.beats[name] = beat
 
     async def open(self) -> None:
         """Check that the server is one this code can work with. Heartbeats get their connection first: later there
@@ -191,21 +213,38 @@ class PostgresStore(DataWorkStore):
             async with lane.use() as connection:
                 return await connection.fetch(statement, *args)
 
+    def _lane_of(self, name: str) -> Lane:
+        """Where the roles ask or write something."""
+        return self._lanes.get(sql.URGENT.get(name, ""), self._upkeep)
+
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
-        return await self._once_more(self._readers, statement, *args)
+        return await self._fetch(self._upkeep, statement, *args)
+
+    async def _fetch(self, lane: Lane, statement: str, *args: Any) -> Sequence[Row]:
+        """Read on a lane of the roles, or as a user, who must not wait for ever nor keep others waiting."""
+        if self._is_for_roles:
+            return await self._once_more(lane, statement, *args)
+        try:
+            return await self._once_more(self._readers, statement, *args)
+        except HeldUp as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise sql.too_slow() from error
+            raise
 
     async def write(self, statement: str, *args: Any) -> Sequence[Row]:
-        async with self._upkeep.use() as connection:
+        return await self._change(self._upkeep, statement, *args)
+
+    async def _change(self, lane: Lane, statement: str, *args: Any) -> Sequence[Row]:
+        async with (lane if self._is_for_roles else self._submit).use() as connection:
             return await connection.fetch(statement, *args)
 
     async def _get(self, name: str, *args: Any) -> Sequence[Row]:
-        lane = self._beat if name in SIGNS else self._upkeep if name in ROLES_ASK else self._readers
-        return await self._once_more(lane, self.queries[name], *args)
+        return await self._fetch(self._lane_of(name), self.queries[name], *args)
 
     async def _put(self, name: str, *args: Any) -> Sequence[Row]:
         if name in SIGNS:
             return await self._once_more(self._beat, self.queries[name], *args)
-        return await super()._put(name, *args)
+        return await self._change(self._lane_of(name), self.queries[name], *args)
 
     async def _repeated(self, lane: Lane, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a statement again when it lost a race against another one: it has left no trace."""
@@ -242,7 +281,7 @@ class PostgresStore(DataWorkStore):
             rows = await connection.fetch(self.queries[name], *args)
 
     def _fence_floor(self) -> int | None:
-        return None if self._is_in_doubt else (min(self._timeline, LAST_EPOCH) - 1) * EPOCH + 1
+        return None if self._is_in_doubt else (min(self._past.timeline, LAST_EPOCH) - 1) * EPOCH + 1
 
     async def _row(self, lane: Lane, name: str, *args: Any) -> Row:
         """The one row that a query answers with."""
@@ -258,7 +297,8 @@ class PostgresStore(DataWorkStore):
         frozen = self._clock()
         if frozen is not None:
             return frozen
-        return int((await self._once_more(self._upkeep, self.queries["now"]))[0][0])
+        lane = self._beat if self._is_for_roles else self._submit  # a crowd of readers must not keep it waiting
+        return int((await self._once_more(lane, self.queries["now"]))[0][0])
 
     async def _moment(self, connection: Connection) -> Moment:
         frozen = self._clock()
@@ -357,7 +397,7 @@ class PostgresStore(DataWorkStore):
                 return None
             before = [doc["id"] for doc in sql.from_json(row[1])]
             fired = dict(await connection.fetch(self.queries["lock_due"], before))
-            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+            if sql.has_fired(job, fired):
                 return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 await connection.execute(self.queries["save_job"], *sql.job_values(job))
@@ -371,29 +411,35 @@ class PostgresStore(DataWorkStore):
 
         return await self._retried(self._submit, save)
 
-    async def delete_job(self, job_id: int) -> Cancelled | None:
-        async def bury(connection: Connection) -> Cancelled | None:
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        async def bury(connection: Connection) -> sql.Part | None:
             row = await connection.fetchrow(self.queries["lock_job"], job_id)
-            if row is None:
+            if row is None or (seen is not None and row[0] != seen.version):
                 return None
-            await connection.execute(self.queries["drop_due"], [doc["id"] for doc in sql.from_json(row[1])])
+            triggers = [doc["id"] for doc in sql.from_json(row[1])]
+            if seen is not None and sql.has_fired(
+                seen, dict(await connection.fetch(self.queries["lock_due"], triggers))
+            ):
+                return None
+            waiting = [row[0] for row in await connection.fetch(self.queries["waiting_live"], job_id, sql.BATCH)]
+            if len(waiting) == sql.BATCH:
+                return await self._end(connection, waiting, "deleted", promote=False), False
+            await connection.execute(self.queries["drop_due"], triggers)
             await connection.execute(self.queries["bury_job"], job_id, await self._moment(connection))
             runs = [row[0] for row in await connection.fetch(self.queries["live_of_job"], job_id)]
-            return await self._end(connection, runs, "deleted")
+            return await self._end(connection, runs, "deleted"), True
 
-        return await self._retried(self._submit, bury)
+        return await sql.ended_in_parts(lambda: self._retried(self._submit, bury))
 
     # ── firing ──
     async def load_due(
         self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
     ) -> list[Due]:
-        async with self._fire.use() as connection:
-            rows = await connection.fetch(self.queries["load_due"], list(segments), *after, until, limit)
+        rows = await self._get("load_due", list(segments), *after, until, limit)
         return [Due._make(row) for row in rows]
 
     async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
-        async with self._fire.use() as connection:
-            rows = await connection.fetch(self.queries["load_definitions"], trigger_ids)
+        rows = await self._get("load_definitions", trigger_ids)
         return [sql.definition_from_row((*row[:3], *row[3])) for row in rows]
 
     async def fire(
@@ -555,14 +601,14 @@ class PostgresStore(DataWorkStore):
             return Swept(0, 0, min(due, default=None))
 
         async def transact(connection: Connection) -> Swept:
-            await connection.execute(self.queries["postpone"], now, now + PATIENCE)
-            released = await connection.fetch(self.queries["release"], now)
-            expired = await connection.fetch(self.queries["expire"], now)
+            await connection.execute(self.queries["postpone"], now, now + PATIENCE, sql.BATCH)
+            released = await connection.fetch(self.queries["release"], now, sql.BATCH)
+            expired = await connection.fetch(self.queries["expire"], now, sql.BATCH)
             jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
             promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
             return Swept(len(released) + len(promoted), len(expired), now)
 
-        return await self._retried(self._fire, transact)
+        return await self._retried(self._finish, transact)
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:
@@ -571,11 +617,12 @@ class PostgresStore(DataWorkStore):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            given = (list(kinds), message, now, encode(dict(remedies)))
+            given = (list(kinds), message, now, encode(dict(remedies)), sql.BATCH)
             return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
-        return len(await self._put("mark_unlabelled", [_array_text(labels) or "{}" for labels in agents]))
+        texts = [_array_text(labels) or "{}" for labels in agents]
+        return len(await self._put("mark_unlabelled", texts, sql.BATCH))
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         async def transact(connection: Connection) -> None:

@@ -106,6 +106,9 @@ UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id
 -- Locked, so that none is claimed or ended before the next statement sees to it.
 SELECT id FROM live WHERE job_id = $1 ORDER BY id FOR UPDATE;
 
+-- waiting_live --
+SELECT id FROM live WHERE job_id = $1 AND state <> 1 LIMIT $2 FOR UPDATE;
+
 -- fire --
 -- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate
 -- taken become history at once; those of `queue` and `replace` are left to the caller.
@@ -327,16 +330,20 @@ SELECT
   (SELECT min(eligible_at) FROM live WHERE state = 2),
   (SELECT min(start_by) FROM live WHERE start_by IS NOT NULL AND state <> 1),
   ARRAY(SELECT DISTINCT w.job_id FROM live w WHERE w.state = 2 AND w.reason = 'overlap'
-          AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)),
+          AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id) LIMIT 1000),
   COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
 
 -- release --
-UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL
-WHERE state = 2 AND reason IN ('retry', 'destination_busy') AND eligible_at <= $1 RETURNING id;
+-- What still waits for a run that writes was not put off yet, if there are very many.
+UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
+  SELECT w.id FROM live w WHERE w.state = 2 AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
+    AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = 1)
+  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id;
 
 -- expire --
 WITH d AS (
-  DELETE FROM live WHERE start_by <= $1 AND state <> 1 RETURNING *
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT id FROM live WHERE start_by <= $1 AND state <> 1 ORDER BY start_by LIMIT $2 FOR UPDATE)) RETURNING *
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, 14, attempt, priority, lost, kind,
@@ -346,8 +353,17 @@ WITH d AS (
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
 
 -- fail_unrunnable --
-WITH d AS (
-  DELETE FROM live WHERE state = 0 AND kind <> ALL($1::text[]) RETURNING *
+-- Kind by kind along the index: what can be run is not looked through. What is being claimed is left to that.
+WITH RECURSIVE kinds(kind) AS (
+  (SELECT kind FROM live WHERE state = 0 ORDER BY kind LIMIT 1)
+  UNION ALL
+  SELECT (SELECT l.kind FROM live l WHERE l.state = 0 AND l.kind > k.kind ORDER BY l.kind LIMIT 1)
+  FROM kinds k WHERE k.kind IS NOT NULL
+), d AS (
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM live l WHERE l.state = 0
+      AND l.kind = ANY(ARRAY(SELECT kind FROM kinds WHERE kind IS NOT NULL AND kind <> ALL($1::text[])))
+    LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 )
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 11, attempt, priority, lost, kind,
@@ -355,9 +371,10 @@ SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, 
 FROM d RETURNING id;
 
 -- mark_unlabelled --
-UPDATE live SET reason = 'no_label'
-WHERE state = 0 AND needs IS NOT NULL AND reason = ''
-  AND NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS a(labels) WHERE needs <@ a.labels::text[])
+UPDATE live SET reason = 'no_label' WHERE id = ANY(ARRAY(
+  SELECT l.id FROM live l WHERE l.state = 0 AND l.needs IS NOT NULL AND l.reason = ''
+    AND NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS a(labels) WHERE l.needs <@ a.labels::text[])
+  LIMIT $2 FOR UPDATE SKIP LOCKED))
 RETURNING id;
 
 -- is_watching_ended --

@@ -171,15 +171,15 @@ WHERE state = 0 ORDER BY kind, priority DESC, due_at, id LIMIT $1;
 -- load_overdue_loans --
 SELECT o.run_id, l.job_id, o.fence, l.attempt, o.worker, o.until_at, o.progress
 FROM loans o JOIN live l ON l.id = o.run_id AND l.fence = o.fence
-WHERE l.state = 1 AND o.until_at <= $1 ORDER BY o.until_at, o.run_id;
+WHERE l.state = 1 AND o.until_at <= $1 ORDER BY o.until_at, o.run_id LIMIT $2;
 
 -- drop_loans --
 -- By the fence that was seen: a run that is being lent anew has another one by the time its row is reached.
 WITH ended AS MATERIALIZED (
   SELECT o.run_id, o.fence FROM loans o
-  WHERE NOT EXISTS (SELECT 1 FROM live l WHERE l.id = o.run_id AND l.fence = o.fence AND l.state = 1)
+  WHERE NOT EXISTS (SELECT 1 FROM live l WHERE l.id = o.run_id AND l.fence = o.fence AND l.state = 1) LIMIT $1
 )
-DELETE FROM loans WHERE (run_id, fence) IN (SELECT run_id, fence FROM ended);
+DELETE FROM loans WHERE (run_id, fence) IN (SELECT run_id, fence FROM ended) RETURNING run_id;
 
 -- drop_loan --
 DELETE FROM loans WHERE run_id = $1;
@@ -382,9 +382,10 @@ RETURNING cancel, job_id;
 
 -- postpone --
 -- What waits for a run that still writes, goes on waiting.
-UPDATE live SET eligible_at = $2
-WHERE state = 2 AND eligible_at <= $1 AND reason = 'destination_busy'
-  AND EXISTS (SELECT 1 FROM live h WHERE h.id = live.waits_for AND h.state = 1);
+UPDATE live SET eligible_at = $2 WHERE id IN (
+  SELECT w.id FROM live w WHERE w.state = 2 AND w.eligible_at <= $1 AND w.reason = 'destination_busy'
+    AND EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = 1)
+  ORDER BY w.eligible_at LIMIT $3);
 
 -- load_sources --
 SELECT id, org, owner, name, kind, config, created_at, updated_at FROM sources WHERE id IN {ids};

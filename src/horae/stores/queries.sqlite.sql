@@ -70,6 +70,9 @@ SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each($
 -- live_of_job --
 SELECT id FROM live WHERE job_id = $1;
 
+-- waiting_live --
+SELECT id FROM live WHERE job_id = $1 AND state <> 1 LIMIT $2;
+
 -- match_due --
 -- Which of (trigger_id, cur_at, version) still stand.
 WITH v(trigger_id, cur_at, version) AS (VALUES {rows})
@@ -185,24 +188,36 @@ SELECT
   (SELECT min(start_by) FROM live WHERE start_by IS NOT NULL AND state <> 1),
   (SELECT json_group_array(job_id) FROM (
     SELECT DISTINCT w.job_id FROM live w WHERE w.state = 2 AND w.reason = 'overlap'
-      AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)));
+      AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id) LIMIT 1000));
 
 -- release --
-UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL
-WHERE state = 2 AND reason IN ('retry', 'destination_busy') AND eligible_at <= $1;
+-- What still waits for a run that writes was not put off yet, if there are very many.
+UPDATE live SET state = 0, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL WHERE id IN (
+  SELECT w.id FROM live w WHERE w.state = 2 AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
+    AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = 1)
+  ORDER BY w.eligible_at LIMIT $2);
 
 -- expired --
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
-FROM live WHERE start_by <= $1 AND state <> 1;
+FROM live WHERE start_by <= $1 AND state <> 1 ORDER BY start_by LIMIT $2;
 
 -- unrunnable --
-SELECT id, kind FROM live WHERE state = 0 AND kind NOT IN (SELECT value FROM json_each($1));
+-- Kind by kind along the index: what can be run is not looked through.
+WITH RECURSIVE kinds(kind) AS (
+  SELECT * FROM (SELECT kind FROM live WHERE state = 0 ORDER BY kind LIMIT 1)
+  UNION ALL
+  SELECT (SELECT l.kind FROM live l WHERE l.state = 0 AND l.kind > k.kind ORDER BY l.kind LIMIT 1)
+  FROM kinds k WHERE k.kind IS NOT NULL
+)
+SELECT l.id, l.kind FROM kinds k CROSS JOIN live l ON l.kind = k.kind AND l.state = 0
+WHERE k.kind NOT IN (SELECT value FROM json_each($1)) LIMIT $2;
 
 -- mark_unlabelled --
-UPDATE live SET reason = 'no_label'
-WHERE state = 0 AND needs IS NOT NULL AND reason = '' AND NOT EXISTS (
-  SELECT 1 FROM json_each($1) a WHERE NOT EXISTS (
-    SELECT 1 FROM json_each(live.needs) n WHERE n.value NOT IN (SELECT value FROM json_each(a.value))));
+UPDATE live SET reason = 'no_label' WHERE id IN (
+  SELECT l.id FROM live l WHERE l.state = 0 AND l.needs IS NOT NULL AND l.reason = '' AND NOT EXISTS (
+    SELECT 1 FROM json_each($1) a WHERE NOT EXISTS (
+      SELECT 1 FROM json_each(l.needs) n WHERE n.value NOT IN (SELECT value FROM json_each(a.value))))
+  LIMIT $2);
 
 -- is_watching_ended --
 SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'history_untold';

@@ -14,7 +14,7 @@ way to move a thousand rows in one statement differs; everything else lives here
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -42,9 +42,10 @@ from horae.core.model import (
     Trigger,
 )
 from horae.core.results import is_deep
-from horae.errors import Conflict, Invalid
+from horae.errors import Conflict, Invalid, Unavailable
 from horae.ports import (
     NEVER,
+    Cancelled,
     Definition,
     Held,
     Idempotency,
@@ -59,6 +60,24 @@ from horae.ports import (
 )
 
 Row = Sequence[Any]
+
+READ_TIME = 10.0  # seconds that what a user asks may take
+BATCH = 1000  # rows that one statement of upkeep changes at most: many are changed in many, and others come in between
+# What the roles ask and write, by the lane that serves it; the rest can wait, and is upkeep. All of these are small or
+# found by an index.
+URGENT = {
+    name: lane
+    for lane, names in {
+        "beat": ("now", "list_nodes", "get_node", "want_node", "route_node", "get_lease", "load_segments",
+                 "assign_segments", "load_taken_segments", "drop_segments"),
+        "fire": ("load_due", "load_definitions", "load_last_runs"),
+        "claim": ("load_queued", "load_previous", "load_cursors", "load_sources", "load_jobs", "due_of", "load_loans",
+                  "get_run", "get_sealed", "list_sealed", "list_secrets", "put_secret", "delete_secret"),
+        "finish": ("load_held", "load_running", "load_running_in_session", "load_running_of", "look_over", "set_phases",
+                   "note_progress"),
+    }.items()
+    for name in names
+}  # fmt: skip
 
 to_json = msgspec.json.Encoder().encode
 from_json = msgspec.json.Decoder().decode
@@ -229,8 +248,14 @@ _trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
 
 
 def definition_from_row(row: Row) -> Definition:
-    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy)."""
-    found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    """A definition from (trigger_id, version, job_id, triggers of the job, kind, policy).
+
+    What cannot be read at all has an empty schedule, which is none: its reader says so, and the others go on.
+    """
+    try:
+        found = next(trigger for trigger in _trigger_texts(row[3]) if trigger.id == row[0])
+    except (msgspec.DecodeError, StopIteration):
+        return Definition(row[0], row[1], row[2], "", 0, None, row[4], row[5])
     data = bytes(found.data).decode()
     return Definition(
         trigger_id=row[0], version=row[1], job_id=row[2], schedule=bytes(found.schedule).decode(),
@@ -267,6 +292,11 @@ def key_taken(job: Job) -> Conflict:
     return Conflict(f"another job of {job.owner} has the key '{job.key}' already", code="E_KEY_TAKEN")
 
 
+def has_fired(job: Job, fired: Mapping[int, Moment | None]) -> bool:
+    """Whether a trigger has fired since the job was read; `fired` are the last moments, by trigger, as they are now."""
+    return any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired)
+
+
 def remember(submission: Submission, known: Known, taken: Taken) -> None:
     """Let later submissions of the same call see what this one does."""
     if key := submission.idempotency:
@@ -296,6 +326,23 @@ def order_receipts(
         if key := order.idempotency:
             known[key.scope, key.key] = (key.digest, receipt.ids)
     return [by_order.get(id(o)) or replay(o.idempotency, known) or Receipt([]) for o in orders]
+
+
+# ── many at once ───────────────────────────────────────────────────────────────────────────────────
+
+
+Part = tuple[Cancelled, bool]  # some runs ended, and whether they were the last
+
+
+async def ended_in_parts(step: Callable[[], Awaitable[Part | None]]) -> Cancelled | None:
+    """Repeat a step until it is done; None as soon as it cannot be."""
+    ended: set[int] = set()
+    while (part := await step()) is not None:
+        cancelled, is_last = part
+        ended |= cancelled.ended
+        if is_last:
+            return replace(cancelled, ended=ended)
+    return None
 
 
 # ── cursors ────────────────────────────────────────────────────────────────────────────────────────
@@ -392,6 +439,15 @@ def run_conditions(where: RunFilter) -> Where:
         found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
     _add_kinds(found, where)
     return found
+
+
+def too_slow() -> Unavailable:
+    """A user's read was given up, so that it does not keep others waiting."""
+    return Unavailable(
+        f"reading this takes longer than {READ_TIME:g} s, so it was given up",
+        code="E_READ_TIME",
+        hint="narrow the filter: name a job, a time span or fewer states",
+    )
 
 
 class Reader(Protocol):

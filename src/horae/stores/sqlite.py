@@ -1,4 +1,4 @@
-"""The store on SQLite: one process, one writer thread, group commit.
+"""The store on SQLite: one process, one writer thread, group commit; readers apart, by urgency.
 
 All writes that wait are carried out in one transaction and share one fsync; each stands in its own
 savepoint, so one that fails takes nobody with it. Rows travel in few, large steps: many rows in one
@@ -9,6 +9,7 @@ between this thread and the event loop, and under load each hand-over can cost m
 from __future__ import annotations
 
 import asyncio
+import copy
 import fcntl
 import json
 import os
@@ -16,11 +17,15 @@ import queue
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, TypeVar
+
+import structlog
 
 from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
@@ -46,33 +51,45 @@ from horae.ports import (
     Swept,
     Waiting,
 )
-from horae.stores import sql
+from horae.stores import lanes, sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.loans import Steps
 from horae.stores.nodes import beat_of, superseded
 from horae.stores.sql import Row, encode, from_json
 
+log = structlog.get_logger()
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], Any]
+Outcome = tuple[Any, BaseException | None]  # what a write returned, or why it did not happen
 
 CHUNKS = (1000, 100, 10, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
 HAND_OVER = 0.001  # seconds the event loop may keep the interpreter lock while the writer waits for it
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
+READERS = 2  # threads for what users read
+STEPS = 200_000  # of SQLite's machine between two looks whether a read has taken too long: some milliseconds
 
 
 class Writer(threading.Thread):
-    """Carries out writes in the order they come, as many as wait in one transaction."""
+    """Carries out writes in the order they come, as many as wait in one transaction.
 
-    def __init__(self, connection: sqlite3.Connection, loop: asyncio.AbstractEventLoop) -> None:
+    It outlives whatever happens to a write: a connection that cannot even be rolled back is replaced.
+    """
+
+    def __init__(self, path: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(name="horae-sqlite-writer", daemon=True)
-        self._connection = connection
+        self._path = path
+        self._connection = connect(path)
         self._loop = loop
         self._waiting: queue.SimpleQueue[tuple[Write, asyncio.Future[Any]] | None] = queue.SimpleQueue()
+        self._is_stopped = False
 
     def put(self, write: Write, future: asyncio.Future[Any]) -> None:
+        if self._is_stopped:
+            raise Unavailable("the store is closed")
         self._waiting.put((write, future))
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._waiting.put(None)
 
     def run(self) -> None:
@@ -80,7 +97,7 @@ class Writer(threading.Thread):
         while not stopping:
             batch, stopping = self._take()
             if batch:
-                outcomes = self._transact([write for write, _ in batch])
+                outcomes = self._carry_out([write for write, _ in batch])
                 futures = [future for _, future in batch]
                 self._loop.call_soon_threadsafe(_settle, list(zip(futures, outcomes, strict=True)))
         self._connection.close()
@@ -97,7 +114,22 @@ class Writer(threading.Thread):
                 return batch, False
         return batch, True
 
-    def _transact(self, writes: Sequence[Write]) -> list[tuple[Any, BaseException | None]]:
+    def _carry_out(self, writes: Sequence[Write]) -> list[Outcome]:
+        try:
+            return self._transact(writes)
+        except BaseException as error:
+            self._replace_connection()
+            return [(None, _unwritten(error))] * len(writes)
+
+    def _replace_connection(self) -> None:
+        """A fresh one, with nothing begun; closing the old one gives up what it had begun."""
+        try:
+            self._connection.close()
+            self._connection = connect(self._path)
+        except sqlite3.Error as error:  # the next write tries again, and is refused with the reason
+            log.error("database.unwritable", path=str(self._path), error=str(error))
+
+    def _transact(self, writes: Sequence[Write]) -> list[Outcome]:
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -106,19 +138,16 @@ class Writer(threading.Thread):
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            refused = Unavailable(f"the database could not be written: {error}")
-            refused.__cause__ = error
-            return [(None, refused)] * len(writes)
+            return [(None, _unwritten(error))] * len(writes)
         return outcomes
 
-    def _attempt(self, write: Write, *, alone: bool) -> tuple[Any, BaseException | None]:
+    def _attempt(self, write: Write, *, alone: bool) -> Outcome:
         self._connection.execute("SAVEPOINT one") if not alone else None
         try:
             result = write(self._connection)
         except BaseException as error:
             if isinstance(error, sqlite3.OperationalError):  # a full disk, a broken file: it may pass
-                cause, error = error, Unavailable(f"the database could not be written: {error}")
-                error.__cause__ = cause
+                error = _unwritten(error)
             if alone:
                 self._connection.execute("ROLLBACK")
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -130,7 +159,13 @@ class Writer(threading.Thread):
         return result, None
 
 
-def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseException | None]]]) -> None:
+def _unwritten(error: BaseException) -> Unavailable:
+    refused = Unavailable(f"the database could not be written: {error}")
+    refused.__cause__ = error
+    return refused
+
+
+def _settle(settled: Sequence[tuple[asyncio.Future[Any], Outcome]]) -> None:
     for future, (result, error) in settled:
         if future.cancelled():
             continue
@@ -138,6 +173,67 @@ def _settle(settled: Sequence[tuple[asyncio.Future[Any], tuple[Any, BaseExceptio
             future.set_result(result)
         else:
             future.set_exception(error)
+
+
+class Readers:
+    """Threads that read, each with a connection of its own."""
+
+    def __init__(self, path: Path, threads: int, name: str, *, is_limited: bool = False) -> None:
+        """With a limit, a read that takes too long is given up, and one that waits too long for its turn is refused."""
+        self._path = path
+        self._threads = ThreadPoolExecutor(threads, f"horae-sqlite-{name}")
+        self._free = asyncio.Semaphore(threads)
+        self._is_limited = is_limited
+        self._local = threading.local()
+        self._open: list[sqlite3.Connection] = []
+
+    async def fetch(self, statement: str, args: Sequence[Any]) -> Sequence[Row]:
+        if not self._is_limited:
+            return await self._run(statement, args, Deadline(float("inf")))
+        async with lanes.turn(self._free, lanes.PATIENCE):
+            return await self._run(statement, args, Deadline(time.monotonic() + sql.READ_TIME))
+
+    async def _run(self, statement: str, args: Sequence[Any], limit: Deadline) -> Sequence[Row]:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, self._read, statement, args, limit)
+        finally:
+            limit.at = 0.0  # should whoever asked be gone, the thread must not go on
+
+    def _read(self, statement: str, args: Sequence[Any], limit: Deadline) -> Sequence[Row]:
+        try:
+            connection = self._connection()
+            connection.set_progress_handler(limit.has_passed, STEPS)
+            return list(connection.execute(statement, args))
+        except sqlite3.Error as error:
+            if limit.has_passed():
+                raise sql.too_slow() from error
+            raise Unavailable(f"the database could not be read: {error}") from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = self._local.connection = connect(self._path)
+            connection.execute("PRAGMA query_only = 1")
+            self._open.append(connection)
+        return connection
+
+    def close(self) -> None:
+        for connection in self._open:
+            connection.interrupt()
+        self._threads.shutdown(cancel_futures=True)
+        for connection in self._open:
+            connection.close()
+
+
+class Deadline:
+    """When a read is given up, by the clock of the process."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def has_passed(self) -> bool:
+        return time.monotonic() >= self.at
 
 
 class SqliteStore(DataWorkStore):
@@ -151,9 +247,10 @@ class SqliteStore(DataWorkStore):
         self._holder = holder
         self._lock: IO[str] | None = None
         self._writer: Writer | None = None
-        self._readers = ThreadPoolExecutor(2, "horae-sqlite-reader")
-        self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
+        self._users = Readers(path, READERS, "reader", is_limited=True)
+        self._urgent = Readers(path, 1, "roles")
+        self._upkeep = Readers(path, 1, "upkeep")
+        self._is_for_roles = False
         self._ids = {"job": 0, "trigger": 0, "run": 0}
 
     def hold(self) -> None:
@@ -163,19 +260,23 @@ class SqliteStore(DataWorkStore):
     async def open(self) -> None:
         self.hold()
         sys.setswitchinterval(HAND_OVER)  # the writer gives the lock away in every statement: it must get it back soon
-        connection = connect(self._path)
-        self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
-        self._writer = Writer(connection, asyncio.get_running_loop())
+        with closing(connect(self._path)) as connection:
+            self._ids = dict(connection.execute(self.queries["load_ids"]).fetchall())
+        self._writer = Writer(self._path, asyncio.get_running_loop())
         self._writer.start()
+
+    def for_roles(self) -> SqliteStore:
+        store = copy.copy(self)
+        store._is_for_roles = True
+        return store
 
     async def close(self) -> None:
         if self._writer is not None:
             self._writer.stop()
             await asyncio.to_thread(self._writer.join)
             self._writer = None
-        self._readers.shutdown()
-        for connection in self._open:
-            connection.close()
+        for readers in (self._users, self._urgent, self._upkeep):
+            readers.close()
         if self._lock is not None:
             self._lock.close()
 
@@ -191,18 +292,12 @@ class SqliteStore(DataWorkStore):
             raise Invalid(f"the database cannot keep a value: {error}", code="E_CHAR") from error
 
     async def read(self, statement: str, *args: Any) -> Sequence[Row]:
-        def fetch() -> Sequence[Row]:
-            connection = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._local.connection = connect(self._path)
-                connection.execute("PRAGMA query_only = 1")
-                self._open.append(connection)
-            try:
-                return list(connection.execute(statement, args))
-            except sqlite3.Error as error:
-                raise Unavailable(f"the database could not be read: {error}") from error
+        return await (self._upkeep if self._is_for_roles else self._users).fetch(statement, args)
 
-        return await asyncio.get_running_loop().run_in_executor(self._readers, fetch)
+    async def _get(self, name: str, *args: Any) -> Sequence[Row]:
+        if self._is_for_roles and name in sql.URGENT:
+            return await self._urgent.fetch(self.queries[name], args)
+        return await self.read(self.queries[name], *args)
 
     async def write(self, statement: str, *args: Any) -> Sequence[Row]:
         return await self._do(lambda connection: connection.execute(statement, args).fetchall())
@@ -306,7 +401,7 @@ class SqliteStore(DataWorkStore):
                 return None
             before = [doc["id"] for doc in from_json(row[1])]
             fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
-            if any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired):
+            if sql.has_fired(job, fired):
                 return None  # it fired meanwhile: the next moment must be worked out anew
             try:
                 self._run(connection, "save_job", *sql.job_values(job))
@@ -324,17 +419,24 @@ class SqliteStore(DataWorkStore):
 
         return await self._do(write)
 
-    async def delete_job(self, job_id: int) -> Cancelled | None:
-        def write(connection: sqlite3.Connection) -> Cancelled | None:
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        def write(connection: sqlite3.Connection) -> sql.Part | None:
             row = self._run(connection, "lock_job", job_id).fetchone()
-            if row is None:
+            if row is None or (seen is not None and row[0] != seen.version):
                 return None
-            self._run(connection, "drop_due", encode([doc["id"] for doc in from_json(row[1])]))
+            triggers = encode([doc["id"] for doc in from_json(row[1])])
+            fired = {row[0]: row[2] for row in self._run(connection, "due_of", triggers)}
+            if seen is not None and sql.has_fired(seen, fired):
+                return None
+            waiting = [row[0] for row in self._run(connection, "waiting_live", job_id, sql.BATCH)]
+            if len(waiting) == sql.BATCH:
+                return self._end(connection, waiting, "deleted", promote=False), False
+            self._run(connection, "drop_due", triggers)
             self._run(connection, "bury_job", job_id, self._clock())
             runs = [row[0] for row in self._run(connection, "live_of_job", job_id)]
-            return self._end(connection, runs, "deleted")
+            return self._end(connection, runs, "deleted"), True
 
-        return await self._do(write)
+        return await sql.ended_in_parts(lambda: self._do(write))
 
     # ── firing ──
     async def load_due(
@@ -538,9 +640,9 @@ class SqliteStore(DataWorkStore):
             return Swept(0, 0, min(due, default=None))
 
         def write(connection: sqlite3.Connection) -> Swept:
-            self._run(connection, "postpone", now, now + PATIENCE)
-            released = self._run(connection, "release", now).rowcount
-            expired = self._run(connection, "expired", now).fetchall()
+            self._run(connection, "postpone", now, now + PATIENCE, sql.BATCH)
+            released = self._run(connection, "release", now, sql.BATCH).rowcount
+            expired = self._run(connection, "expired", now, sql.BATCH).fetchall()
             why = "no agent took it before its start deadline"
             self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
             jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
@@ -554,7 +656,7 @@ class SqliteStore(DataWorkStore):
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
-            found = self._run(connection, "unrunnable", encode(list(kinds))).fetchall()
+            found = self._run(connection, "unrunnable", encode(list(kinds)), sql.BATCH).fetchall()
             for kind in {row[1] for row in found}:
                 words = f"{message}: {remedies[kind]}" if kind in remedies else message
                 self._bury(connection, [row[0] for row in found if row[1] == kind], State.FAILED, "no_agent", words)
@@ -564,7 +666,7 @@ class SqliteStore(DataWorkStore):
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         text = encode([list(labels) for labels in agents])
-        return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text).rowcount)
+        return await self._do(lambda connection: self._run(connection, "mark_unlabelled", text, sql.BATCH).rowcount)
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         def write(connection: sqlite3.Connection) -> None:

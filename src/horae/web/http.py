@@ -616,14 +616,14 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One row of the API. `gives` names the component of the answer's body, or a media type."""
+    """One row of the API. `gives` names the component of the answer's body, or its media type: all that it may have."""
 
     method: str
     path: str
     endpoint: Endpoint
     tag: str
     summary: str
-    gives: str | None = None
+    gives: str | tuple[str, ...] | None = None
     status: int = 200
     params: tuple[Param, ...] = ()
     body: Body | None = None

@@ -112,22 +112,27 @@ def _ref(name: str) -> Json:
     return {"$ref": _REF.format(name=name)}
 
 
-def _content(gives: str | None) -> Json:
+def _content(gives: str | tuple[str, ...] | None) -> Json:
     if not gives:
         return {}
+    forms = (gives,) if isinstance(gives, str) else gives
+    return {"content": dict(map(_form, forms))}
+
+
+def _form(gives: str) -> tuple[str, Json]:
     if gives == "text/event-stream":
-        return {"content": {gives: {"itemSchema": _EVENT}}}
-    if gives == "application/json":  # of any shape: contracts of other systems answer bare lists and booleans too
-        return {"content": {gives: {"schema": {}}}}
+        return gives, {"itemSchema": _EVENT}
+    if gives in ("application/json", "application/xml"):  # of any shape: other systems answer bare lists too
+        return gives, {"schema": {}}
     media, schema = (gives, {"type": "string"}) if "/" in gives else ("application/json", _ref(gives))
-    return {"content": {media: {"schema": schema}}}
+    return media, {"schema": schema}
 
 
 def _responses(operation: http.Operation) -> dict[str, Json]:
     headers = {
         name: {"description": text, "schema": {"type": "string"}} for name, text in (operation.headers or {}).items()
     }
-    successes = {operation.status: operation.gives, **(operation.also or {})}
+    successes: dict[int, str | tuple[str, ...] | None] = {operation.status: operation.gives, **(operation.also or {})}
     found: dict[str, Json] = {}
     for status, gives in successes.items():
         found[str(status)] = {"description": HTTPStatus(status).phrase, **_content(gives)}

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
 
 from horae.core import figures, hiding, model, moments, schedule, specs
+from horae.errors import Invalid
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -377,7 +378,11 @@ def when(moment: model.Moment | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _in_words(document: bytes) -> str:
-    return schedule.describe(json.decode(document))
+    """What cannot be read here, because a newer node wrote it or knows more time zones, is said to be that."""
+    try:
+        return schedule.describe(json.decode(document))
+    except Invalid as error:
+        return f"cannot be read, and is not fired, by this node: {error.message}"
 
 
 def trigger(it: model.Trigger) -> Trigger:

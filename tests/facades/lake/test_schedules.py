@@ -59,13 +59,13 @@ def test_none_has_no_trigger() -> None:
     assert read({"class_name": "none_schedule"}).drafts() == ()
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(starts)
 def test_once_is_at_its_start_or_now(start: datetime) -> None:
     assert moments_of({"class_name": "schedule_once", "start_time": ms(start)}, 3) == [max(start, NOW)]
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(some.sampled_from([("minutely", 60), ("hourly", 3600)]), some.integers(1, 5000), starts)
 def test_minutes_and_hours_begin_one_period_after_their_start(
     kind: tuple[str, int], every: int, start: datetime
@@ -78,7 +78,7 @@ def test_minutes_and_hours_begin_one_period_after_their_start(
     assert moments_of(value, 4) == from_now(series, start, 4)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(some.integers(1, 400), starts)
 def test_days_are_counted_from_the_start(every: int, start: datetime) -> None:
     skipped = max(0, (NOW - start).days // every)
@@ -90,7 +90,7 @@ def test_days_are_counted_from_the_start(every: int, start: datetime) -> None:
 clocks = some.tuples(some.integers(0, 23), some.integers(0, 59), some.integers(0, 59))
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(some.integers(1, 60), some.sets(some.integers(0, 6), min_size=1), clocks, starts)
 def test_weeks_are_those_from_monday_to_sunday_around_the_start(
     every: int, days: set[int], clock: tuple[int, int, int], start: datetime
@@ -108,7 +108,7 @@ def test_weeks_are_those_from_monday_to_sunday_around_the_start(
     assert moments_of(value, 5) == from_now(series, start, 5)
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(some.integers(1, 12), some.sets(some.integers(1, 31), min_size=1, max_size=5), clocks, starts)
 def test_a_day_that_a_month_does_not_have_is_its_last(
     every: int, days: set[int], clock: tuple[int, int, int], start: datetime

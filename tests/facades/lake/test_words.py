@@ -47,7 +47,7 @@ def test_every_status_of_the_contract_can_be_reported_but_the_one_of_tables() ->
     assert set(words.REPORTS) == LAKE | SYNC == words.STATUSES - {"Init"}
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(some.integers(1, 2**53), some.integers(0, words.ATTEMPTS - 1))
 def test_a_wire_id_names_one_run_and_one_attempt(run_id: int, attempt: int) -> None:
     wire = words.wire_id(run_id, attempt)

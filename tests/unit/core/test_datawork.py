@@ -126,7 +126,7 @@ values = some.recursive(
 )
 
 
-@settings(deadline=None, derandomize=True)
+@settings(deadline=None)
 @given(values)
 def test_who_sends_back_what_was_shown_changes_nothing(value: Any) -> None:
     shown = hiding.masked(value)

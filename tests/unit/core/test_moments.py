@@ -19,13 +19,13 @@ def refused(call: object, value: object) -> Invalid:
     return caught.value
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, HORIZON))
 def test_a_moment_survives_being_written_and_read(moment: int) -> None:
     assert parse_moment(format_moment(moment)) == moment
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(1000, LONGEST))
 def test_a_duration_survives_being_written_and_read(duration: int) -> None:
     assert parse_duration(format_duration(duration)) == duration

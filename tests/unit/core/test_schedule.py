@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 from hypothesis import given, settings
@@ -160,7 +162,7 @@ def refusal(doc: Json) -> set[str]:
     return set()
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None)
 @given(st.dictionaries(st.sampled_from([*KEYS, "anchor", "x"]), VALUES, max_size=4))
 def test_any_object_is_either_accepted_or_refused_with_known_codes(doc: Json) -> None:
     codes = refusal(doc)
@@ -626,3 +628,143 @@ def test_h_gives_each_trigger_its_own_moment_and_key() -> None:
     herd = [compiled({"cron": "H H * * *"}, seed=seed) for seed in range(100)]
     assert len({subject.first() for subject in herd}) > 80
     assert len({subject.share_key for subject in herd}) == 100
+
+
+# ------------------------------------------------------------------------- folds far from the next match
+
+
+@pytest.mark.parametrize(
+    ("doc", "created", "expected"),
+    [
+        (
+            {"cron": "30 2 27 10 *", "timezone": "Europe/Berlin", "dst": {"fold": "both"}},
+            "2024-10-25T23:00:00Z",
+            ["2024-10-27T00:30:00Z", "2024-10-27T01:30:00Z", "2025-10-27T01:30:00Z"],
+        ),
+        (
+            {"cron": "0,30 * 29 10 *", "timezone": "Africa/Cairo"},
+            "2026-10-29T19:15:00Z",
+            ["2026-10-29T19:30:00Z", "2026-10-29T20:00:00Z", "2026-10-29T20:30:00Z", "2026-10-29T21:00:00Z",
+             "2026-10-29T21:30:00Z", "2027-10-28T22:00:00Z"],
+        ),
+        (
+            {"cron": "30 2 27 10 *", "timezone": "Europe/Berlin", "dst": {"fold": "second"}},
+            "2024-10-25T23:00:00Z",
+            ["2024-10-27T01:30:00Z", "2025-10-27T01:30:00Z"],
+        ),
+    ],
+    ids=["both", "through", "second"],
+)  # fmt: skip
+def test_the_second_showing_is_found_however_far_the_next_match_is(
+    doc: Json, created: str, expected: list[str]
+) -> None:
+    assert texts(doc, len(expected), created) == expected
+
+
+def folds(name: str, years: range) -> list[tuple[int, int, int]]:
+    """(second, offset before, offset after) of every change in these years at which the clocks of a zone go back."""
+    info = ZoneInfo(name)
+
+    def offset(second: int) -> int:
+        return int((datetime.fromtimestamp(second, info).utcoffset() or timedelta()).total_seconds())
+
+    found = []
+    days = range(*(int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (years[0], years[-1] + 1)), 3 * 86400)
+    for low, high in pairwise(days):
+        if offset(high) < (before := offset(low)):
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if offset(middle) == before else (low, middle)
+            found.append((high, before, offset(high)))
+    return found
+
+
+def check_fold(name: str, second: int, before: int, after: int, rng: random.Random) -> int:
+    """A yearly pattern within a repeated stretch, under each policy, against the two moments that show its time."""
+    wall = second + rng.randrange(after, before) // 60 * 60
+    shown = datetime.fromtimestamp(wall, UTC)
+    first, again = wall - before, wall - after
+    start = first - rng.choice([60, 3600, 86400, 20 * 86400])
+    expected = {"first": [first], "second": [again], "both": [first, again]}
+    for fold, moments in expected.items():
+        doc = {
+            "cron": f"{shown.minute} {shown.hour} {shown.day} {shown.month} *",
+            "timezone": name,
+            "dst": {"fold": fold},
+        }
+        got = compiled(doc, "1970-01-01T00:00:00Z").moments(start * 10**6, (again + 86400) * 10**6, 5)
+        assert got == [moment * 10**6 for moment in moments if shown.second == 0], (name, shown, fold)
+    doc = {"cron": f"{shown.minute} * {shown.day} {shown.month} *", "timezone": name}
+    through = compiled(doc, "1970-01-01T00:00:00Z").moments((first - 1) * 10**6, again * 10**6, 100)
+    assert {first * 10**6, again * 10**6} <= set(through), (name, shown, "through")
+    return len(expected) + 1
+
+
+def test_yearly_patterns_meet_every_fold_of_every_zone() -> None:
+    rng = random.Random("folds")
+    checked = 0
+    for name in sorted(available_timezones()):
+        years = range(2024, 2026) if rng.random() < 0.8 else range(rng.randrange(1971, 2030), 2036)[:6]
+        for second, before, after in folds(name, years):
+            if (second + after) % 60 == 0 and before - after >= 60 and (before - after) % 60 == 0:
+                checked += check_fold(name, second, before, after, rng)
+    assert checked > 1000
+
+
+# ----------------------------------------------------------------------------------------------- COUNT
+
+
+@pytest.mark.parametrize("start", ["2024-10-26T22:00:00Z", "2024-03-30T23:00:00Z", "2024-07-01T00:00:00Z"])
+def test_count_counts_occurrences_also_where_the_clocks_change(start: str) -> None:
+    doc = {"rrule": "FREQ=HOURLY;COUNT=6", "timezone": "Europe/Berlin", "start_at": start}
+
+    begin = parse_moment(start)
+    assert texts(doc, 20, start) == [format_moment(begin + n * HOUR) for n in range(6)]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    change=st.sampled_from(oracle.CHANGES),
+    before=st.integers(0, 40),
+    freq=st.sampled_from(["HOURLY", "MINUTELY;INTERVAL=20", "DAILY", "DAILY;BYHOUR=1,2,3;BYMINUTE=0,30", "WEEKLY"]),
+    count=st.integers(1, 130),
+    dst=st.sampled_from([{}, {"fold": "both"}, {"fold": "second"}, {"gap": "skip"}]),
+)
+def test_a_counted_series_is_the_beginning_of_the_endless_one(
+    change: tuple[str, str], before: int, freq: str, count: int, dst: Json
+) -> None:
+    start = format_moment(parse_moment(change[1] + "Z") - before * HOUR)
+    doc = {"rrule": f"FREQ={freq}", "timezone": change[0], "start_at": start, "dst": dst}
+    endless = texts(doc, count, start)
+
+    counted = {**doc, "rrule": f"FREQ={freq};COUNT={count}"}
+
+    assert texts(counted, count + 5, start) == endless
+    late = compiled(counted, start)  # asked from the middle, and backwards
+    for place in (len(endless) // 2, 0, len(endless) - 1):
+        following = late.next_after(parse_moment(endless[place]))
+        assert (None if following is None else format_moment(following)) == (
+            endless[place + 1] if place + 1 < len(endless) else None
+        )
+
+
+def test_ten_thousand_are_counted_only_as_far_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+    search = wallclock.Zoned._search
+
+    def count(self: wallclock.Zoned, moment: int) -> int | None:
+        nonlocal asked
+        asked += 1
+        return search(self, moment)
+
+    monkeypatch.setattr(wallclock.Zoned, "_search", count)
+    subject = compiled({"rrule": "FREQ=MINUTELY;COUNT=10000", "timezone": "Europe/Berlin", "start_at": CREATED})
+    begin = parse_moment(CREATED)
+
+    assert subject.first() == begin
+    assert asked < 5
+    assert subject.next_after(begin + 9_998 * MINUTE) == begin + 9_999 * MINUTE
+    assert subject.next_after(begin + 9_999 * MINUTE) is None
+    asked = 0
+    assert subject.next_after(begin + 7_000 * MINUTE) == begin + 7_001 * MINUTE
+    assert asked < 100

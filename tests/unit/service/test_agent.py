@@ -168,6 +168,29 @@ async def test_a_work_carries_what_its_run_says(stage: Stage):
     stage.hands.end(run)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"spec": "[1]"}, {"spec": "{"}, {"policy": "{"}, {"policy": '{"retry": {"attempts": 1}, "labels": 5}'}]
+)
+async def test_a_run_that_the_agent_cannot_read_fails_alone(fields: dict[str, str], stage: Stage):
+    runs = await stage.order(3)
+    claim = stage.link.store.claim
+
+    async def spoiled(kind: str, limit: int) -> Any:
+        first, *others = await claim(kind, limit)
+        return [first._replace(**fields), *others]
+
+    stage.link.store.claim = spoiled
+
+    assert await stage.agent.claim() == 2
+    for run in runs[1:]:
+        stage.hands.end(run)
+    while await stage.agent.report():
+        pass
+
+    assert await stage.states(runs) == [State.FAILED, State.SUCCEEDED, State.SUCCEEDED]
+    assert "n1 (version 1) cannot read this job" in (await stage.jobs.get_run(runs[0])).message
+
+
 async def test_the_previous_result_is_given_to_jobs_that_ask_for_it(stage: Stage, probe: Probe):
     job = (await stage.jobs.submit([_curious()])).jobs[0]
     first = await stage.jobs.run_now(job.id)

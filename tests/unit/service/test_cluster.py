@@ -457,10 +457,12 @@ async def test_runs_of_a_kind_that_no_live_agent_has_fail_with_the_reason(probe:
     await leader.campaign()
     run = await jobs.run_now((await submitted(jobs)).id)
     await leader.lead()
+    await leader.tidy()
     assert (await jobs.get_run(run.id)).state is State.QUEUED  # no agent at all: it waits for one
     await probe.register_node(node("n1", kinds=("shell",)))
 
     await leader.lead()
+    await leader.tidy()
 
     found = await jobs.get_run(run.id)
     assert (found.state, found.reason) == (State.FAILED, "no_agent")
@@ -644,6 +646,7 @@ async def test_what_is_queued_is_looked_through_a_few_times_in_a_lease_not_in_ev
 
     for _ in range(10):  # a second each
         await leader.lead()
+        await leader.tidy()
         clock.advance(1)
 
     assert probe.calls["fail_unrunnable"] == probe.calls["mark_unlabelled"] == 2
@@ -656,6 +659,7 @@ async def test_a_run_that_needs_a_label_nobody_has_waits_and_says_so(probe: Prob
     run = await jobs.run_now((await submitted(jobs, labels=["gpu"])).id)
 
     await leader.lead()
+    await leader.tidy()
 
     assert (await probe.get_run(run.id)).reason == "no_label"
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import asyncpg
 import pytest
 import structlog
 
@@ -16,6 +17,7 @@ from horae.core.model import SECOND, Overlap, Run, State
 from horae.errors import Unavailable
 from horae.ports import NEVER, Order, Result
 from horae.queues.database import LocalQueue
+from horae.service import backlog
 from horae.service import firing as module
 from horae.service.firing import BEGINNING, Firing
 from horae.service.jobs import Jobs
@@ -30,6 +32,7 @@ from .parts import (
     Machine,
     Probe,
     Told,
+    come_round,
     draft,
     fire_due,
     ledger,
@@ -334,9 +337,8 @@ async def test_under_skip_nothing_is_missed_that_is_not_late_however_dense_the_m
     job = await submitted(jobs, schedule="10ms", misfire="skip", overlap="allow")
     set_clock(clock, START + 21 * SECOND)
 
-    for _ in range(3):
-        await firing.refill()
-        await firing.tick()
+    for _ in range(30):
+        await come_round(firing)
 
     assert {run.state for run in await ledger(probe, job.id)} == {State.QUEUED}
 
@@ -352,8 +354,7 @@ async def test_an_outage_longer_than_one_look_leaves_an_exact_ledger_despite_cra
 
     while (only(await jobs.get(job.id)).next_at or 0) <= clock.now():
         fresh = scheduler(probe, clock)  # each one does a part of the work, then is gone with all it knew
-        await fresh.refill()
-        await fresh.tick()
+        await come_round(fresh)
 
     runs = await ledger(probe, job.id)
     assert [run.due_at for run in runs] == [START + i * SECOND for i in range(1, count + 1)]
@@ -366,13 +367,146 @@ async def test_an_outage_longer_than_one_look_leaves_an_exact_ledger_despite_cra
     assert all(run.state is State.QUEUED for run in runs[-ran:])
 
 
+# ── what was missed is caught up beside what is punctual ──
+
+
+def moments_in(fires: Any) -> int:
+    return sum(len(fire.passed) + fire.born for fire in fires)
+
+
+@BOTH
+async def test_a_punctual_moment_does_not_wait_for_what_was_missed(jobs: Jobs, probe: Probe, clock: FakeClock):
+    many = (await jobs.submit([draft(f"job {i}", schedule="1m") for i in range(30)])).jobs
+    clock.advance(50 * 3600)
+    punctual = await submitted(jobs, schedule="5s")
+    clock.advance(5)
+    firing = scheduler(probe, clock)
+    probe.given.clear()
+
+    await firing.refill()
+    await firing.tick()
+
+    assert words(await ledger(probe, punctual.id)) == [(clock.now(), "queued", "")]
+    assert [moments_in(args[0]) for name, args in probe.given if name == "fire"] == [1]
+    assert firing.is_behind
+    assert len(firing.backlog) == 30
+    assert firing.backlog.moments == pytest.approx(30 * 3000, rel=0.01)
+    while firing.is_behind:
+        await come_round(firing)
+    assert max(moments_in(args[0]) for name, args in probe.given if name == "fire") <= backlog.MOST
+    for job in many[::10]:
+        runs = await ledger(probe, job.id)
+        assert minutes(runs) == list(range(1, 3001))
+        assert Counter(run.state for run in runs) == {State.COALESCED: 2999, State.QUEUED: 1}
+        assert {run.into_run_id for run in runs[:-1]} == {runs[-1].id}
+
+
+async def test_those_with_the_fewest_missed_moments_are_back_first(jobs: Jobs, probe: Probe, clock: FakeClock):
+    dense = await submitted(jobs, schedule="1s")
+    sparse = await submitted(jobs, schedule="1h")
+    clock.advance(5 * 3600 + 10)
+    firing = scheduler(probe, clock)
+
+    await come_round(firing)
+
+    assert [run.state for run in await ledger(probe, sparse.id)] == [State.COALESCED] * 4 + [State.QUEUED]
+    assert State.QUEUED not in {run.state for run in await ledger(probe, dense.id)}
+
+
+async def test_of_a_long_past_what_is_punctual_is_read_first(
+    jobs: Jobs, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "PAGE", 7)
+    await jobs.submit([draft(f"job {i}", schedule="1h") for i in range(40)])
+    clock.advance(3600 + 30)
+    punctual = await submitted(jobs, schedule="5s")
+    clock.advance(5)
+    firing = scheduler(probe, clock)
+
+    await firing.refill(sweep=True)
+    await firing.tick()
+
+    assert len(await ledger(probe, punctual.id)) == 1
+    assert probe.calls["load_due"] == 2
+    await fire_due(firing)
+    assert (await probe.census()).live == {"queued": 41}
+
+
+@BOTH
+@pytest.mark.parametrize("loss", ["lose_call", "lose_answer"])
+async def test_a_store_that_is_lost_while_catching_up_costs_nothing_and_gets_less(
+    loss: str, jobs: Jobs, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1s")
+    clock.advance(1500)
+    firing = scheduler(probe, clock)
+    await come_round(firing)
+    getattr(probe, loss)("fire")
+
+    with pytest.raises(Unavailable):
+        await come_round(firing)
+    probe.given.clear()
+    await come_round(firing)
+
+    assert [moments_in(args[0]) for name, args in probe.given if name == "fire"] == [backlog.LEAST]
+    await fire_due(firing)
+    runs = await ledger(probe, job.id)
+    assert [run.due_at for run in runs] == [START + i * SECOND for i in range(1, 1501)]
+    assert {run.into_run_id for run in runs[:-1]} == {runs[-1].id}
+
+
+class Working(Machine):
+    """A clock by which every look takes a millisecond."""
+
+    def elapsed(self) -> float:
+        self.advance(0.001)
+        return super().elapsed()
+
+
+async def test_others_have_their_turn_while_many_moments_are_prepared(jobs: Jobs, probe: Probe, clock: FakeClock):
+    await jobs.submit([draft(f"job {i}", schedule="1m") for i in range(500)])
+    clock.advance(60)
+    machine = Working()
+    machine.advance(60)
+    firing = scheduler(probe, machine)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await firing.refill()
+    rival = asyncio.create_task(others())
+    entries = firing._due(1000)
+    await firing._prepare(entries)
+    rival.cancel()
+
+    assert len(entries) == 500
+    assert turns >= 50
+
+
+async def test_how_much_was_missed_is_among_the_metrics(jobs: Jobs, probe: Probe, clock: FakeClock):
+    await submitted(jobs, schedule="1m")
+    clock.advance(3600)
+    metrics = Metrics()
+    firing = Firing(probe, LocalQueue(), clock, metrics)
+    firing.own(dict.fromkeys(ALL_SEGMENTS, 0))
+    await firing.refill()
+
+    assert b"horae_catch_up_triggers 1.0" in metrics.text()
+    assert b"horae_catch_up_moments 60.0" in metrics.text()
+    await fire_due(firing)
+    assert b"horae_catch_up_moments 0.0" in metrics.text()
+
+
 async def test_a_policy_that_changes_in_the_middle_leaves_no_moment_pointing_nowhere(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
 ):
     job = await submitted(jobs, schedule="1s")
     clock.advance(CATCH_UP + 1500)
-    await firing.refill()
-    await firing.tick()  # a part: it points at a run that is still to come
+    await come_round(firing)  # a part: it points at a run that is still to come
     await jobs.replace(job.id, draft(schedule="1s", misfire={"policy": "run_all", "limit": 0}))
     await fire_due(scheduler(probe, clock))
     await jobs.replace(job.id, draft(schedule="1s"))
@@ -383,7 +517,7 @@ async def test_a_policy_that_changes_in_the_middle_leaves_no_moment_pointing_now
     runs = await ledger(probe, job.id)
     ids = {run.id for run in runs}
     pointing = [run.into_run_id for run in runs if run.state is State.COALESCED]
-    assert len(pointing) >= CATCH_UP // 2
+    assert len(pointing) >= backlog.FIRST_PORTION // 2
     assert set(pointing) <= ids
 
 
@@ -933,3 +1067,93 @@ async def test_what_fires_while_the_look_ahead_is_filled_is_due_again_in_time(
 
     assert [run.due_at for run in await ledger(probe, job.id)] == [START + 6 * SECOND, START + 12 * SECOND]
     assert probe.calls["load_due"] == 3  # the second time with a look back
+
+
+# ── triggers that cannot be read here ──
+
+UNREADABLE = {
+    "zone": {"triggers": '"timezone":"Mars/Olympus_Mons"'},
+    "schedule": {"triggers": '"tide":"high"'},
+    "policy": {"policy": '{"overlap":"allow","weather":"fair"}'},
+    "overlap": {"policy": '{"overlap":"braid"}'},
+    "broken policy": {"policy": "{"},
+}
+
+
+async def spoil(store: Any, job_id: int, how: str) -> None:
+    """Let a job be what a newer node would have written, or nobody."""
+    (column, text), *_ = UNREADABLE[how].items()
+    if column == "triggers":
+        statement = "UPDATE jobs SET triggers = replace(triggers, '\"every\":\"5s\"', '{}') WHERE id = {}"
+    else:
+        statement = "UPDATE jobs SET policy = '{}' WHERE id = {}"
+    await run_sql(store, statement.format(text, job_id))
+
+
+async def run_sql(store: Any, statement: str) -> None:
+    if isinstance(store, PostgresStore):
+        connection = await asyncpg.connect(store._url)
+        await connection.execute(statement)
+        await connection.close()
+    else:
+        await store._do(lambda connection: connection.execute(statement))
+
+
+@BOTH
+@pytest.mark.parametrize("how", UNREADABLE)
+async def test_a_trigger_that_cannot_be_read_here_stops_no_other(how: str, jobs: Jobs, probe: Probe, clock: FakeClock):
+    before = await submitted(jobs, schedule="5s", overlap="allow")
+    strange = await submitted(jobs, schedule="5s")
+    after = await submitted(jobs, schedule="5s", overlap="allow")
+    await spoil(probe.store, strange.id, how)
+    metrics = Metrics()
+    firing = Firing(probe, LocalQueue(), clock, metrics)
+    firing.own(dict.fromkeys(ALL_SEGMENTS, 0))
+    with structlog.testing.capture_logs() as told:
+        for _ in range(4):
+            clock.advance(5)
+            await fire_due(firing)
+            await firing.refill(sweep=True)
+
+    for job in (before, after):
+        assert [run.due_at - START for run in await ledger(probe, job.id)] == [n * 5 * SECOND for n in (1, 2, 3, 4)]
+    assert await ledger(probe, strange.id) == []
+    assert [(line["event"], line["job_id"]) for line in told] == [("trigger.unreadable", strange.id)]
+    assert b"horae_triggers_unreadable 1.0" in metrics.text()
+
+
+@BOTH
+async def test_a_trigger_is_fired_with_all_it_missed_as_soon_as_it_can_be_read(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="5s", overlap="allow")
+    await spoil(probe.store, job.id, "policy")
+    clock.advance(20)
+    await fire_due(firing)
+    assert await ledger(probe, job.id) == []
+    await run_sql(probe.store, 'UPDATE jobs SET policy = \'{"overlap":"allow"}\'')  # as one that knows it would see it
+
+    await fire_due(firing)
+    assert await ledger(probe, job.id) == []  # not looked at all the time
+    await firing.refill(sweep=True)
+    await fire_due(firing)
+
+    assert [run.due_at - START for run in await ledger(probe, job.id)] == [n * 5 * SECOND for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize("how", ["zone", "policy"])
+@pytest.mark.parametrize("way", ["pause", "delete", "replace"])
+async def test_a_trigger_that_cannot_be_read_can_be_taken_away(
+    how: str, way: str, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="5s")
+    await spoil(probe.store, job.id, how)
+    clock.advance(7)
+
+    await {
+        "pause": lambda: jobs.set_paused(job.id, True),
+        "delete": lambda: jobs.delete(job.id),
+        "replace": lambda: jobs.replace(job.id, draft(schedule="5m")),
+    }[way]()
+
+    assert words(await ledger(probe, job.id)) == [(START + 5 * SECOND, "skipped", "misfire")]

@@ -22,7 +22,7 @@ from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.testing import START, FakeClock
 
-from .parts import Probe, fire_due, node, submitted
+from .parts import Probe, Told, fire_due, node, submitted
 
 DEADLINE = 60
 
@@ -247,6 +247,25 @@ async def test_a_run_that_is_cancelled_before_it_begins_ends_its_followers(insig
 
 
 # ── readiness ──
+
+
+async def test_a_node_that_catches_up_is_ready_and_says_how_far_it_is(
+    insight: Insight, jobs: Jobs, probe: Probe, metrics: Metrics, clock: FakeClock
+):
+    await submitted(jobs, schedule="1m")
+    clock.advance(3600)
+    assert not (await insight.readiness()).ready
+    firing = Firing(probe, Told(), clock, metrics)
+    firing.own(dict.fromkeys(range(100), 0))
+    await firing.refill()
+
+    answer = await insight.readiness()
+
+    assert answer.ready
+    assert answer.checks["progress"] == "ok: catching up; 1 triggers have about 60 missed moments left"
+    while firing.is_behind:
+        await firing.catch_up()
+    assert (await insight.readiness()).checks["progress"] == "ok"
 
 
 async def test_a_due_moment_that_nobody_fires_makes_it_unready(

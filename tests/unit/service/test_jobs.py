@@ -538,6 +538,40 @@ async def test_a_deleted_job_is_readable_but_not_listed_and_never_fires(
     assert await ledger(probe, job.id) == []
 
 
+@BOTH
+async def test_a_delete_that_breaks_off_leaves_the_job_as_it_was(
+    jobs: Jobs, probe: Probe, firing: Firing, clock: FakeClock
+):
+    """It is deleted or it goes on: never enabled, and never due again."""
+    job = await submitted(jobs, schedule="1m")
+    probe.lose_call("delete_job")
+
+    with pytest.raises(Unavailable):
+        await jobs.delete(job.id)
+
+    assert await jobs.get(job.id) == job
+    clock.advance(60)
+    await fire_due(firing)
+    assert [run.due_at for run in await ledger(probe, job.id)] == [START + MINUTE]
+
+
+@BOTH
+async def test_a_moment_that_fires_while_its_job_is_deleted_ends_with_it(
+    jobs: Jobs, probe: Probe, firing: Firing, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1m")
+
+    async def fire(*_: Any) -> None:
+        clock.advance(60)
+        await fire_due(firing)
+
+    probe.before("delete_job", fire)
+    await jobs.delete(job.id)
+
+    assert words(await ledger(probe, job.id)) == [(START + MINUTE, "cancelled", "deleted")]
+    assert probe.calls["delete_job"] == 2
+
+
 async def test_deleting_asks_for_what_runs(jobs: Jobs, probe: Probe, queue: Told):
     job = await submitted(jobs)
     run = await jobs.run_now(job.id)

@@ -26,7 +26,7 @@ from horae.stores import migrate
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock
 
-from .parts import Told, draft, fire_due, ledger, live_until, only, scheduler
+from .parts import Told, come_round, draft, fire_due, ledger, live_until, only, scheduler
 
 # ── the model, in whole seconds ──
 
@@ -165,8 +165,7 @@ class World:
         elif what == "crash":
             return scheduler(self.store, self.clock)
         elif what == "part":  # a scheduler that dies in the middle of its work
-            await firing.refill()
-            await firing.tick()
+            await come_round(firing)
             await fire_due(scheduler(self.store, self.clock))
             model.look(now)
         elif what == "pause":

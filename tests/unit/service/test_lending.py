@@ -38,6 +38,7 @@ async def lead(leader: Cluster, clock: FakeClock, seconds: float) -> None:
     clock.advance(seconds)
     assert await leader.campaign()
     await leader.lead()
+    await leader.tidy()
 
 
 async def queued(jobs: Jobs, **fields: Any) -> Run:
@@ -249,6 +250,7 @@ async def test_a_leader_whose_trust_is_over_takes_no_loan_back(
     clock.advance(35)
 
     await leader.lead()
+    await leader.tidy()
 
     assert (await jobs.get_run(run.id)).state is State.RUNNING
 

@@ -37,6 +37,7 @@ async def lead(leader: Cluster, clock: FakeClock, seconds: float, step: float = 
         clock.advance(step)
         assert await leader.campaign()
         await leader.lead()
+        await leader.tidy()
 
 
 async def states(outside: Outside) -> dict[str, str]:

@@ -58,7 +58,7 @@ class Ci:
     def operations(self) -> list[http.Operation]:
         op = partial(http.Operation, tag="ci", shape=rendering.SHAPE, is_lenient=True, credential=_token)
         api, json, text = "/api/v1/", "application/json", "text/plain"
-        log = partial(op, gives=text, params=_LOG, errors=(429,))
+        log = partial(op, gives=(text, json, "application/xml"), params=_LOG, errors=(429,))
         return [
             op("POST", api + "login", self.login, summary="Log in with a token", gives=json, is_open=True,
                credential=_nothing, headers={"Set-Cookie": "The session."}),

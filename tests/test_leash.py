@@ -1,0 +1,117 @@
+"""A run of tests that is killed leaves nothing behind: no server, no process, no directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.leash import MARK, OWNER, PREFIX, clear, find_processes, find_stale, identity
+
+ROOT = Path(__file__).parents[1]
+DEADLINE = 300.0
+TELL = """
+import os, threading
+from pathlib import Path
+
+def tell_and_wait():
+    ready = Path(os.environ["READY_FILE"])
+    ready.with_suffix(".new").write_text(str(Path(os.environ["TMPDIR"]).parent))
+    ready.with_suffix(".new").rename(ready)
+    threading.Event().wait()
+"""
+SERVERS = f"""{TELL}
+import subprocess, tempfile
+from tests.acceptance.server import Server
+
+def test_that_is_killed(postgres_server, nats, tmp_path):
+    Server(tmp_path).start()
+    subprocess.run(["setsid", "--fork", "sleep", "600"], cwd="/", check=True)  # a daemon, in no group of ours
+    tempfile.mkdtemp()
+    tell_and_wait()
+"""
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited for {what}"
+        time.sleep(0.05)
+
+
+def hear_interrupts() -> None:
+    """What a shell starts in the background does not, and leaves that to its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def kill_run(tmp_path: Path, inside: str, programs: set[str], signal_: signal.Signals, *options: str) -> Path:
+    """Run a test until it has started these programs, end the run so, and see that nothing is left of its directory,
+    which is the answer."""
+    (tmp_path / "test_inside.py").write_text(inside)
+    ready = tmp_path / "ready"
+    argv = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
+    environment = {**os.environ, "READY_FILE": str(ready)}
+    said = (tmp_path / "said").open("w+b")
+    run = subprocess.Popen(
+        [*argv, *options, str(tmp_path)], cwd=ROOT, env=environment, stdout=said, stderr=said,
+        preexec_fn=hear_interrupts,
+    )  # fmt: skip
+    with said, run:
+        wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
+        assert ready.exists(), (tmp_path / "said").read_text()
+        directory = Path(ready.read_text())
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in find_processes(directory)}
+        assert programs <= names
+
+        run.send_signal(signal_)
+
+        wait_until(lambda: run.poll() is not None, "the run to end")
+    wait_until(lambda: not directory.exists() and not find_processes(directory), "everything to be gone")
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("signal_", "options"),
+    [(signal.SIGINT, ()), (signal.SIGKILL, ("-n", "1"))],
+    ids=["SIGINT", "SIGKILL with a worker"],
+)
+def test_a_killed_run_leaves_no_process_and_no_directory(
+    tmp_path: Path, signal_: signal.Signals, options: tuple[str, ...]
+) -> None:
+    kill_run(tmp_path, SERVERS, {"postgres", "nats-server", "horae", "sleep"}, signal_, *options)
+
+
+def test_a_run_whose_watcher_died_too_is_cleared_by_the_next(tmp_path: Path) -> None:
+    left, alive = tmp_path / f"{PREFIX}left", tmp_path / f"{PREFIX}alive"
+    for directory, owner in ((left, "1 1"), (alive, identity(os.getpid()))):
+        directory.mkdir()
+        (directory / OWNER).write_text(owner)
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: f"outer:{left.name}"}) as marked:
+        wait_until(lambda: marked.pid in find_processes(left), "the process to have its environment")
+        assert marked.pid not in find_processes(alive)
+
+        assert list(find_stale(tmp_path)) == [left]
+        clear(left)
+
+        assert marked.wait(DEADLINE) == -signal.SIGTERM
+    assert [one.name for one in tmp_path.iterdir()] == [alive.name]
+
+
+def test_what_stands_still_or_does_not_listen_is_ended_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.leash.GRACE", 0.5)
+    deaf = subprocess.Popen(["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], cwd=tmp_path)
+    still = subprocess.Popen(["sleep", "600"], cwd=tmp_path)
+    still.send_signal(signal.SIGSTOP)
+
+    clear(tmp_path)
+
+    assert still.wait(DEADLINE) in (-signal.SIGTERM, -signal.SIGKILL)
+    assert deaf.wait(DEADLINE) == -signal.SIGKILL
+    assert not tmp_path.exists()

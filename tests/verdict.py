@@ -1,0 +1,130 @@
+"""Runs pytest, and tells flaky from broken: `python -m tests.verdict` with the arguments of pytest.
+
+What fails is run once more, each test alone and without workers. What passes then is printed as FLAKY with its first
+output; what fails again is broken. Broken ones are red, and so are more than three flaky ones. When a worker crashed,
+a file could not be collected or pytest itself ended badly, nothing is run again: that is red.
+
+`FLAKY_LIST` may name a file that gathers the flaky ones of several runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.leash import end_with_parent
+
+MOST_FLAKY = 3
+MOST_RERUN = 20  # when more fail than that, it is no accident
+RECORD = "VERDICT_RECORD"  # the file in which pytest writes down what failed
+
+
+# ── inside pytest ──
+
+
+class Recorder:
+    """Writes down what failed, in the process that hears of all tests."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def _write(self, kind: str, name: str, text: str) -> None:
+        with open(self._path, "a") as file:
+            file.write(json.dumps([kind, name, text]) + "\n")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            output = [f"--- {title} ---\n{text}" for title, text in report.sections]
+            self._write("failed", report.nodeid, "\n".join([report.longreprtext, *output]))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write("crash", report.nodeid, report.longreprtext)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        self._write("crash", crashitem, "the worker crashed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if RECORD in os.environ and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(os.environ[RECORD]))
+
+
+# ── around pytest ──
+
+
+def run(arguments: list[str]) -> tuple[int, dict[str, str], list[str]]:
+    """What pytest exits with; the tests that failed, with their output; what crashed."""
+    with tempfile.TemporaryDirectory() as directory:
+        record = Path(directory) / "record"
+        record.touch()
+        argv = [sys.executable, "-m", "pytest", "-p", "tests.verdict", *arguments]
+        code = subprocess.run(argv, env={**os.environ, RECORD: str(record)}, check=False).returncode
+        lines: list[Any] = [json.loads(line) for line in record.read_text().splitlines()]
+    failed: dict[str, str] = {}
+    for kind, name, text in lines:
+        if kind == "failed":
+            failed[plain(name)] = failed.get(plain(name), "") + text
+    return code, failed, [name for kind, name, _ in lines if kind == "crash"]
+
+
+def plain(name: str) -> str:
+    """Without the group that xdist appends."""
+    return re.sub(r"@[^\]@/:]+$", "", name)
+
+
+def alone(arguments: list[str]) -> list[str]:
+    """The options without the places to look in and without workers. A path that belongs to an option is written
+    behind `=`."""
+    return [*(word for word in arguments if not Path(word).exists()), "-n", "0"]
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def judge(arguments: list[str]) -> int:
+    code, failed, crashed = run(arguments)
+    if code != pytest.ExitCode.TESTS_FAILED or crashed or not failed or len(failed) > MOST_RERUN:
+        if code:
+            say(f"RED: pytest ended with {code}, {len(failed)} tests failed, crashed: {', '.join(crashed) or 'none'}")
+        return code
+    flaky = [name for name in failed if is_flaky(name, arguments)]
+    broken = [name for name in failed if name not in flaky]
+    for name in flaky:
+        say(f"\nFLAKY {name}: it failed, and passed when it was run alone. What it said first:\n{failed[name]}")
+    for name in broken:
+        say(f"BROKEN {name}")
+    count = remember(flaky)
+    say(f"flaky: {count}, broken: {len(broken)}")
+    return 1 if broken or count > MOST_FLAKY else 0
+
+
+def is_flaky(name: str, arguments: list[str]) -> bool:
+    say(f"\nonce more, alone: {name}")
+    return run([*alone(arguments), name])[0] == 0
+
+
+def remember(flaky: list[str]) -> int:
+    """How many there are, with those of runs before."""
+    if "FLAKY_LIST" not in os.environ:
+        return len(flaky)
+    path = Path(os.environ["FLAKY_LIST"])
+    with path.open("a") as file:
+        file.writelines(f"{name}\n" for name in flaky)
+    return len(path.read_text().splitlines())
+
+
+if __name__ == "__main__":
+    if "MAKELEVEL" in os.environ:
+        end_with_parent()
+    sys.exit(judge(sys.argv[1:]))
