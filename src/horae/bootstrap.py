@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from horae.config import Config
+from horae.config import DISK_SHARE, HISTORY_DAYS, Config
 from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
 from horae.errors import Unavailable
@@ -63,7 +64,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
-from horae.workshop import all_labels, make_executors, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -139,6 +140,28 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
     return sqlite
 
 
+async def settle_retention(config: Config, store: Store) -> Config:
+    """What is kept for how long, where the settings leave it open: new installations keep the latest, those that ran
+    before this was so keep all (the migration has left a mark in their store)."""
+    mark = await store.keep_setting("retention", "bounded")
+    days, limit = (HISTORY_DAYS, _share_of_disk(config.files)) if mark == "bounded" else (0, 0)
+    settled = replace(
+        config,
+        history_days=days if config.history_days is None else config.history_days,
+        files_limit=limit if config.files_limit is None else config.files_limit,
+    )
+    log.info("retention", history_days=settled.history_days, files_limit=settled.files_limit)
+    return settled
+
+
+def _share_of_disk(files: str) -> int:
+    """Of the disk that output lies on; 0 where it lies in a bucket, which has no size."""
+    if "://" in files:
+        return 0
+    Path(files).mkdir(parents=True, exist_ok=True)
+    return shutil.disk_usage(files).total // DISK_SHARE // 2**20 * 2**20  # in whole MiB
+
+
 def open_queue(config: Config) -> LocalQueue:
     """Hints between the parts of this process; on PostgreSQL or over NATS, also to and from other nodes."""
     if config.broker is not None:
@@ -186,13 +209,16 @@ class App:
         self.ended: Ended | None = None
         if self.courier is not None:
             self.ended = Ended(roles, self.courier, clock, source=config.node, is_leader=lambda: self.cluster.is_leader)
-        self.retention = Retention(roles, self.files, history_days=config.history_days, files_limit=config.files_limit)
+        self.retention = Retention(
+            roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
+        )
         is_agent = "agent" in config.roles
         self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),
+            examine=make_probe(config, self.keeper, None if "://" in config.files else Path(config.files)).examine,
         )  # fmt: skip
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(

@@ -65,6 +65,9 @@ LOG_FORMATS = ("text", "json")
 LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
 MAX_FILE = 1 << 20  # bytes of a settings file
+HISTORY_DAYS = 90  # of an installation that is not told otherwise
+DISK_SHARE = 10  # a tenth of the disk, at most, is output
+DECIDED_AT_START = frozenset({"history_days", "files_limit"})  # where nothing is said
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
 # a job is given, because a job may well call `horae`.
@@ -110,10 +113,10 @@ class Config:
     log_format: str
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
-    history_days: int
+    history_days: int | None  # None: as the installation is old (see bootstrap.settle_retention)
     files: str  # a directory, or the address of a bucket
     files_endpoint: str
-    files_limit: int
+    files_limit: int | None  # as history_days
     tls_cert: Path | None
     tls_key: Path | None
     lake_workers: str
@@ -164,8 +167,7 @@ class Config:
     def shown(self) -> list[tuple[str, str, str]]:
         """(setting, value as text, source) of every setting; passwords are masked."""
         return [
-            (one.name, one.kind.show(getattr(self, one.name)), self.sources.get(one.name, "default"))
-            for one in SETTINGS
+            (one.name, one.shown(getattr(self, one.name)), self.sources.get(one.name, "default")) for one in SETTINGS
         ]
 
 
@@ -191,6 +193,10 @@ class Setting:
     @property
     def variable(self) -> str:
         return f"HORAE_{self.name.upper()}"
+
+    def shown(self, value: object) -> str:
+        """A value as text; one that is decided at the start, as the default is described."""
+        return self.default_text if value is None and self.name in DECIDED_AT_START else self.kind.show(value)
 
     def described_default(self) -> str:
         return self.default_text or self.kind.show(self.kind.read(self.default))
@@ -299,15 +305,17 @@ SETTINGS: tuple[Setting, ...] = (
             "How long to wait for the database at start."),
     Setting("allowed_hosts", Kind("LIST", read_allowed_hosts, _list_of), [],
             "Further names under which browsers may reach this server.", "none"),
-    Setting("history_days", whole(0, 36_500), 0,
-            "Days for which ended runs and their output are kept; 0 keeps them for ever."),
+    Setting("history_days", whole(0, 36_500), _nothing,
+            "Days for which ended runs and their output are kept; 0 keeps them for ever.",
+            f"{HISTORY_DAYS}; 0 on an installation that is older than this default"),
     Setting("files", Kind("PLACE", read_files), lambda values: str(values["data"] / "outputs"),
             "Where the output of runs is kept: a directory, or a bucket that all nodes share, s3://name/prefix.",
             "outputs in the data directory"),
     Setting("files_endpoint", Kind("URL", read_endpoint), _nothing,
             "Address of the S3 service, where it is not Amazon's.", "none"),
-    Setting("files_limit", size(0, 2**60), 0,
-            "Most bytes of output kept, the oldest go first; 0 keeps all."),
+    Setting("files_limit", size(0, 2**60), _nothing,
+            "Most bytes of output kept, the oldest go first; 0 keeps all.",
+            "a tenth of the disk; 0 in a bucket, and on an installation that is older than this default"),
     Setting("tls_cert", _CERTIFICATE, _nothing,
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,

@@ -13,6 +13,7 @@
     ├─ Invalid        422  readable, but makes no sense         E_TYPE, E_CRON_RANGE, …
     ├─ Limited        429  too many at once                     E_STREAM_LIMIT
     ├─ Unavailable    503  store, queue or files out of reach   E_UNAVAILABLE
+    │  └─ MachineFault     this machine is short of something   E_MACHINE
     └─ ConfigError         refused at start                     E_CONFIG, E_SCHEMA_NEWER, …
 
 A message says what was expected, what was got, and what to do.
@@ -21,9 +22,14 @@ A message says what was expected, what was got, and what to do.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+# What the system says when a machine is short of something: whoever asked is not to blame.
+MACHINE_FAULTS = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
+})  # fmt: skip
 MAX_PROBLEMS = 50  # field errors named in one answer; the rest are counted
 
 
@@ -158,6 +164,23 @@ class Unavailable(Error):
     code, status = "E_UNAVAILABLE", 503
 
 
+class MachineFault(Unavailable):
+    """This machine is short of disk, memory, processes or open files."""
+
+    code = "E_MACHINE"
+
+
+def machine_fault(error: BaseException) -> str:
+    """What the machine is short of, if that is why; empty for any other error."""
+    if isinstance(error, MachineFault):
+        return error.message
+    if isinstance(error, MemoryError):
+        return "no memory is left"
+    if isinstance(error, OSError) and error.errno in MACHINE_FAULTS:
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return ""
+
+
 class ConfigError(Error):
     """The start is refused."""
 
@@ -239,6 +262,7 @@ CODES: dict[str, str] = {
     "E_LIMITED": "Too many at once: try again later.",
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
+    "E_MACHINE": "A machine of Horae is short of disk, memory, processes or open files; it goes on when it has some.",
     "E_OVERLOADED": "More requests wait than can be served soon: try again.",
     "E_READ_TIME": "Reading took too long and was given up: narrow the filter.",
     "E_DB_CONNECTIONS": "The database takes no more connections: raise its max_connections.",

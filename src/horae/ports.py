@@ -218,6 +218,7 @@ class Result:
     retry_after: float | None = None  # seconds, when the work itself asked for a retry
     final: bool = False  # the work said that a retry cannot help
     cursor: str | None = None  # JSON text: how far a sync has come; kept only with the run that succeeds by this result
+    ailment: str = ""  # what the machine of the agent is short of: for the agent alone, who takes no more for a while
 
 
 @dataclass(frozen=True, slots=True)
@@ -595,6 +596,10 @@ class Store(Protocol):
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
 
+    async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
+        """What the machine of a node is short of (see Node.ailment), until it is told otherwise or joins anew. What
+        an earlier session says is passed over."""
+
     async def list_nodes(self) -> list[Node]: ...
 
     async def get_node(self, name: str) -> Node | None: ...
@@ -793,6 +798,9 @@ class Link(Protocol):
     async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
         """As Store.beat, but in doubt when what is held was found to differ from the books beat after beat."""
 
+    async def note_ailment(self, ailment: str) -> None:
+        """As Store.note_ailment, of this node."""
+
     async def wait(self, topic: str, seconds: float) -> bool:
         """Until there may be runs to claim ("runs") or to kill ("cancel"); False when the time is over."""
 
@@ -831,7 +839,8 @@ class Output(Protocol):
         were. Raises Unavailable when the store stays out of reach."""
 
     async def close(self) -> None:
-        """Return when everything written is stored."""
+        """Return when everything written is stored. Raises Unavailable when the store stays out of reach: then the log
+        ends with a mark."""
 
 
 class Files(Protocol):
@@ -898,7 +907,7 @@ class Spool(Protocol):
         """Results of an earlier life that were never delivered; what else it left is removed."""
 
     async def keep(self, results: Sequence[Result]) -> None:
-        """Return when these results are on disk."""
+        """Return when these results are on disk. Raises MachineFault when they cannot be put there."""
 
     def forget(self, results: Sequence[Result]) -> None:
         """They were delivered, or refused."""
@@ -961,7 +970,8 @@ class Command:
 class Exit:
     code: int  # negative: the signal that ended it
     message: str = ""  # why it could not be started, or was ended
-    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it
+    reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it; Reason.LOST: not its own fault
+    ailment: str = ""  # what the machine is short of, so that it could not be started
 
 
 class Process(Protocol):

@@ -34,9 +34,7 @@ TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
-BEAT_PAUSE = (
-    0.5  # longest between two tries of a beat: whoever waits longer loses more of the lease than the outage took
-)
+BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
 
 
 async def persist(
@@ -213,12 +211,22 @@ class AgentRole:
             group.create_task(persist("agent", self._beat, self._clock, longest=BEAT_PAUSE))
             group.create_task(persist("agent", self._tell_phases, self._clock))
             group.create_task(persist("agent", self._tell_progress, self._clock))
+            group.create_task(persist("agent", self._tell_ailment, self._clock))
             group.create_task(self._keep())
+            group.create_task(self._recover())
 
     async def _keep(self) -> None:
         while True:
             await self._agent.results_made.wait()
             await self._agent.keep()
+
+    async def _recover(self) -> None:
+        while True:
+            await self._agent.health.recover()
+
+    async def _tell_ailment(self) -> None:
+        await self._agent.health.changed.wait()
+        await self._agent.tell_ailment()
 
     async def _tell_phases(self) -> None:
         await self._agent.phases_changed.wait()

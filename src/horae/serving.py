@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,14 +45,14 @@ from horae.web.probe import Probe
 if TYPE_CHECKING:
     pass
 
-from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently
-from horae.workshop import all_labels, make_executors, make_sandboxes
+from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently, settle_retention
+from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 log = structlog.get_logger()
 
 
-async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT."""
+async def serve(config: Config, on_ready: Callable[[Config], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now."""
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
@@ -63,6 +64,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
         stop = _on_signals()
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
+        config = await patiently(config, partial(settle_retention, config, store))
         fresh = secrets.token_urlsafe(32)
         secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
         app = App(config, store, clock, secret)
@@ -83,7 +85,7 @@ async def serve(config: Config, on_ready: Callable[[str], None] | None = None) -
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
-                on_ready(config.address)
+                on_ready(config)
             place.close()
             rpc = await app.serve_rpc() if config.serves_rpc else None
             await stop.wait()
@@ -172,6 +174,7 @@ async def serve_agent(
     agent = Agent(
         node, link, executors, spool, keeper, clock, lease_seconds=config.lease, output_limit=config.output_limit,
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
+        examine=make_probe(config, keeper, directory / "spool").examine,
     )  # fmt: skip
     link.capacity = {kind: executor.slots for kind, executor in executors.items()}
     if isinstance(link, NatsLink):

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import shutil
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from horae.errors import ConfigError
 from horae.executors.caches import Caches
 from horae.executors.git_java import JavaProjects
 from horae.executors.git_python import PythonProjects
+from horae.executors.probe import MachineProbe
 from horae.executors.python import PythonExecutor
 from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
@@ -98,6 +100,11 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     )
     return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock),
             **make_data_executors(config, sandboxes, clock)}  # fmt: skip
+
+
+def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachineProbe:
+    """`output` is where this agent writes what its work says, if that is a directory."""
+    return MachineProbe(keeper, [config.data / "agent" / "workspaces", *([output] if output else ())])
 
 
 def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:

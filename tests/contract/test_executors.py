@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -26,8 +28,9 @@ from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, 
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
+from tests.disks import clear, fill, needs_root, small_disk
 
-PATIENCE = 60  # seconds; reached only when something is broken
+PATIENCE = 180  # seconds; reached only when something is broken
 GRACE = 0.5
 
 
@@ -254,6 +257,53 @@ async def test_work_stopped_before_it_has_begun_is_cancelled(rig: Rig, kind: Kin
 async def test_stopping_what_is_unknown_does_nothing(rig: Rig, kind: Kind) -> None:
     rig.executor.stop(99, Reason.REQUESTED)
     assert (await rig.run(kind.succeeds))[0].state is State.SUCCEEDED
+
+
+@needs_root
+async def test_work_whose_workspace_finds_no_room_is_lost_and_says_what_ails_the_machine(
+    keeper: KeeperProcess, clock: FakeClock, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "small") as disk:
+        executor = KINDS["shell"].make(keeper, disk / "work", clock)
+        await executor.open()
+        rig = Rig(executor, clock)
+        fill(disk)
+        result, _ = await rig.run(steps("echo fine"))
+        assert (result.state, result.reason) == (State.FAILED, Reason.LOST)
+        assert "No space left on device" in result.ailment
+        clear(disk)
+        assert (await rig.run(steps("echo fine")))[0].state is State.SUCCEEDED
+        await executor.close()
+
+
+async def test_work_for_which_there_are_no_descriptors_is_lost(shell: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("horae.executors.sections.os.pipe", too_many)
+        result, _ = await shell.run(steps("echo fine"))
+    assert (result.state, result.reason, result.ailment) == (State.FAILED, Reason.LOST, "Too many open files")
+
+
+async def test_work_that_the_keeper_cannot_start_for_want_of_descriptors_is_lost(
+    shell: Rig, keeper: KeeperProcess
+) -> None:
+    assert (await shell.run(steps("echo fine")))[0].state is State.SUCCEEDED
+    before = resource.prlimit(keeper.pid, resource.RLIMIT_NOFILE)
+    used = set(map(int, os.listdir(f"/proc/{keeper.pid}/fd")))
+    lowest = next(number for number in range(len(used) + 1) if number not in used)
+    resource.prlimit(keeper.pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+    result, _ = await shell.run(steps("echo fine"))
+    resource.prlimit(keeper.pid, resource.RLIMIT_NOFILE, before)
+    assert (result.state, result.reason) == (State.FAILED, Reason.LOST)
+    assert "Too many open files" in result.ailment
+    assert (await shell.run(steps("echo fine")))[0].state is State.SUCCEEDED
+
+
+async def test_a_program_that_is_not_there_fails_by_its_own_fault(shell: Rig) -> None:
+    result, _ = await shell.run(steps("/nowhere/program"))
+    assert (result.reason, result.ailment) == (Reason.EXIT, "")
 
 
 NEST = """awk 'BEGIN { for (i = 0; i < 60; i++) p = p "d/"; for (i = 0; i < 25; i++) print p }' | while read p

@@ -14,11 +14,12 @@ import pytest
 from obstore.store import LocalStore, ObjectStore
 
 import horae.files.objects as module
-from horae.errors import ConfigError, Invalid, NotFound, Unavailable
+from horae.errors import ConfigError, Invalid, MachineFault, NotFound, Unavailable
 from horae.files import ChunkedOutput, ObjectFiles, open_files
+from tests.disks import clear, fill, needs_root, small_disk
 from tests.engines.s3_server import S3, running_s3
 
-DEADLINE = 30.0
+DEADLINE = 180.0
 ROOMY = 100_000_000
 
 
@@ -437,3 +438,44 @@ async def test_a_file_address_is_a_path(tmp_path: Path) -> None:
     there = open_files(f"file://{tmp_path}/with%20space")
     await there.store_chunk(there.ref(1, 1, 1), 0, b"x")
     assert (tmp_path / "with space/runs/0/1/1-1/00000000").read_bytes() == b"x"
+
+
+# ── a full disk ──
+
+
+@needs_root
+async def test_output_that_finds_no_room_ends_with_a_mark_that_outlasts_the_shortage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    with small_disk(tmp_path / "small") as disk:
+        files = open_files(disk / "output")
+        first = files.open(1, 1, 1, ROOMY)
+        first.write(b"begun\n")
+        await grown(files, files.ref(1, 1, 1), 6)
+        fill(disk)
+        first.write(b"x" * 1000)
+        with pytest.raises(MachineFault, match="No space left on device"):
+            await first.close()
+        mark = b"begun\n\n[output truncated: the last 1000 bytes could not be stored]\n"
+        assert await files.read(first.ref or "", 0, ROOMY) == mark
+        assert await files.load_chunk(first.ref or "", 1) == mark[6:]
+        clear(disk)
+        second = files.open(2, 1, 1, ROOMY)
+        second.write(b"there is room again")
+        await second.close()
+        assert await open_files(disk / "output").read(first.ref or "", 0, ROOMY) == mark
+
+
+@needs_root
+async def test_output_that_waited_for_room_is_whole(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small") as disk:
+        files = open_files(disk / "output")
+        output = files.open(1, 1, 1, ROOMY)
+        fill(disk)
+        output.write(b"x" * 100_000)
+        closing = asyncio.create_task(output.close())
+        await asyncio.sleep(2 * module.RETRY)
+        clear(disk)
+        await closing
+        assert await files.size(output.ref or "") == 100_000

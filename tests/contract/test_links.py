@@ -241,6 +241,13 @@ async def test_a_phase_is_noted_where_the_run_is_held(side: Side, link: Link):
     assert (await side.jobs.get_run(run_id)).phase is Phase.RUNNING
 
 
+async def test_what_ails_an_agent_is_noted(side: Side, link: Link):
+    await link.hello(a_node())
+    for said in ("no room", ""):
+        await link.note_ailment(said)
+        assert [one.ailment for one in await side.store.list_nodes()] == [said]
+
+
 async def sync_run(side: Side, job_id: int = 1, source_id: int = 0) -> int:
     await side.store.submit([Submission([make_job(job_id, kind="sync", spec={"source_id": source_id})])])
     return (await side.jobs.run_now(job_id)).id

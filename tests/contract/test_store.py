@@ -1070,6 +1070,16 @@ async def test_what_an_operator_wants_of_a_node_outlives_its_restart(store: Stor
     assert await store.beat("n1", 0) == Beat([])
 
 
+async def test_what_ails_a_node_is_listed_until_it_says_otherwise_or_joins_anew(store: Store):
+    await register(store, "n1")
+    await register(store, "n2")
+    await store.note_ailment("n1", "no room")
+
+    assert [node.ailment for node in await store.list_nodes()] == ["no room", ""]
+    await register(store, "n1")
+    assert [node.ailment for node in await store.list_nodes()] == ["", ""]
+
+
 async def test_the_first_value_of_a_setting_is_kept_for_all(store: Store):
     kept = await asyncio.gather(*(store.keep_setting("secret", f"value {i}") for i in range(8)))
 

@@ -34,7 +34,7 @@ from horae.cli.remote import exit_code_of_run, read_since
 from horae.client import Client, server_url
 from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
 
-PATIENCE = 30.0
+PATIENCE = 180.0
 
 JOB = {
     "id": 7, "name": "backup", "key": None, "owner": "local", "org": 1, "kind": "shell", "segment": 3,
@@ -1208,9 +1208,9 @@ def test_listening_beyond_loopback_without_tls_is_refused() -> None:
 def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    async def serve(config: Any, on_ready: Callable[[str], None]) -> None:
+    async def serve(config: Any, on_ready: Callable[[Any], None]) -> None:
         started.append(config)
-        on_ready(config.address)
+        on_ready(dataclasses.replace(config, history_days=90, files_limit=5 * 2**30))
 
     monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
@@ -1219,6 +1219,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert started[0].roles == ("api", "agent")
     assert "is up at http://127.0.0.1:9123" in result.stdout
     assert str(tmp_path / "d") in result.stdout
+    assert "90 days of history, 5GiB of output" in result.stdout
     assert "| horae --server http://127.0.0.1:9123 submit -" in result.stdout
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples/hello.yaml").write_text("")

@@ -57,7 +57,7 @@ def test_the_defaults_are_those_of_the_embedded_server(tmp_path: Path) -> None:
     assert found.slots == max(4, 4 * (os.cpu_count() or 1))
     assert (found.handler_slots, found.workers, found.sandbox) == (2000, 2, "auto")
     assert (found.scan_interval, found.heartbeat_interval, found.lease) == (60, 5, 15)
-    assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, 0)
+    assert (found.output_limit, found.startup_timeout, found.history_days) == (100 * 2**20, 30, None)
     assert found.node.endswith("-8080")
     assert found.jobs_directory is None
     assert found.address == "http://127.0.0.1:8080"
@@ -87,12 +87,12 @@ def test_a_config_cannot_be_changed() -> None:
 def test_flags_win_over_environment_over_file_over_default_and_each_says_so() -> None:  # E29
     path = write("port = 1001\nslots = 11\nworkers = 3\n")
     found = load({"port": "1003"}, environ={"HORAE_PORT": "1002", "HORAE_SLOTS": "12"})
-    assert (found.port, found.slots, found.workers, found.history_days) == (1003, 12, 3, 0)
+    assert (found.port, found.slots, found.workers, found.history_days) == (1003, 12, 3, None)
     shown = {name: (value, source) for name, value, source in found.shown()}
     assert shown["port"] == ("1003", "flag --port")
     assert shown["slots"] == ("12", "environment HORAE_SLOTS")
     assert shown["workers"] == ("3", f"file {path.name}:3:1")
-    assert shown["history_days"] == ("0", "default")
+    assert shown["history_days"] == ("90; 0 on an installation that is older than this default", "default")
 
 
 def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from horae.cli.screen import Screen, clean, show_error
 from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
 from horae.config import SETTINGS, Config, load
 from horae.errors import Error
-from horae.values import mask_database
+from horae.values import mask_database, show_bytes
 
 ConfigFile = Annotated[
     str | None,
@@ -73,15 +73,16 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     from horae.serving import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(config, lambda address: _greet(session, config, address)))
+        runner.run(serve(config, lambda settled: _greet(session, settled)))
 
 
-def _greet(session: Session, config: Config, address: str) -> None:
+def _greet(session: Session, config: Config) -> None:
     """Say where Horae is and what to do with it."""
-    screen, version, database = session.screen, own_version(), mask_database(config.database)
+    screen, version, database, address = session.screen, own_version(), mask_database(config.database), config.address
     if session.as_json:
         places = {"url": address, "node": config.node, "data": str(config.data), "database": database}
-        screen.json({"version": version, **places})
+        kept = {"history_days": config.history_days, "files_limit": config.files_limit}
+        screen.json({"version": version, **places, **kept})
     else:
         screen.line(f"Horae {version} is up at {address}\n")
         screen.record(
@@ -90,6 +91,7 @@ def _greet(session: Session, config: Config, address: str) -> None:
                 *_further(config),
                 ("  data", str(config.data)),
                 ("  database", database),
+                ("  keeps", _kept(config)),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
                 ("  try it", _first_submit(address) if config.is_loopback else _first_look(config.port)),
                 ("  stop", "Ctrl-C"),
@@ -97,6 +99,11 @@ def _greet(session: Session, config: Config, address: str) -> None:
         )
         screen.line()
     screen.flush()
+
+
+def _kept(config: Config) -> str:
+    history = f"{config.history_days} days of history" if config.history_days else "history for ever"
+    return f"{history}, {show_bytes(config.files_limit) + ' of output' if config.files_limit else 'all output'}"
 
 
 def _further(config: Config) -> list[tuple[str, str]]:

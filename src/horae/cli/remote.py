@@ -642,6 +642,9 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     ]
     columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">segments", ">seen", "version", "address"]
     screen.table(columns, rows, "no nodes")
+    for node in nodes:
+        if node.get("ailment"):
+            screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
 
 
 async def cordon(session: Session, name: NodeArgument) -> None:

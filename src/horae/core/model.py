@@ -230,6 +230,7 @@ class Node:
     identity: str = ""  # of its data directory: tells a restart from a stranger of the same name
     session: int = 0  # grows with every registration and every new line: what an earlier one asks is refused
     holder: str = ""  # the process, for people: "pid 4711 on build-3"
+    ailment: str = ""  # what its machine is short of: it takes nothing new until it has some
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from threading import Event
 
 from horae.core.builds import fill_key
 from horae.core.model import Json
-from horae.errors import Invalid
+from horae.errors import Invalid, machine_fault
 from horae.executors.artifacts import heed, in_thread, open_plain
 from horae.executors.trees import remove_tree
 
@@ -62,7 +62,9 @@ class Caches:
                 source = entry / str(number)
                 if source.is_dir():
                     _copy(source, _inside(workspace, path), self._limit, stop)
-        except OSError:  # not there, or removed meanwhile: a build that relies on all of a cache is wrong anyway
+        except OSError as error:  # not there, or removed meanwhile: a build that relies on all of a cache is wrong
+            if machine_fault(error):
+                raise
             return False
         return True
 

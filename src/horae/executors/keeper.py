@@ -66,6 +66,10 @@ PACKETS_PER_TURN = 16
 MESSAGE_LIMIT = 500
 READY = "ready"
 LEASE_RAN_OUT = "lease ran out"
+MACHINE = "this machine cannot start a process now: "  # begins the message of what is not the program's fault
+MACHINE_FAULTS = frozenset({
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM,
+})  # fmt: skip
 
 NOT_STARTED, NOT_FOUND = 126, 127  # exit codes of a program that could not be started, as in a shell
 VERIFY_SECONDS = 30.0  # how long a killed tree may take to vanish before that is reported
@@ -310,8 +314,7 @@ class Warder:
             limited = order.get("groups") or order.get("rlimits")
             return (self._fork(order, fds) if limited else self._spawn(order, fds)), []
         except OSError as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
-            message = f"{error.filename or order['argv'][0]!r} could not be started: {error.strerror}"
+            code, message = explain(error, order)
         except BaseException as error:
             message = f"the program could not be started: {error}"
         return 0, [code, message[:MESSAGE_LIMIT]]
@@ -363,8 +366,7 @@ class Warder:
             self._limit(order)
             os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
         except OSError as error:
-            code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
-            message = f"{error.filename or order['argv'][0]!r} could not be started: {error.strerror}"
+            code, message = explain(error, order)
         except BaseException as error:
             message = f"the program could not be started: {error}"
         finally:
@@ -395,6 +397,20 @@ class Warder:
             return os.read(self.failures, 1 << 16).decode()
         except BlockingIOError:
             return ""
+
+
+def explain(error: OSError, order: dict[str, Any]) -> tuple[int, str]:
+    """The exit code and the message of a program that could not be started. Memory that a program with limits of its
+    own does not get is its own affair."""
+    if is_machine_fault(error) and not (error.errno == errno.ENOMEM and order.get("rlimits")):
+        return NOT_STARTED, f"{MACHINE}{error.strerror}"
+    code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_STARTED
+    program = order["argv"][0] if "argv" in order else "the program"
+    return code, f"{error.filename or program!r} could not be started: {error.strerror}"
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in MACHINE_FAULTS
 
 
 def enter(directory: str) -> None:
@@ -565,7 +581,7 @@ class Keeper:
         try:
             order = read_order(packet, fds)
             if not is_whole:
-                raise ValueError("its descriptors were lost: too many open files")
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # its descriptors were lost
             if order["op"] == "spawn":
                 self.spawn(order, packet, fds)
             elif order["op"] == "kill":
@@ -575,7 +591,8 @@ class Keeper:
         except Exception as error:
             sys.stderr.write(f"keeper: an order was refused: {error!r}\n")
             if isinstance(order, dict) and order.get("op") == "spawn" and isinstance(order.get("id"), int):
-                self.reports.append(["exit", order["id"], NOT_STARTED, f"the order was refused: {error}"])
+                why = f"{MACHINE}{error}" if is_machine_fault(error) else f"the order was refused: {error}"
+                self.reports.append(["exit", order["id"], NOT_STARTED, why])
 
     def flush(self) -> None:
         interest = selectors.EVENT_READ

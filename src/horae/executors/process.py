@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from horae.core.model import Reason
 from horae.errors import Unavailable
 from horae.executors import keeper as program
 from horae.ports import Command, Exit
@@ -233,7 +234,8 @@ class KeeperProcess:
         """An order that cannot be sent: its own fault (a closed descriptor), or the keeper is dying."""
         child = self._children.pop(parcel.number, None) if parcel.number else None
         if child is not None:
-            child.ended(Exit(program.NOT_STARTED, f"the order could not be sent: {error.strerror}"))
+            begin = program.MACHINE if program.is_machine_fault(error) else "the order could not be sent: "
+            child.ended(_exit(program.NOT_STARTED, f"{begin}{error.strerror}"))
 
     def _receive(self) -> None:
         assert self._link is not None
@@ -254,9 +256,14 @@ class KeeperProcess:
         if report[0] == "start" and report[1] in self._children:
             self._children[report[1]].started(report[2])
         elif report[0] == "exit" and report[1] in self._children:
-            self._children.pop(report[1]).ended(Exit(report[2], report[3]))
+            self._children.pop(report[1]).ended(_exit(report[2], report[3]))
         elif report[0] == program.READY:
             self._answered.set()
+
+
+def _exit(code: int, message: str) -> Exit:
+    is_ill = message.startswith(program.MACHINE)
+    return Exit(code, message, Reason.LOST, message) if is_ill else Exit(code, message)
 
 
 def _encode(order: dict[str, Any]) -> bytes:

@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Json, Moment, Reason, State
-from horae.errors import Invalid, Unavailable
+from horae.errors import Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.worker import (
@@ -314,10 +314,11 @@ class PythonExecutor:
         if live.worker is not None and self._live.get(live.run_id) is live:
             live.worker.doom(f"the worker process was killed because run {live.run_id}, which shared it, did not stop")
 
-    def _end(self, live: _Live, end: End, now: Moment, failure: Reason = Reason.ERROR) -> None:
+    def _end(self, live: _Live, end: End, now: Moment, failure: Reason = Reason.ERROR, ailment: str = "") -> None:
         if self._live.pop(live.run_id, None) is None:
             return
         result = _result(live, end, now, failure)
+        result.ailment = ailment
         if result.output is None:
             live.done(result)
         else:
@@ -329,6 +330,7 @@ class PythonExecutor:
         except Exception as error:  # whatever it is, the run has ended and its result must be told
             log.warning("output of run %d: %s", live.run_id, error)
             result.message = result.message or f"the output is incomplete: {error}"
+            result.ailment = result.ailment or machine_fault(error)
         live.done(result)
 
     # ── workers ──
@@ -344,16 +346,17 @@ class PythonExecutor:
         is_lost = False
         try:
             gone = await worker.live_through(self._keeper)
-            is_lost = gone.message in (LEASE_RAN_OUT, DIED.message)
+            is_lost = gone.message in (LEASE_RAN_OUT, DIED.message) or gone.reason == Reason.LOST
         except Unavailable as error:
             gone, is_lost = Exit(-1, error.message), True
         except Exception as error:
-            gone = Exit(-1, str(error))
+            ailment = machine_fault(error)
+            gone, is_lost = Exit(-1, ailment or str(error), ailment=ailment), bool(ailment)
         worker.doom("")
         now = self._clock.now()
         failure = Reason.LOST if is_lost else Reason.ERROR
         for live in list(worker.live.values()):
-            self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now, failure)
+            self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now, failure, gone.ailment)
         worker.live.clear()
         self._feed_sole()
 
@@ -459,8 +462,13 @@ class _Worker(asyncio.Protocol):
         return self._why or f"the worker process died ({how})"
 
     async def live_through(self, keeper: Keeper) -> Exit:
-        ours, theirs = socket.socketpair()
         self._pipe, child_pipe = os.pipe()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError:
+            os.close(self._pipe)
+            os.close(child_pipe)
+            raise
         os.set_blocking(self._pipe, False)
         loop = asyncio.get_running_loop()
         try:

@@ -31,7 +31,7 @@ import structlog
 from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
-from horae.errors import Error, Invalid, Unavailable
+from horae.errors import Error, Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
@@ -244,12 +244,8 @@ class _Attempt:
         timer = None if limit is None else asyncio.create_task(self._expire(limit))
         try:
             result = await self._close(await self._run_sections(workspace), workspace)
-        except Unavailable as error:
-            result = self._result(State.FAILED, Reason.LOST, error.message)
-        except Error as error:
-            result = self._result(State.FAILED, Reason.ERROR, error.message)
         except Exception as error:
-            result = self._result(State.FAILED, Reason.ERROR, f"the attempt could not be made: {error}")
+            result = self._broken(error)
         finally:
             if timer is not None:
                 timer.cancel()
@@ -407,7 +403,18 @@ class _Attempt:
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
-        return self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
+        result = self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
+        result.ailment = exit_.ailment
+        return result
+
+    def _broken(self, error: Exception) -> Result:
+        """The result of an attempt that we could not make: lost where the machine, or what we need, is to blame."""
+        ailment = machine_fault(error)
+        message = error.message if isinstance(error, Error) else f"the attempt could not be made: {ailment or error}"
+        is_lost = bool(ailment) or isinstance(error, Unavailable)
+        result = self._result(State.FAILED, Reason.LOST if is_lost else Reason.ERROR, message)
+        result.ailment = ailment
+        return result
 
     def _stopped(self, where: str, exit_: Exit | None = None) -> Result:
         words: dict[str, str] = {
@@ -443,6 +450,7 @@ class _Attempt:
             await self.work.output.close()
         except Exception as error:
             result.message = f"{result.message}; its output could not be stored: {error}".lstrip("; ")
+            result.ailment = result.ailment or machine_fault(error)
         result.output = self.work.output.ref
         return result
 

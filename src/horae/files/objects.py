@@ -6,8 +6,9 @@
 A chunk is written when 64 KiB wait or a quarter of a second after the first byte that waits, whichever
 comes first. What must stay true: chunks of a log are written one after the other and never changed, so a
 reader that takes them in order, up to the first missing number, sees neither a gap nor a repetition;
-a writer never blocks and never holds more than MAX_WAITING bytes; what was dropped is marked in the log;
-names are made of integers only, and nothing else is ever read.
+a writer never blocks and never holds more than MAX_WAITING bytes; what was dropped is marked in the log, and a mark
+that cannot be stored either is kept in memory until it can; names are made of integers only, and nothing else
+is ever read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
-from horae.errors import Invalid, NotFound, Unavailable
+from horae.errors import MACHINE_FAULTS, Invalid, MachineFault, NotFound, Unavailable
 
 CHUNK = 64 * 1024
 THOUSAND = 1000  # runs whose logs lie in one directory
@@ -38,9 +39,11 @@ PATIENCE = 10.0  # seconds a closing output keeps trying to store
 RETRY = 0.2  # seconds between tries
 FOLLOW = 0.5  # seconds after which a follower looks again, whoever writes
 KNOWN_LOGS = 1_000  # whose chunk sizes are remembered
+MAX_MARKS = 10_000  # kept in memory
 
 _REF = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/[0-9]{1,10}-[0-9]{1,19}(?:-files/[0-9]{1,4})?")
 _CHUNK_NAME = re.compile(r"[0-9]{8,}")
+_OS_ERROR = re.compile(r"(.*) \(os error ([0-9]+)\)")
 
 log = logging.getLogger("horae.files")
 
@@ -54,6 +57,7 @@ class ObjectFiles:
         self._store = store
         self._sizes: dict[str, list[int]] = {}  # log → sizes of its chunks as far as seen
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
+        self._marks: dict[str, tuple[int, bytes]] = {}  # log → its last chunk, which the store does not have yet
         self.on_stored: Callable[[str, int], None] = lambda ref, number: None  # told of every chunk
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
@@ -88,6 +92,7 @@ class ObjectFiles:
                     with suppress(FileNotFoundError):
                         await obstore.delete_async(self._store, name)
         self._sizes = {known: sizes for known, sizes in self._sizes.items() if not is_part(known, ref)}
+        self._marks.pop(ref, None)
 
     async def remove_before(self, run_id: int) -> None:
         """By whole thousands, which is how they lie."""
@@ -160,12 +165,40 @@ class ObjectFiles:
 
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         """Store one chunk. A repeat after a lost answer finds it there and is content."""
-        with _translated(ref), suppress(AlreadyExistsError):
-            await obstore.put_async(self._store, _key(ref, number), data, mode="create")
+        await self._put(ref, number, data)
         self.on_stored(ref, number)
         self.announce(ref)
+        if self._marks:
+            await self._store_marks()
+
+    async def _put(self, ref: str, number: int, data: bytes) -> None:
+        with _translated(ref), suppress(AlreadyExistsError):
+            await obstore.put_async(self._store, _key(ref, number), data, mode="create")
+
+    async def end_with_mark(self, ref: str, number: int, mark: bytes) -> None:
+        """End a log whose rest could not be stored: this is its last chunk, in memory if need be."""
+        self._marks[ref] = number, mark
+        while len(self._marks) > MAX_MARKS:
+            del self._marks[next(iter(self._marks))]
+        self.on_stored(ref, number)
+        await self._store_marks()
+
+    async def _store_marks(self) -> None:
+        """Try to store what is in memory only; there is room again, or there is not."""
+        for ref, (number, mark) in list(self._marks.items()):
+            try:
+                await self._put(ref, number, mark)
+            except Unavailable:
+                return
+            self._marks.pop(ref, None)
+
+    def _marked(self, ref: str, number: int) -> bytes | None:
+        last, mark = self._marks.get(ref, (-1, b""))
+        return mark if number == last else None
 
     async def load_chunk(self, ref: str, number: int) -> bytes:
+        if (mark := self._marked(ref, number)) is not None:
+            return mark
         with _translated(ref):
             try:
                 return bytes(await (await obstore.get_async(self._store, _key(ref, number))).bytes_async())
@@ -186,6 +219,8 @@ class ObjectFiles:
                         yield ref, int(name), each["size"]
 
     async def _read_chunk(self, ref: str, number: int, start: int, end: int) -> bytes:
+        if (mark := self._marked(ref, number)) is not None:
+            return mark[start:end]
         with _translated(ref):
             try:
                 piece = await obstore.get_range_async(self._store, _key(ref, number), start=start, end=end)
@@ -206,6 +241,9 @@ class ObjectFiles:
                     name = each["path"].rpartition("/")[2]
                     if _CHUNK_NAME.fullmatch(name):
                         sizes[int(name)] = each["size"]
+        if ref in self._marks:
+            number, mark = self._marks[ref]
+            sizes[number] = len(mark)
         return self._remember(ref, _unbroken(sizes))
 
     def _remember(self, ref: str, sizes: list[int]) -> list[int]:
@@ -228,8 +266,8 @@ class ChunkedOutput:
     """The log of one attempt, from first byte to close."""
 
     __slots__ = (
-        "_attempt", "_buffer", "_count", "_deadline", "_files", "_is_full", "_is_used", "_latest", "_left", "_limit",
-        "_lost", "_resume", "_storing", "_task", "_timer",
+        "_attempt", "_buffer", "_count", "_deadline", "_files", "_is_full", "_is_told", "_is_used", "_latest", "_left",
+        "_limit", "_lost", "_resume", "_storing", "_task", "_timer",
     )  # fmt: skip
 
     def __init__(self, files: ObjectFiles, attempt: tuple[int, int, int], limit: int) -> None:
@@ -243,6 +281,7 @@ class ChunkedOutput:
         self._count = 0  # chunks stored
         self._is_used = False
         self._is_full = False
+        self._is_told = False  # that the store cannot be used
         self._deadline: float | None = None  # set by close: when to give up
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -285,15 +324,22 @@ class ChunkedOutput:
             self._lost += len(data) - max(room, 0)
 
     async def close(self) -> None:
-        """Store the rest; Unavailable when the store stays out of reach."""
+        """Store the rest; Unavailable when the store stays out of reach, and then the log ends with a mark."""
         if self._lost:
             self._mark_gap()
         self._deadline = asyncio.get_running_loop().time() + PATIENCE
         if self._buffer or self._task is not None:
             self._begin()
-        if self._task is not None:
-            await self._task
-        self._files.announce(self._ref)
+        try:
+            if self._task is not None:
+                await self._task
+        except Unavailable:
+            left = self._storing + len(self._buffer)
+            mark = b"\n[output truncated: the last %d bytes could not be stored]\n" % left
+            await self._files.end_with_mark(self._ref, self._count, mark)
+            raise
+        finally:
+            self._files.announce(self._ref)
 
     async def attach(self, number: int, file: BinaryIO, size: int) -> int:
         """Store up to `size` bytes of a file beside the log; Unavailable when the store stays out of reach."""
@@ -363,13 +409,18 @@ class ChunkedOutput:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                return await self._files.store_chunk(ref, number, data)
+                await self._files.store_chunk(ref, number, data)
             except Unavailable as error:
                 until = deadline()
                 if until is not None and loop.time() >= until:
                     raise
-                log.warning("%s: %s", ref, error.message)
+                if not self._is_told:
+                    log.warning("%s: %s", ref, error.message)
+                self._is_told = True
                 await asyncio.sleep(RETRY)
+            else:
+                self._is_told = False
+                return
 
 
 def _check(ref: str) -> None:
@@ -414,4 +465,7 @@ def _translated(ref: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError) as error:
-        raise Unavailable(f"the output store cannot be used for {ref}: {str(error).partition(chr(10))[0]}") from error
+        why = str(error).partition(chr(10))[0]
+        found = _OS_ERROR.search(why)
+        kind = MachineFault if found and int(found[2]) in MACHINE_FAULTS else Unavailable
+        raise kind(f"the output store cannot be used for {ref}: {found[1] if found else why}") from error

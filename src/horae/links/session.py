@@ -189,6 +189,7 @@ class RemoteLink(ABC):
             )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
+        stream.takes_ailments = welcome.ailments
         self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
         self._told = ("", float("-inf"))
@@ -317,6 +318,15 @@ class RemoteLink(ABC):
         cancel = [(held.run_id, held.fence) for held in answer.cancel]
         return Beat(cancel, answer.wanted or "live", answer.in_doubt)
 
+    async def note_ailment(self, ailment: str) -> None:
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                stream = await self._ready()
+        except TimeoutError:
+            raise Unavailable("no server can be reached") from None
+        if stream.takes_ailments:  # else it is older than this word
+            await stream.ask(ASK_SECONDS, note_ailment=pb.NoteAilment(ailment=ailment))
+
     async def wait(self, topic: str, seconds: float) -> bool:
         hint = self._hints[topic]
         with suppress(TimeoutError):
@@ -354,6 +364,7 @@ class Stream:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._leaving: asyncio.TimerHandle | None = None
         self.is_welcome = False
+        self.takes_ailments = False
         self.server = ""
         self.room = 0  # bytes of output that may be sent
         self.has_room = asyncio.Event()

@@ -4,6 +4,8 @@
     <directory>/results/N.json   one batch of results each, removed when all of them were delivered or refused
 
 A chunk is sent as often as it takes, always with the same number and the same bytes, so a repeat is harmless.
+Where the disk takes nothing more, results stay in the agent's memory and are delivered all the same; the log says once
+that they would not survive a crash.
 Another server has none of the earlier chunks: for it everything starts at chunk 0 again. The chunks of an attempt
 stay until its result was answered, because until then its output may have to go somewhere else.
 """
@@ -14,6 +16,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
-from horae.errors import Error
+from horae.errors import Error, MachineFault
 from horae.ports import Files, Output, Result
 
 log = structlog.get_logger()
@@ -96,6 +99,7 @@ class AgentSpool:
         self._batches: dict[Path, set[tuple[int, int]]] = {}  # file → what in it is not delivered
         self._numbers = count(1)
         self._garbage: asyncio.Queue[str] = asyncio.Queue()
+        self._is_failing = False  # nothing can be written to the disk, and the log says so
         self._server = ""
         self.work = asyncio.Event()  # there may be chunks to send
         self.unsettled: set[tuple[int, int]] = set()
@@ -251,7 +255,8 @@ class AgentSpool:
         for file in sorted(self._results.iterdir()):
             batch = _read(file)
             if not batch:
-                file.unlink()
+                with suppress(OSError):
+                    file.unlink()
                 continue
             self._batches[file] = {_key(one.result) for one in batch}
             found |= {_key(one.result): one for one in batch}
@@ -263,7 +268,23 @@ class AgentSpool:
         file = self._results / f"{next(self._numbers):012d}.json"
         content = msgspec.json.encode([self._kept(result) for result in results])
         self._batches[file] = set(map(_key, results))
-        await asyncio.to_thread(_write, file, content)
+        try:
+            await asyncio.to_thread(_write, file, content)
+        except OSError as error:
+            self._batches.pop(file, None)
+            raise self._refusal(file, error) from error
+        if self._is_failing:
+            log.info("spool.writable", directory=str(self._results))
+        self._is_failing = False
+
+    def _refusal(self, file: Path, error: OSError) -> MachineFault:
+        with suppress(OSError):  # what was begun takes room
+            file.with_suffix(".part").unlink(missing_ok=True)
+        if not self._is_failing:
+            hint = "results are kept in memory until they are delivered, and would not survive a crash of this agent"
+            log.error("spool.unwritable", directory=str(self._results), error=error.strerror, hint=hint)
+        self._is_failing = True
+        return MachineFault(f"{self._results}: {error.strerror}")
 
     def _kept(self, result: Result) -> _Kept:
         log, *files = self._by_fence.get(_key(result)) or [_Shipment(0, 0, 0, "")]
@@ -283,7 +304,10 @@ class AgentSpool:
             waiting -= gone
             if not waiting:
                 del self._batches[file]
-                file.unlink(missing_ok=True)
+                try:
+                    file.unlink(missing_ok=True)
+                except OSError as error:  # it is read again by the next life, and refused
+                    log.warning("spool.untidy", file=str(file), error=error.strerror)
 
 
 def _key(result: Result) -> tuple[int, int]:

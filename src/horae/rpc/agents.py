@@ -29,7 +29,7 @@ from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Superseded, Unavailable
 from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
-from horae.rpc.checks import read_hello, read_progress, read_result
+from horae.rpc.checks import read_ailment, read_hello, read_progress, read_result
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
@@ -137,6 +137,7 @@ class Agents:
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
             heartbeat_seconds=self.terms.heartbeat_seconds, window=wire.WINDOW, files=True, shared=self.files.is_shared,
+            ailments=True,
         )  # fmt: skip
         session.send(pb.ServerFrame(id=frame.id, welcome=welcome), Urgency.BEAT)
         return session
@@ -419,6 +420,10 @@ class Session:
         await self._look(((one.run_id, one.fence) for one in noted.items), fresh=False)
         mine = (one for one in noted.items if self._held.get(one.run_id) == one.fence)
         await self.link.note_progress([(one.run_id, one.fence, read_progress(one)) for one in mine])
+        return [_done()]
+
+    async def _on_note_ailment(self, noted: pb.NoteAilment) -> list[pb.ServerFrame]:
+        await self.link.note_ailment(read_ailment(noted))
         return [_done()]
 
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:

@@ -25,6 +25,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _OUTPUT = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/([0-9]{1,10})-[0-9]{1,19}")
 MAX_SLOTS = 100_000
+MAX_AILMENT = 500  # characters
 ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED)
 
 
@@ -87,6 +88,11 @@ def read_progress(it: pb.ProgressOf) -> str:
     except (msgspec.DecodeError, RecursionError):
         said = None
     return msgspec.json.encode(figures.read_progress(said)).decode()
+
+
+def read_ailment(it: pb.NoteAilment) -> str:
+    """One line of text."""
+    return " ".join(it.ailment.replace("\0", "")[:MAX_AILMENT].split())
 
 
 def _is_own_output(it: pb.Result, files: Files) -> bool:

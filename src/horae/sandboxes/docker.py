@@ -27,7 +27,7 @@ from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
 from horae.core.model import Reason
-from horae.errors import Error, Invalid, Unavailable
+from horae.errors import Error, Invalid, MachineFault, Unavailable
 from horae.ports import Command, Exit, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
 from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
@@ -40,6 +40,7 @@ PULL_SECONDS = 600.0
 START_LOOK_SECONDS = 0.02
 NOT_THERE = 404
 KILLED = -9
+NO_SPACE = "no space left on device"  # as the daemon words it
 
 # Runs the command ("$@") with everything it starts; TERM goes to all of it. The end of input means that nobody attends
 # to it any more: then everything dies. The watcher of the input is there before the work is, and heeds no TERM. A wait
@@ -287,5 +288,6 @@ async def _asked(ask: Callable[[], Awaitable[T]]) -> T:
         raise Unavailable(f"the Docker daemon does not answer: {error}") from error
 
 
-def _refusal(error: DockerError) -> Invalid:
-    return Invalid(f"Docker refuses: {error.message}")
+def _refusal(error: DockerError) -> Error:
+    message = f"Docker refuses: {error.message}"
+    return MachineFault(message) if NO_SPACE in str(error.message).lower() else Invalid(message)

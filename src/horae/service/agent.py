@@ -20,8 +20,9 @@ import msgspec
 from horae.core import figures, hiding, lifecycle, specs
 from horae.core.holdings import Fenced, Holding, holding_of
 from horae.core.model import Json, Node, Phase, Reason, State
-from horae.errors import Error, Unavailable
+from horae.errors import Error, MachineFault, Unavailable
 from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
+from horae.service.health import Examine, Health, always_well
 from horae.service.results import make_sound
 from horae.service.secrecy import Secrecy
 
@@ -59,9 +60,10 @@ class Agent:
         output_limit: int,
         spool: Spool | None = None,
         sandboxes: Sequence[Sandbox] = (),
+        examine: Examine = always_well,
     ) -> None:
         """The lease holds until the service names its own. `spool` keeps results over a crash. `sandboxes` are those
-        that the executors use."""
+        that the executors use. `examine` looks whether this machine can work."""
         self.node = node
         self._link = link
         self._executors = executors
@@ -99,6 +101,7 @@ class Agent:
         self.slot_freed = asyncio.Event()
         if spool is not None:
             spool.on_settled = self.results_ready.set
+        self.health = Health(clock, examine, self._go_on)
         self.draining = False
         self.cordoned = False  # by its operator: what runs goes on, nothing new is taken
 
@@ -113,7 +116,9 @@ class Agent:
 
     def room(self, kind: str) -> int:
         """How many more runs of a kind could be started now."""
-        return 0 if self.draining or self.cordoned or not self._is_joined else self._free[kind]
+        if self.draining or self.cordoned or self.health.ailment or not self._is_joined:
+            return 0
+        return self._free[kind]
 
     @property
     def is_hungry(self) -> bool:
@@ -144,6 +149,8 @@ class Agent:
             self._lease, self.heartbeat_seconds = terms
         self._renew(sent)
         self._is_joined = True
+        if self.health.ailment:  # which the service forgets when we join
+            self.health.changed.set()
 
     def _renew(self, sent: float) -> None:
         """The lease counts from before the call that was answered: a slow answer does not lengthen it."""
@@ -170,7 +177,7 @@ class Agent:
             return 0
         if self._in_doubt:
             await self._settle()
-        if self.cordoned or len(self._results) > MAX_UNREPORTED:
+        if self.cordoned or self.health.ailment or len(self._results) > MAX_UNREPORTED:
             return 0
         count = 0
         for kind in tuple(self._hungry):
@@ -235,7 +242,7 @@ class Agent:
         except BaseException:
             self._hand_back(claimed)
             raise
-        if self.draining or life != self._life:
+        if self.draining or self.health.ailment or life != self._life:
             self._hand_back(claimed)
             return 0
         for a in claimed:
@@ -273,7 +280,7 @@ class Agent:
     def _start_successor(self, run_id: int) -> None:
         executor, a, previous = self._successors.pop(run_id)
         self._free[executor.kind] += 1  # as a start takes it
-        if self.draining or not self._is_joined:
+        if self.draining or self.health.ailment or not self._is_joined:
             self._hand_back([a])
         else:
             self._start(executor, [a], {} if previous is None else {a.job_id: previous})
@@ -341,6 +348,8 @@ class Agent:
         executor, _, timer = held
         if timer is not None:
             timer.cancel()
+        if result.ailment:
+            self.health.note(result.ailment)
         make_sound(result, self._clock.now())
         if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
             secrecy.hide(result)
@@ -357,6 +366,15 @@ class Agent:
             self.slot_freed.set()
 
     # ── report ──
+    async def tell_ailment(self) -> None:
+        """Say what this machine is short of, once it is; kept and repeated when the service cannot be reached."""
+        self.health.changed.clear()
+        try:
+            await self._link.note_ailment(self.health.ailment)
+        except BaseException:
+            self.health.changed.set()
+            raise
+
     async def tell_phases(self) -> None:
         """Send the phases that have changed, once; kept and repeated when the service cannot be reached."""
         self.phases_changed.clear()
@@ -413,7 +431,12 @@ class Agent:
         if self._spool is None or not fresh:
             return
         self._kept |= set(map(id, fresh))
-        await self._spool.keep(fresh)
+        try:
+            await self._spool.keep(fresh)
+        except MachineFault as error:  # they wait in memory, and are tried again with the next, or when there is room
+            self._kept -= set(map(id, fresh))
+            self.health.note(error.message)
+            return
         waiting = set(map(id, self._results))
         self._spool.forget([result for result in fresh if id(result) not in waiting])
 
@@ -441,6 +464,12 @@ class Agent:
             held = self._held.get(run_id)
             if held is not None and held[1] == fence:
                 held[0].stop(run_id, Reason.REQUESTED)
+
+    def _go_on(self) -> None:
+        """The machine is well again."""
+        self.wake()
+        self.slot_freed.set()
+        self.results_made.set()
 
     def _holding(self, now: float) -> Holding | None:
         """What we hold, for the service to compare. While something is under way the two sides differ as a rule, so

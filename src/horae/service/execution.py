@@ -310,6 +310,9 @@ class LocalLink:
                 return replace(answer, in_doubt=True)
         return answer
 
+    async def note_ailment(self, ailment: str) -> None:
+        await self._store.note_ailment(self._me.name, ailment, session=self.session)
+
     async def wait(self, topic: str, seconds: float) -> bool:
         return await self._watches[topic].wait(seconds)
 

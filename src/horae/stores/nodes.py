@@ -52,6 +52,9 @@ class NodeStore(LoanStore):
     async def want_node(self, name: str, wanted: str) -> bool:
         return bool(await self._put("want_node", name, wanted))
 
+    async def note_ailment(self, name: str, ailment: str, *, session: int | None = None) -> None:
+        await self._put("note_ailment", name, ailment, session)
+
     async def list_nodes(self) -> list[Node]:
         return [node_from_row(row) for row in await self._get("list_nodes")]
 

@@ -75,9 +75,12 @@ ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
   identity = excluded.identity, holder = excluded.holder, line = excluded.line, session = nodes.session + 1,
-  state = 'live', beat = nodes.beat + 1, busy = 0
+  state = 'live', beat = nodes.beat + 1, busy = 0, ailment = ''
 WHERE CAST($15 AS bigint) IS NULL OR nodes.session = CAST($15 AS bigint) OR (nodes.line = $14 AND nodes.line <> '')
 RETURNING session;
+
+-- note_ailment --
+UPDATE nodes SET ailment = $2 WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint));
 
 -- want_node --
 UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
@@ -94,12 +97,12 @@ WHERE name = $1 AND beat = $2 AND session = $3 AND state = $4
 
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder
+  wanted, identity, session, holder, ailment
 FROM nodes ORDER BY name;
 
 -- get_node --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder
+  wanted, identity, session, holder, ailment
 FROM nodes WHERE name = $1;
 
 -- open_line --

@@ -223,7 +223,7 @@ def node_from_row(row: Row) -> Node:
         name=row[0], roles=tuple(from_json(row[1])), kinds=tuple(from_json(row[2])), labels=tuple(from_json(row[3])),
         version=row[4], address=row[5], state=row[6], started_at=row[7], heartbeat_at=row[8], beat=row[9],
         slots=row[10], busy=row[11], grpc=row[12], via=row[13], wanted=row[14], identity=row[15],
-        session=row[16], holder=row[17],
+        session=row[16], holder=row[17], ailment=row[18],
     )  # fmt: skip
 
 

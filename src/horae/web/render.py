@@ -200,6 +200,10 @@ class Node(Struct):
     via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
     wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
     segments: Annotated[int, Meta(ge=0, le=100, description="How many of the 100 segments it schedules.")]
+    ailment: Annotated[
+        str,
+        Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
+    ]
 
 
 class Segment(Struct):
@@ -504,6 +508,7 @@ def node(it: model.Node, segments: int) -> Node:
         it.via,
         it.wanted,
         segments,
+        it.ailment,
     )
 
 

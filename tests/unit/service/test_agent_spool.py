@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from horae.core.model import State
 from horae.errors import Unavailable
@@ -176,3 +179,55 @@ async def test_a_draining_agent_does_not_wait_for_what_somebody_else_has_reporte
         await draining
 
     assert await stage.states([run]) == [State.SUCCEEDED]
+
+
+async def test_a_spool_that_cannot_be_written_delays_no_result_and_ends_no_agent(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    stage, _ = await life.begin()
+    first, second, third = await stage.order(3)
+    await stage.agent.claim()
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full, capture_logs() as told:
+        full.setattr("horae.links.spool._write", no_room)
+        for run in (first, second):
+            stage.hands.end(run)
+            await stage.agent.keep()
+        assert await stage.agent.report() == 2
+    assert await stage.states([first, second]) == [State.SUCCEEDED] * 2
+    assert [line["event"] for line in told].count("spool.unwritable") == 1
+    assert "No space left" in stage.agent.health.ailment
+    assert life.on_disk() == 0
+
+    stage.hands.end(third)
+    await stage.agent.keep()
+    assert life.on_disk() == 1
+
+
+async def test_a_result_that_could_not_be_kept_is_kept_when_there_is_room(
+    life: Life, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    stage, _ = await life.begin()
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+    stage.hands.end(run)
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as full:
+        full.setattr("horae.links.spool._write", no_room)
+        await stage.agent.keep()
+    recovering = asyncio.create_task(stage.agent.health.recover())
+    await asyncio.sleep(0)
+    clock.advance(60)
+    await recovering
+    assert stage.agent.results_made.is_set()
+    await stage.agent.keep()
+
+    again, _ = await life.begin()
+    assert await again.agent.report() == 1
+    assert await again.states([run]) == [State.SUCCEEDED]

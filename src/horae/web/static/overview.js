@@ -63,7 +63,7 @@ function dueItem(trigger, seen, now) {
 
 function nodeItem(node) {
   const doing = [node.roles.join(", "), node.kinds.join(", "), node.segments ? `${node.segments} segments` : "",
-    node.via ? `via ${node.via}` : "", node.wanted === "live" ? "" : node.wanted].filter(Boolean).join(" · ");
+    node.via ? `via ${node.via}` : "", node.wanted === "live" ? "" : node.wanted, node.ailment ? `ill: ${node.ailment}` : ""].filter(Boolean).join(" · ");
   const what = make("span", {},
     make("b", {}, make("i", { className: `spot ${node.state}` }), node.name), make("small", { textContent: doing }));
   return make("li", {}, what, make("span", { className: "load", title: "busy of slots", textContent: `${node.busy} / ${node.slots}` }));

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentFrame(_message.Message):
-    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress")
+    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress", "note_ailment")
     ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,7 @@ class AgentFrame(_message.Message):
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     NOTE_PHASES_FIELD_NUMBER: _ClassVar[int]
     NOTE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    NOTE_AILMENT_FIELD_NUMBER: _ClassVar[int]
     id: int
     hello: Hello
     join: Join
@@ -32,7 +33,8 @@ class AgentFrame(_message.Message):
     chunks: Chunks
     note_phases: NotePhases
     note_progress: NoteProgress
-    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ...) -> None: ...
+    note_ailment: NoteAilment
+    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ..., note_ailment: _Optional[_Union[NoteAilment, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
     __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers")
@@ -98,7 +100,7 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +109,7 @@ class Welcome(_message.Message):
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
+    AILMENTS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
@@ -115,7 +118,8 @@ class Welcome(_message.Message):
     window: int
     files: bool
     shared: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ...) -> None: ...
+    ailments: bool
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held", "fences")
@@ -124,6 +128,12 @@ class Join(_message.Message):
     held: _containers.RepeatedScalarFieldContainer[int]
     fences: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, held: _Optional[_Iterable[int]] = ..., fences: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NoteAilment(_message.Message):
+    __slots__ = ("ailment",)
+    AILMENT_FIELD_NUMBER: _ClassVar[int]
+    ailment: str
+    def __init__(self, ailment: _Optional[str] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("busy", "held")

@@ -1,0 +1,3 @@
+-- before the code: what the machine of a node is short of.
+
+ALTER TABLE nodes ADD COLUMN ailment TEXT NOT NULL DEFAULT '';

@@ -1,0 +1,59 @@
+"""A real agent on a disk that is full: it ends nothing, loses nothing, says so, and goes on when there is room."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.disks import clear, fill, needs_root, small_disk
+
+from .agent import AgentProcess
+from .server import Server, horae
+
+pytestmark = [pytest.mark.slow, needs_root]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path, "--roles", "api,coordinator,scheduler", "--heartbeat-interval", "0.3", "--lease", "15")
+    yield server.start()
+    server.stop()
+
+
+def shell(server: Server, run: str) -> int:
+    (job,) = server.submit({"name": "job", "steps": [{"run": run}], "triggers": []})
+    return int(server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
+
+
+def ailment_of(server: Server, name: str) -> str:
+    return next(str(node["ailment"]) for node in server.get("/v1/nodes")["items"] if node["name"] == name)
+
+
+def test_an_agent_on_a_full_disk_fails_no_run_and_comes_back(server: Server, tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small" / "data", inodes=400) as disk:
+        agent = AgentProcess(tmp_path, f"127.0.0.1:{server.grpc_port}", "small")
+        agent._argv[agent._argv.index("--data") + 1] = str(disk)
+        agent.start().joined()
+        try:
+            first = shell(server, "echo fine")
+            server.wait_until(lambda: server.get(f"/v1/runs/{first}")["state"] == "succeeded", "the first run")
+            fill(disk)
+            runs = [shell(server, "echo fine") for _ in range(20)]
+            server.wait_until(lambda: "No space left" in ailment_of(server, "small"), "the agent to say what ails it")
+            shown = subprocess.run([horae(), "nodes", "--server", server.url], capture_output=True, text=True)
+            assert "small takes nothing new:" in shown.stdout
+            assert "No space left on device" in shown.stdout
+            assert {server.get(f"/v1/runs/{run}")["state"] for run in runs} <= {"queued", "running", "succeeded"}
+            clear(disk)
+            server.wait_until(
+                lambda: {server.get(f"/v1/runs/{run}")["state"] for run in runs} == {"succeeded"}, "all runs"
+            )
+            server.wait_until(lambda: ailment_of(server, "small") == "", "the agent to be well")
+            assert agent.process is not None
+            assert agent.process.poll() is None
+            assert "E_INTERNAL" not in agent.log()
+        finally:
+            agent.stop()
