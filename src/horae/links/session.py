@@ -265,12 +265,11 @@ class RemoteLink(ABC):
         """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
         self._node = node
         self._named.set()
-        stream = self._stream
         try:
             await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
         except NoAnswer:
-            if stream is not None and stream is self._stream:
-                stream.fail(f"joining was not answered within {ASK_SECONDS:g} s")
+            if self._stream is not None:
+                self._stream.fail(f"joining was not answered within {ASK_SECONDS:g} s")
             raise
         self._is_joined = True
         return self._terms
