@@ -561,8 +561,9 @@ class Store(Protocol):
         """Loans that ran out by the store's clock and are still running, of very many the oldest; what is left of
         ended ones is dropped."""
 
-    async def return_loan(self, run_id: int, fence: int) -> bool:
-        """Back to the queue, unstarted: the attempt does not count. False when it is not lent under this fence."""
+    async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
+        """Back to the queue, unstarted: the attempt does not count, and a run that was never begun must begin by
+        `start_by` again. False when it is not lent under this fence."""
 
     async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
         """Where these jobs stand; every one of them has an answer."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -45,7 +44,17 @@ from horae.web.probe import Probe
 if TYPE_CHECKING:
     pass
 
-from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently, settle_retention
+from horae.bootstrap import (
+    DRAIN,
+    SETTLE,
+    App,
+    SystemClock,
+    end_task,
+    identity_of,
+    open_store,
+    patiently,
+    settle_retention,
+)
 from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 log = structlog.get_logger()
@@ -92,11 +101,16 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             log.info("node.stopping", node=config.node)
             if rpc is not None:
                 await rpc.stop()
-            await app.stop(tasks)
+            untold = await app.stop(tasks)
             gate.streams.close()
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+    if untold is not None:
+        raise Unavailable(
+            f"stopped, but nobody could be told: {untold.message}",
+            hint="nothing to do: others take over what this node held when its lease is over",
+        )
 
 
 def _secure(config: Config) -> ssl.SSLContext | None:
@@ -176,6 +190,7 @@ async def serve_agent(
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
         examine=make_probe(config, keeper, directory / "spool").examine,
     )  # fmt: skip
+    link.capacity = {kind: executor.slots for kind, executor in executors.items()}
     if isinstance(link, NatsLink):
         link.room = agent.room
     async with AsyncExitStack() as stack:
@@ -229,17 +244,6 @@ def _probe(agent: Agent, keeper: KeeperProcess, slots: int) -> _Server:
     return _http_server(
         Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None
     )
-
-
-def identity_of(directory: Path) -> str:
-    """Of this data directory: made once, so that a server knows the agent again after a crash."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "identity"
-    if not file.exists():
-        part = directory / "identity.part"
-        part.write_text(secrets.token_hex(16))
-        part.rename(file)
-    return file.read_text().strip()
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
+from horae.links import session as links
 from horae.links.grpc import GrpcLink
 from horae.links.nats import NatsLink
 from horae.links.peers import GrpcPeers
@@ -30,7 +31,7 @@ from horae.ports import Link, Result, Store, Submission, Terms
 from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.roles import persist
-from horae.rpc.agents import Agents
+from horae.rpc.agents import Agents, Session
 from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
@@ -396,6 +397,29 @@ async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):
     assert await side.state(unknown) is State.QUEUED
 
 
+async def test_a_server_that_welcomes_and_then_does_not_answer_is_left(
+    near: Side, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It stood still between the two, and nobody beats before it has joined."""
+    answer = Session._answer
+
+    async def hang(self: Session, body: str, frame: pb.AgentFrame) -> None:
+        await (asyncio.Event().wait() if self._agents.node == "s1" else answer(self, body, frame))
+
+    monkeypatch.setattr(Session, "_answer", hang)
+    monkeypatch.setattr(links, "ASK_SECONDS", 2.0)
+    other = near.another("s2")
+    async with near.served() as hanging, other.served() as good, connected(tmp_path / "a", hanging, good) as remote:
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises(Unavailable):
+                await remote.link.hello(a_node())
+            while not await near.store.list_nodes():
+                with suppress(Unavailable):
+                    await remote.link.hello(a_node())
+
+    assert ("joined", good) in remote.events
+
+
 async def test_what_is_held_under_an_earlier_fence_is_not_ours_and_the_newer_attempt_is_given_back(
     side: Side, link: Link
 ):
@@ -472,7 +496,7 @@ async def test_a_thousand_large_runs_are_claimed_and_finished(far: Side, tmp_pat
     """More than fits into one message, both ways."""
     runs = await far.order(200, data={"text": "x" * 60_000})
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
-        await remote.link.hello(a_node())
+        await remote.link.hello(a_node(slots=1000))
         claimed = await remote.link.claim({"python": 1000})
         assert [one.run_id for one in claimed] == runs
         results = [done(one.run_id, one.fence, result='"' + "y" * 60_000 + '"') for one in claimed]

@@ -367,6 +367,33 @@ async def test_commits_that_a_failover_lost_are_noticed_and_their_claims_fenced_
         await asyncio.to_thread(standby.remove)
 
 
+async def test_a_process_that_starts_just_after_a_failover_waits_with_the_others(database: Postgres):
+    """It has met no other timeline; but somebody claimed on one, and may have lost that claim."""
+    await migrate.migrate_postgres(database.url)
+    standby = await asyncio.to_thread(database.standby)
+    before = PostgresStore(database.url, lease=600)
+    stores = [before]
+    try:
+        jobs = Jobs(before, Told())
+        await jobs.run_now((await submitted(jobs)).id)
+        session = await before.register_node(node("n1"))
+        await asyncio.to_thread(_wait_for_copy, database, standby)
+        assert not (await before.beat("n1", 0)).in_doubt
+        await asyncio.to_thread(database.stop, "immediate")
+        await asyncio.to_thread(standby.promote)
+
+        fresh, later = PostgresStore(standby.url, lease=600), PostgresStore(standby.url, lease=1)
+        stores += [fresh, later]
+        assert await _patiently(lambda: fresh.beat("n1", 0, session=session))
+        assert await fresh.claim("n1", "python", [], 1, session=session) == []
+        assert (await fresh.beat("n1", 0)).in_doubt
+        assert len(await _patiently(lambda: later.claim("n1", "python", [], 1, session=session))) == 1
+    finally:
+        for store in stores:
+            await store.close()
+        await asyncio.to_thread(standby.remove)
+
+
 async def _stop_following(standby: Postgres) -> None:
     await rows(standby.url, "ALTER SYSTEM SET primary_conninfo = ''")
     await rows(standby.url, "SELECT pg_reload_conf()")

@@ -19,7 +19,9 @@ from horae.stores.sql import Row, encode, node_from_row, node_values
 
 
 def superseded(name: str) -> Superseded:
-    return Superseded(f"{name} goes on over a newer line, or under another process of that name")
+    return Superseded(
+        f"the node {name} goes on elsewhere: another process has taken its name, or its agent has a newer line"
+    )
 
 
 class NodeStore(LoanStore):

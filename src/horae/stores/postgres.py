@@ -19,7 +19,8 @@ A statement that was given up (a lock, a timeout, a full disk) left no trace; it
 
 **Failover.** A standby that was promoted may lack the last commits, and among them claims: so the fences of claims
 begin anew, far above all earlier ones, on every timeline of the server; nothing is claimed for the time of a lease
-after this process has met a new timeline; and every agent is told to compare what it holds with the books. By then,
+after any process has met a new timeline, which is written down, so that one that starts just then waits with the
+others; and every agent is told to compare what it holds with the books. By then,
 whoever holds a run by a claim that was lost has stopped it. What else was lost (a submit, a finish) shows: a beat that
 goes backwards is logged and counted.
 """
@@ -102,7 +103,7 @@ class Failovers:
     """What this process knows of the server's past."""
 
     timeline: int = 0  # the newest one met
-    met_at: float = float("-inf")  # when, if it was not the first
+    met_at: float = float("-inf")  # when somebody first met it
     count: int = 0
     commits_lost: int = 0  # failovers after which commits were certainly missing
     beats: dict[str, int] = field(default_factory=dict)  # the highest seen of each node that beats here
@@ -169,11 +170,14 @@ class PostgresStore(DataWorkStore):
                 raise
             return connection  # a service that hides its log: it has its own ways to lose nothing
         past = self._past
-        if timeline > past.timeline > 0:
-            past.met_at = time.monotonic()
-            past.count += 1
-            log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=self._lease)
-        past.timeline = max(timeline, past.timeline)
+        if timeline > past.timeline:
+            age = await connection.fetchval(self.queries["note_timeline"], str(timeline))
+            past.count += past.timeline > 0
+            if timeline > 1 and age < self._lease:
+                past.met_at = time.monotonic() - age
+                pause = round(self._lease - age, 1)
+                log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=pause)
+            past.timeline = timeline
         return connection
 
     @property

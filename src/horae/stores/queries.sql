@@ -179,7 +179,8 @@ DELETE FROM loans WHERE run_id = $1;
 
 -- return_run --
 -- Its reason stays: only a run that somebody wants cancelled has one.
-UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL
+UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL,
+  start_by = CASE WHEN attempt = 1 THEN CAST($3 AS bigint) END
 WHERE id = $1 AND fence = $2 AND state = 1
   AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
 RETURNING cancel, job_id;
