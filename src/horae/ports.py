@@ -570,8 +570,9 @@ class Store(Protocol):
         """Loans that ran out by the store's clock and are still running, of very many the oldest; what is left of
         ended ones is dropped."""
 
-    async def return_loan(self, run_id: int, fence: int) -> bool:
-        """Back to the queue, unstarted: the attempt does not count. False when it is not lent under this fence."""
+    async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
+        """Back to the queue, unstarted: the attempt does not count, and a run that was never begun must begin by
+        `start_by` again. False when it is not lent under this fence."""
 
     async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
         """Where these jobs stand; every one of them has an answer."""
@@ -643,9 +644,10 @@ class Store(Protocol):
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""
 
-    async def bury_node(self, seen: Node, lease: Lease) -> list[tuple[int, int]] | None:
-        """Declare a node gone if it still is as `seen` (beat, session and state) and `lease`, the leader's, is held
-        under its term; answers (run id, fence) of everything it holds, in the same transaction. None when not."""
+    async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
+        """Declare nodes gone that still are as `seen` (beat, session and state), if `lease`, the leader's, is held
+        under its term; answers which of them are, each with run → fence of everything it holds, in the same
+        transaction."""
 
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""

@@ -456,6 +456,19 @@ SELECT
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = 0);
 
+-- bury_nodes --
+-- Only what was seen to stand still, and only by whom the lead belongs to. Locked in order, as beats and claims do.
+WITH x AS (
+  SELECT v ->> 0 AS name, CAST(v ->> 1 AS bigint) AS beat, CAST(v ->> 2 AS bigint) AS session, v ->> 3 AS state
+  FROM json_array_elements($1::json) AS t(v)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY(ARRAY(SELECT name FROM x)) ORDER BY name FOR NO KEY UPDATE
+)
+UPDATE nodes n SET state = 'gone', beat = n.beat + 1
+FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.beat = x.beat
+  AND n.session = x.session AND n.state = x.state
+  AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4 FOR SHARE) RETURNING n.name;
+
 -- open_lines --
 -- Locked in order, as beats and claims lock them.
 WITH x AS (

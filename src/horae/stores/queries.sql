@@ -120,12 +120,6 @@ UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 UPDATE nodes SET state = $2, beat = beat + 1
 WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint)) RETURNING name;
 
--- bury_node --
--- Only what was seen to stand still, and only by whom the lead belongs to.
-UPDATE nodes SET state = 'gone', beat = beat + 1
-WHERE name = $1 AND beat = $2 AND session = $3 AND state = $4
-  AND EXISTS (SELECT 1 FROM leases WHERE name = $5 AND owner = $6 AND term = $7 {share}) RETURNING name;
-
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
   wanted, identity, session, holder, ailment
@@ -216,7 +210,8 @@ DELETE FROM loans WHERE run_id = $1;
 
 -- return_run --
 -- Its reason stays: only a run that somebody wants cancelled has one.
-UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL
+UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL,
+  start_by = CASE WHEN attempt = 1 THEN CAST($3 AS bigint) END
 WHERE id = $1 AND fence = $2 AND state = 1
   AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
 RETURNING cancel, job_id;

@@ -278,6 +278,13 @@ SELECT
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
 
+-- bury_nodes --
+-- Only what was seen to stand still, and only by whom the lead belongs to.
+UPDATE nodes SET state = 'gone', beat = beat + 1
+WHERE EXISTS (SELECT 1 FROM json_each($1) x WHERE x.value ->> 0 = nodes.name AND x.value ->> 1 = nodes.beat
+    AND x.value ->> 2 = nodes.session AND x.value ->> 3 = nodes.state)
+  AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4) RETURNING name;
+
 -- open_line --
 UPDATE nodes SET via = $3, line = $4, session = session + 1
 WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;

@@ -131,7 +131,6 @@ def _fill(statement: str, dialect: str) -> str:
         statement.replace("{ids}", ids)
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
-        .replace("{share}", "FOR SHARE" if dialect == "postgres" else "")
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
