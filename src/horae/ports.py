@@ -337,6 +337,14 @@ class Outdated(NamedTuple):
     last: int | None = None  # the last run that was looked at, kept ones too; None when there were no more
 
 
+class HistoryPart(NamedTuple):
+    """A part of history that is dropped as a whole: runs from an id on, and below another."""
+
+    name: str
+    first: int
+    end: int
+
+
 class Remains(NamedTuple):
     """How much was dropped of what nobody needs any more."""
 
@@ -594,6 +602,16 @@ class Store(Protocol):
     async def load_outdated(self, before: Moment, after: int, limit: int) -> Outdated:
         """Ended runs that finished before a moment, among the `limit` oldest after an id, and the attempts of theirs
         that may have left output: named it, or were lost before they could."""
+
+    async def tend_history(self) -> bool:
+        """Make what history needs while it is used, such as indexes and room ahead; whether it lies in parts that are
+        dropped as a whole."""
+
+    async def load_outdated_parts(self, before: Moment) -> list[HistoryPart]:
+        """Parts of which all runs finished before a moment, and into which none will come any more."""
+
+    async def drop_part(self, part: HistoryPart) -> None:
+        """Drop a part with the attempts of its runs."""
 
     async def without_runs(self, first_ids: Sequence[int], width: int) -> list[int]:
         """Those of these ids from which on, for `width` ids, there is no run, live or ended."""

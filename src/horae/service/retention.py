@@ -21,6 +21,7 @@ from __future__ import annotations
 import structlog
 
 from horae.core.model import SECOND, Moment
+from horae.errors import Unavailable
 from horae.ports import Files, Store
 
 log = structlog.get_logger()
@@ -28,6 +29,7 @@ log = structlog.get_logger()
 DAY = 86_400 * SECOND
 KEYS_KEPT = DAY  # a client that repeats a request later than this has made a new one
 REMAINS_KEPT = 30 * DAY  # of jobs, triggers and nodes that are over
+TEND = 3_600 * SECOND  # between looks at the whole of history
 BATCH = 5000  # runs or keys dropped at once
 
 
@@ -39,13 +41,35 @@ class Retention:
         self._history_days = history_days
         self._files_limit = files_limit
         self._walked = 0  # the run up to which history was looked at
+        self._tended_at: Moment | None = None
+        self._is_in_parts = False
 
     async def purge(self) -> bool:
         """Drop a batch of what is past its time; True when there may be more."""
         now = await self._store.now()
+        if self._tended_at is None or now - self._tended_at >= TEND:
+            await self._tend(now)
         keys = await self._store.purge_keys(now - KEYS_KEPT, BATCH)
-        has_more = await self._purge_history(now - self._history_days * DAY) if self._history_days else False
+        # Where parts are dropped as a whole, that has its day first.
+        days = self._history_days + (1 if self._is_in_parts else 0)
+        has_more = await self._purge_history(now - days * DAY) if self._history_days else False
         return has_more or keys == BATCH
+
+    async def _tend(self, now: Moment) -> None:
+        """Let history have room, and drop the parts of it that are past their time, their outputs first."""
+        self._tended_at = now
+        try:
+            self._is_in_parts = await self._store.tend_history()
+        except Unavailable as error:
+            log.warning("history.untended", why=str(error))
+        if not self._is_in_parts or not self._history_days:
+            return
+        for part in await self._store.load_outdated_parts(now - self._history_days * DAY):
+            ranges, width = await self._files.stored_ranges()
+            for first_id in ranges:
+                if part.first <= first_id and first_id + width <= part.end:
+                    await self._files.remove_range(first_id)
+            await self._store.drop_part(part)
 
     async def tidy(self, *, is_leader: bool) -> None:
         """Remove outputs of runs that are no longer kept, and those that are too much."""

@@ -233,6 +233,7 @@ async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report
 async def _postgres_columns(connection: lanes.Connection) -> list[Column]:
     rows = await connection.fetch(
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
-        "WHERE table_schema = current_schema()"
+        "WHERE table_schema = current_schema() AND table_name NOT IN ("
+        "SELECT relname FROM pg_class WHERE relispartition AND relnamespace = current_schema()::regnamespace)"
     )
     return [(row[0], row[1], row[2]) for row in rows]

@@ -51,6 +51,7 @@ from horae.ports import (
     Finished,
     Fire,
     Fired,
+    HistoryPart,
     Idempotency,
     Lend,
     NewLine,
@@ -63,7 +64,7 @@ from horae.ports import (
     Waiting,
     Want,
 )
-from horae.stores import sql
+from horae.stores import partitions, sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.lanes import (
     LOST,
@@ -73,6 +74,9 @@ from horae.stores.lanes import (
     Lane,
     Pool,
     connect,
+    guarded,
+    part_from,
+    reached,
 )
 from horae.stores.loans import Steps
 from horae.stores.nodes import beat_of
@@ -634,6 +638,26 @@ class PostgresStore(DataWorkStore):
             await connection.execute(self.queries["drop_cursors"], jobs)
 
         await self._retried(self._upkeep, transact)
+
+    async def tend_history(self) -> bool:
+        return await self._tend(partitions.tend)
+
+    async def load_outdated_parts(self, before: Moment) -> list[HistoryPart]:
+        return await self._tend(lambda connection: partitions.outdated(connection, before))
+
+    async def drop_part(self, part: HistoryPart) -> None:
+        await self._tend(lambda connection: partitions.drop(connection, part))
+
+    async def _tend(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """On a connection of its own: an index, or a look at a whole partition, takes minutes."""
+        connection = await reached(lambda: connect(self._url, timeout=partitions.LONGEST, settings=partitions.SETTINGS))
+        try:
+            async with guarded(connection):
+                return await work(connection)
+        except asyncpg.PostgresError as error:  # such as one that its user may not do
+            raise Unavailable(f"history could not be tended: {error}") from error
+        finally:
+            await part_from(connection)
 
     # ── nodes and leases ──
     async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:

@@ -46,6 +46,7 @@ from horae.ports import (
     Cancelled,
     Definition,
     Held,
+    HistoryPart,
     Idempotency,
     LastRun,
     Order,
@@ -505,6 +506,15 @@ class SqlStore:
         earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
         outputs = [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]]
         return Outdated(ids, outputs, seen[-1][0] if len(seen) == limit else None)
+
+    async def tend_history(self) -> bool:
+        return False
+
+    async def load_outdated_parts(self, before: Moment) -> list[HistoryPart]:
+        return []
+
+    async def drop_part(self, part: HistoryPart) -> None:
+        raise NotImplementedError  # there are none
 
     async def without_runs(self, first_ids: Sequence[int], width: int) -> list[int]:
         return [row[0] for row in await self._get("without_runs", self._list(first_ids), width)]
