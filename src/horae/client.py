@@ -167,6 +167,7 @@ class Client:
         self,
         *,
         name: str | None = None,
+        named: str | None = None,
         key: str | None = None,
         kind: str | None = None,
         owner: str | None = None,
@@ -175,7 +176,7 @@ class Client:
         cursor: str | None = None,
     ) -> Json:
         """Jobs, newest first → {"items": […], "cursor": …}; limit None gives all of them."""
-        where = {"name": name, "key": key, "kind": kind, "owner": owner, "paused": paused}
+        where = {"name": name, "named": named, "key": key, "kind": kind, "owner": owner, "paused": paused}
         return await self._list("/v1/jobs", where, limit, cursor)
 
     async def job(self, job_id: int) -> Json:
@@ -190,8 +191,7 @@ class Client:
                 pass  # a key or a name may be a number too
         found: list[Json] = (await self.jobs(key=text, limit=None))["items"]
         if not found:
-            named = await self.jobs(name=text, limit=None)  # the server looks for a part of the name
-            found = [job for job in named["items"] if job["name"] == text]
+            found = (await self.jobs(named=text, limit=None))["items"]
         if not found:
             raise NotFound(f"no job has the id, key or name {text!r}", hint="`horae jobs` lists them")
         if len(found) > 1:

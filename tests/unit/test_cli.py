@@ -752,8 +752,8 @@ def find_among(jobs: list[dict[str, Any]]) -> Callable[[Request], Answer]:
     """As the server does it: `key` exactly, `name` in part."""
 
     def answer(request: Request) -> Answer:
-        key, name = request.query.get("key"), request.query.get("name")
-        found = [job for job in jobs if key in (None, job["key"]) and (name or "") in job["name"]]
+        key, name = request.query.get("key"), request.query.get("named")
+        found = [job for job in jobs if key in (None, job["key"]) and name in (None, job["name"])]
         return 200, page(*found)
 
     return answer
