@@ -8,7 +8,10 @@ With `workshop` (what an agent executes with) and `serving` (what listens) the o
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
+import os
+import secrets
 import shutil
 import socket
 import ssl
@@ -26,7 +29,7 @@ import structlog
 from horae.config import DISK_SHARE, HISTORY_DAYS, Config
 from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node
-from horae.errors import Unavailable
+from horae.errors import Superseded, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
 from horae.keys import FileKeys
@@ -50,6 +53,7 @@ from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.lending import Lending
 from horae.service.metrics import Metrics
+from horae.service.naming import find_session
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
@@ -73,6 +77,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
+LONGEST_GATHERING = 0.25  # seconds for which beats wait for each other
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 HINTS = 5.0  # seconds after which the connection for hints counts as lost
 SETTLE = 5.0  # seconds for output that a store out of reach has not taken yet
@@ -172,12 +177,50 @@ def open_queue(config: Config) -> LocalQueue:
     return SharedQueue(lambda: Notices.open(config.database, timeout=HINTS))
 
 
+class OwnDirectory:
+    """A data directory, held by a lock for as long as this process lives. Others may use it too; but whoever holds it
+    knows that no process which held it before is alive."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "node.lock"
+        self._lock: int | None = None
+
+    def hold(self) -> bool:
+        if self._lock is None:
+            lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(lock)
+                return False
+            self._lock = lock
+        return True
+
+
+def identity_of(directory: Path) -> str:
+    """Of this data directory: made once, so that others know the node again after a crash."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / "identity"
+    if not file.exists():
+        part = directory / "identity.part"
+        part.write_text(secrets.token_hex(16))
+        part.rename(file)
+    return file.read_text().strip()
+
+
+def _here() -> str:
+    return f" on {socket.gethostname()}"
+
+
 class App:
     """Everything a process is made of, wired but not yet running."""
 
     def __init__(self, config: Config, store: Store, clock: SystemClock, secret: str = "") -> None:
         """`secret` is what the servers of the cluster have in common."""
         self.config = config
+        self._identity = identity_of(config.data / "agent")
+        self._directory = OwnDirectory(config.data / "agent")
+        self._directory.hold()
         self._secret = secret
         self.store = store
         roles = store.for_roles()  # for whatever must not wait for users
@@ -195,7 +238,7 @@ class App:
         self.sealing = sealing = Sealing(store, keys)
         self.execution = Execution(
             roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
-            events=self.events,
+            events=self.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
         )  # fmt: skip
         self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, roles, self.queue, place="" if self.files.is_shared else config.node)
@@ -253,7 +296,8 @@ class App:
             name=config.node, roles=config.roles, kinds=tuple(self.executors),
             labels=all_labels(config, self.sandboxes), slots=config.slots, version=version("horae"),
             address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
-            grpc=_reachable(config) if config.serves_rpc else "",
+            grpc=_reachable(config) if config.serves_rpc else "", identity=self._identity,
+            holder=f"pid {os.getpid()}{_here()}",
         )  # fmt: skip
 
     def _station(self) -> Station:
@@ -283,6 +327,7 @@ class App:
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
+        self.link.session = await patiently(self.config, self._find_session)
         await self.files.take_up()
         await self.queue.open()
         if self.courier is not None:
@@ -297,6 +342,19 @@ class App:
         with suppress(Unavailable):  # then the role does it, when the store is back
             if "coordinator" in self.config.roles and await self.cluster.campaign():
                 await self.cluster.lead()
+
+    async def _find_session(self) -> int:
+        return await find_session(
+            self.store, self.clock, self.config.node, lease_seconds=self.config.lease, is_dead=self._is_dead
+        )
+
+    def _is_dead(self, known: Node) -> bool:
+        """Whether whoever has our name certainly is: nobody else can have this store open, or it had this very data
+        directory, which is ours now, on this very machine."""
+        if self.config.sqlite_path is not None:
+            return not known.via
+        is_ours = known.identity == self._identity and known.holder.endswith(_here())
+        return is_ours and self._directory.hold()
 
     def run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         config, interval = self.config, self.config.heartbeat_interval
@@ -370,12 +428,21 @@ class App:
             await self.link.hello(self._node())
         await self.clock.sleep(self.config.heartbeat_interval)
 
-    async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
+    async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> Unavailable | None:
         """In this order: hand the segments over, fire nothing more, drain the agent while the node still beats,
-        give up the lead."""
+        give up the lead. Answers why others could not be told, if so: they learn it when our lease is over."""
+        untold: list[Unavailable] = []
+
+        async def tell(step: Awaitable[None]) -> None:
+            try:
+                await step
+            except Superseded:
+                log.warning("node.superseded", node=self.config.node)  # whatever we held is another's by now
+            except Unavailable as error:
+                untold.append(error)
+
         if "scheduler" in self.config.roles:
-            with suppress(Unavailable):  # then they are taken from us when our lease is over
-                await self.cluster.hand_over()
+            await tell(self.cluster.hand_over(self.link.session))
         await end_task(tasks.get("scheduler"))
         if self.executors:
             await self.agent.drain(DRAIN)
@@ -386,13 +453,14 @@ class App:
             await end_task(tasks.get(name))
         await self.files.settle(SETTLE)
         if self.ended is not None:
-            await self.ended.drain()
-        await self.cluster.resign()
-        await (self.agent.leave() if self.executors else self.link.goodbye())
+            await tell(self.ended.drain())
+        await tell(self.cluster.resign())
+        await tell(self.agent.leave() if self.executors else self.link.goodbye())
         if self.courier is not None and self.events is not None:
-            await self.events.drain()
+            await tell(self.events.drain())
             await self.courier.close()
         await self.queue.close()
+        return untold[0] if untold else None
 
 
 async def end_task(task: asyncio.Task[Any] | None) -> None:

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -33,7 +32,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
-from horae.roles import AgentRole
+from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.declarations import Declarations
@@ -45,7 +44,17 @@ from horae.web.probe import Probe
 if TYPE_CHECKING:
     pass
 
-from horae.bootstrap import DRAIN, SETTLE, App, SystemClock, end_task, open_store, patiently, settle_retention
+from horae.bootstrap import (
+    DRAIN,
+    SETTLE,
+    App,
+    SystemClock,
+    end_task,
+    identity_of,
+    open_store,
+    patiently,
+    settle_retention,
+)
 from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
 
 log = structlog.get_logger()
@@ -92,11 +101,16 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             log.info("node.stopping", node=config.node)
             if rpc is not None:
                 await rpc.stop()
-            await app.stop(tasks)
+            untold = await app.stop(tasks)
             gate.streams.close()
             server.should_exit = True
             await http
     log.info("node.stopped", node=config.node)
+    if untold is not None:
+        raise Unavailable(
+            f"stopped, but nobody could be told: {untold.message}",
+            hint="nothing to do: others take over what this node held when its lease is over",
+        )
 
 
 def _secure(config: Config) -> ssl.SSLContext | None:
@@ -186,7 +200,7 @@ async def serve_agent(
                 tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
             await files.take_up()
             await _until_joined(agent, stop)
-            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
+            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval, poll=REMOTE_POLL)
             tasks.append(group.create_task(role.run()))
             await stop.wait()
             log.info("node.stopping", node=config.node)
@@ -229,17 +243,6 @@ def _probe(agent: Agent, keeper: KeeperProcess, slots: int) -> _Server:
     return _http_server(
         Probe(lambda: "ok" if keeper.is_alive else "the keeper of this agent is gone", metrics.text), None
     )
-
-
-def identity_of(directory: Path) -> str:
-    """Of this data directory: made once, so that a server knows the agent again after a crash."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / "identity"
-    if not file.exists():
-        part = directory / "identity.part"
-        part.write_text(secrets.token_hex(16))
-        part.rename(file)
-    return file.read_text().strip()
 
 
 def listen(host: str, port: int, flag: str = "--port") -> socket.socket:

@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import warnings
@@ -79,6 +80,20 @@ class Postgres:
 
     def is_running(self) -> bool:
         return (self.directory / "postmaster.pid").exists()
+
+    def freeze(self) -> None:
+        """Every process of it stands still: it refuses nobody, and answers nobody."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        postmaster = (self.directory / "postmaster.pid").read_text().split()[0]
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for pid in (postmaster, *children):
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), number)
 
     def standby(self, **settings: str) -> Postgres:
         """A copy that follows this one."""

@@ -62,6 +62,7 @@ _BY_CODE = {
     "E_SCHEMA_NEWER": 1,
     "E_SCHEMA_DRIFT": 1,
     "E_SINGLE_NODE_LOCK": 5,
+    "E_NODE_TAKEN": 5,
     "E_DB_UNREACHABLE": 6,
     "E_DB_READ_ONLY": 6,
 }

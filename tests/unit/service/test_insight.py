@@ -50,7 +50,7 @@ class Story:
         self.run_id = (await self.jobs.run_now(job.id)).id
 
     async def claim(self) -> Assignment:
-        (assignment,) = await self.execution.claim(node("n1"), "python", 1)
+        (assignment,) = await self.execution.claim(node("n1"), {"python": 1})
         return assignment
 
     async def write(self, a: Assignment, *texts: bytes) -> str | None:

@@ -1,0 +1,65 @@
+"""Whose a name is: a process that starts takes the name of its node only from nobody, from the dead, or from itself.
+
+    no such node, or it is gone      taken at once
+    an earlier life of ours          taken at once: its data directory is ours now, so it is certainly dead
+    anybody else                     watched for a lease: who beats keeps the name, and the start is refused;
+                                     who stands still has killed its work by then, and is superseded
+
+Taking is a registration under the session that was seen: of two that take at once, one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import structlog
+
+from horae.core.model import SECOND, Node
+from horae.errors import ConfigError
+from horae.ports import Clock, Store
+from horae.service.cluster import patience
+
+log = structlog.get_logger()
+
+LOOK = 0.2  # seconds between two looks at who has the name
+
+
+async def find_session(
+    store: Store, clock: Clock, name: str, *, lease_seconds: float, is_dead: Callable[[Node], bool]
+) -> int:
+    """The session under which the name may be taken; 0 when there is no such node. `is_dead` says of whom we know it
+    without waiting."""
+    known = await store.get_node(name)
+    if known is None or known.state == "gone" or is_dead(known):
+        return known.session if known else 0
+    since, wait = clock.elapsed(), patience(lease_seconds)
+    log.warning("node.waits", node=name, held_by=holder_of(known), wait_seconds=wait, because="it may be alive")
+    while True:
+        await clock.sleep(LOOK)
+        asked = clock.elapsed()
+        seen = await store.get_node(name)
+        if seen is None or seen.state == "gone":
+            return seen.session if seen else 0
+        if (seen.beat, seen.session) != (known.beat, known.session):
+            raise taken(seen)
+        if asked - since > wait:
+            log.warning("node.taken_over", node=name, held_by=holder_of(seen))
+            return seen.session
+
+
+def holder_of(node: Node) -> str:
+    """The process that has a name, for people."""
+    who = node.holder or (f"an agent that comes in through {node.via}" if node.via else "a process of an older version")
+    where = f", at {node.address}" if node.address else ""
+    since = datetime.fromtimestamp(node.started_at / SECOND, UTC)
+    return f"{who}{where}, since {since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def taken(node: Node) -> ConfigError:
+    return ConfigError(
+        f"the node {node.name} is there already, and alive: {holder_of(node)}",
+        code="E_NODE_TAKEN",
+        path="node",
+        hint="give this one another --node, or stop the other one first",
+    )
