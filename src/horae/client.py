@@ -159,12 +159,15 @@ class Client:
         is_text = isinstance(document, bytes | str)
         body = document if isinstance(document, bytes | str) else json.dumps(document)
         headers = {"Content-Type": content_type or ("application/yaml" if is_text else "application/json")}
-        return await self._json("POST", "/v1/jobs", content=body, headers=headers, key=key or secrets.token_hex(16))
+        return await self._json(
+            "POST", "/v1/jobs", has="jobs", content=body, headers=headers, key=key or secrets.token_hex(16)
+        )
 
     async def jobs(
         self,
         *,
         name: str | None = None,
+        named: str | None = None,
         key: str | None = None,
         kind: str | None = None,
         owner: str | None = None,
@@ -173,11 +176,11 @@ class Client:
         cursor: str | None = None,
     ) -> Json:
         """Jobs, newest first → {"items": […], "cursor": …}; limit None gives all of them."""
-        where = {"name": name, "key": key, "kind": kind, "owner": owner, "paused": paused}
+        where = {"name": name, "named": named, "key": key, "kind": kind, "owner": owner, "paused": paused}
         return await self._list("/v1/jobs", where, limit, cursor)
 
     async def job(self, job_id: int) -> Json:
-        return await self._json("GET", f"/v1/jobs/{job_id}")
+        return await self._json("GET", f"/v1/jobs/{job_id}", has="id")
 
     async def find_job(self, text: str) -> Json:
         """The job with this id, this key, or this name if no other has it."""
@@ -188,8 +191,7 @@ class Client:
                 pass  # a key or a name may be a number too
         found: list[Json] = (await self.jobs(key=text, limit=None))["items"]
         if not found:
-            named = await self.jobs(name=text, limit=None)  # the server looks for a part of the name
-            found = [job for job in named["items"] if job["name"] == text]
+            found = (await self.jobs(named=text, limit=None))["items"]
         if not found:
             raise NotFound(f"no job has the id, key or name {text!r}", hint="`horae jobs` lists them")
         if len(found) > 1:
@@ -220,7 +222,7 @@ class Client:
     ) -> Json:
         """Ask for a run; it may be born skipped, if the job's overlap policy says so."""
         body = {name: value for name, value in (("data", data), ("node", node)) if value is not None}
-        return await self._json("POST", f"/v1/jobs/{job_id}/run", json=body, key=key or secrets.token_hex(16))
+        return await self._json("POST", f"/v1/jobs/{job_id}/run", has="id", json=body, key=key or secrets.token_hex(16))
 
     # ── triggers ──
 
@@ -228,7 +230,7 @@ class Client:
         return await self._list("/v1/triggers", {"job_id": job_id}, limit, cursor)
 
     async def trigger(self, trigger_id: int) -> Json:
-        return await self._json("GET", f"/v1/triggers/{trigger_id}")
+        return await self._json("GET", f"/v1/triggers/{trigger_id}", has="id")
 
     async def add_trigger(self, job_id: int, document: Mapping[str, Any]) -> Json:
         return await self._json("POST", f"/v1/jobs/{job_id}/triggers", json=document)
@@ -270,7 +272,7 @@ class Client:
 
     async def run(self, run_id: int) -> Json:
         """One run, with its earlier attempts."""
-        return await self._json("GET", f"/v1/runs/{run_id}")
+        return await self._json("GET", f"/v1/runs/{run_id}", has="id")
 
     async def wait(self, run_id: int) -> Json:
         """The run, once it has ended."""
@@ -300,7 +302,7 @@ class Client:
 
     async def artifacts(self, run_id: int) -> Json:
         """Files that a run kept → {"items": [{path, size}]}."""
-        return await self._json("GET", f"/v1/runs/{run_id}/artifacts")
+        return await self._json("GET", f"/v1/runs/{run_id}/artifacts", has="items")
 
     async def artifact(self, run_id: int, path: str) -> AsyncGenerator[bytes, None]:
         """The bytes of an artifact. Unavailable when the connection breaks before its end."""
@@ -338,14 +340,14 @@ class Client:
     # ── the cluster ──
 
     async def nodes(self) -> Json:
-        return await self._json("GET", "/v1/nodes")
+        return await self._json("GET", "/v1/nodes", has="items")
 
     async def want_node(self, name: str, verb: str) -> Json:
         """`verb` is cordon, uncordon or drain."""
         return await self._json("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
 
     async def segments(self) -> Json:
-        return await self._json("GET", "/v1/segments")
+        return await self._json("GET", "/v1/segments", has="items")
 
     async def overview(self) -> Json:
         return await self._json("GET", "/v1/overview")
@@ -362,7 +364,7 @@ class Client:
         ).status_code == 201
 
     async def secrets(self) -> Json:
-        return await self._json("GET", "/v1/secrets")
+        return await self._json("GET", "/v1/secrets", has="items")
 
     async def delete_secret(self, name: str) -> None:
         await self._send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
@@ -382,7 +384,7 @@ class Client:
         return await self._json("POST", "/v1/tokens", json=given)
 
     async def tokens(self) -> Json:
-        return await self._json("GET", "/v1/tokens")
+        return await self._json("GET", "/v1/tokens", has="items")
 
     async def revoke_token(self, token_id: int) -> None:
         await self._send("DELETE", f"/v1/tokens/{token_id}")
@@ -394,21 +396,25 @@ class Client:
         items: list[Json] = []
         while True:
             wanted = PAGE if limit is None else min(PAGE, limit - len(items))
-            page = await self._json("GET", path, params={**where, "limit": wanted, "cursor": cursor})
+            page = await self._json("GET", path, has="items", params={**where, "limit": wanted, "cursor": cursor})
             items += page["items"]
             cursor = page.get("cursor")
             if cursor is None or (limit is not None and len(items) >= limit):
                 return {"items": items, "cursor": cursor}
 
-    async def _json(self, method: str, path: str, **request: Any) -> Json:
+    async def _json(self, method: str, path: str, *, has: str = "", **request: Any) -> Json:
+        """The answer, an object that has this member: else it is somebody else's."""
         answer = await self._send(method, path, **request)
         try:
             body = answer.json()
         except ValueError:
             body = None
-        if not isinstance(body, dict):
-            raise Unavailable(f"{self.url} answers, but not as Horae does: is this its address?")
+        if not isinstance(body, dict) or (has and has not in body):
+            raise self._foreign()
         return body
+
+    def _foreign(self) -> Unavailable:
+        return Unavailable(f"{self.url} answers, but not as Horae does: is this its address?")
 
     async def _send(
         self,
@@ -478,7 +484,7 @@ class Client:
         try:
             theirs = (await self._http.get("/healthz")).json()["version"]
         except (httpx.TransportError, ValueError, KeyError, TypeError):
-            return Unavailable(f"{self.url} answers, but not as Horae does: is this its address?")
+            return self._foreign()
         return Unavailable(
             f"server {theirs} does not support {method} {path}",
             hint=f"this is horae {own_version()}: use the version of the server, or upgrade the older of the two",

@@ -334,6 +334,15 @@ class Outdated(NamedTuple):
 
     run_ids: list[int]
     outputs: list[tuple[int, int, int]]  # (run id, attempt, fence)
+    last: int | None = None  # the last run that was looked at, kept ones too; None when there were no more
+
+
+class Remains(NamedTuple):
+    """How much was dropped of what nobody needs any more."""
+
+    jobs: int
+    triggers: int
+    nodes: int
 
 
 class Wish(NamedTuple):
@@ -561,8 +570,9 @@ class Store(Protocol):
         """Loans that ran out by the store's clock and are still running, of very many the oldest; what is left of
         ended ones is dropped."""
 
-    async def return_loan(self, run_id: int, fence: int) -> bool:
-        """Back to the queue, unstarted: the attempt does not count. False when it is not lent under this fence."""
+    async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
+        """Back to the queue, unstarted: the attempt does not count, and a run that was never begun must begin by
+        `start_by` again. False when it is not lent under this fence."""
 
     async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
         """Where these jobs stand; every one of them has an answer."""
@@ -581,9 +591,16 @@ class Store(Protocol):
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         """Attempts that did not end their run, oldest first."""
 
-    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
-        """Ended runs that finished before a moment, among the `limit` oldest, and the attempts of theirs that
-        may have left output: named it, or were lost before they could."""
+    async def load_outdated(self, before: Moment, after: int, limit: int) -> Outdated:
+        """Ended runs that finished before a moment, among the `limit` oldest after an id, and the attempts of theirs
+        that may have left output: named it, or were lost before they could."""
+
+    async def without_runs(self, first_ids: Sequence[int], width: int) -> list[int]:
+        """Those of these ids from which on, for `width` ids, there is no run, live or ended."""
+
+    async def purge_remains(self, before: Moment, limit: int) -> Remains:
+        """Drop what was of no use since before a moment: up to `limit` tombstones of jobs without any run, triggers
+        without another moment, and names of nodes that are gone."""
 
     async def watch_ended(self, is_wanted: bool) -> None:
         """Whether runs that end from now on are noted as untold, in the transaction that ends them."""
@@ -593,9 +610,6 @@ class Store(Protocol):
 
     async def forget_untold(self, run_ids: Sequence[int]) -> None:
         """Others were told of these."""
-
-    async def first_run(self) -> int | None:
-        """The smallest id of any run that is kept, live or ended."""
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         """Drop ended runs with their attempts from history."""
@@ -630,9 +644,10 @@ class Store(Protocol):
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""
 
-    async def bury_node(self, seen: Node, lease: Lease) -> list[tuple[int, int]] | None:
-        """Declare a node gone if it still is as `seen` (beat, session and state) and `lease`, the leader's, is held
-        under its term; answers (run id, fence) of everything it holds, in the same transaction. None when not."""
+    async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
+        """Declare nodes gone that still are as `seen` (beat, session and state), if `lease`, the leader's, is held
+        under its term; answers which of them are, each with run → fence of everything it holds, in the same
+        transaction."""
 
     async def want_node(self, name: str, wanted: str) -> bool:
         """What an operator wants of a node (see Node.wanted), also when it comes back; False if unknown."""
@@ -914,8 +929,14 @@ class Files(Protocol):
         """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
         was begun."""
 
-    async def remove_before(self, run_id: int) -> None:
-        """Remove logs of runs below an id, in bulk: those of the last thousand may stay."""
+    async def remove_all(self, refs: Sequence[str]) -> None:
+        """As remove, of many at once."""
+
+    async def stored_ranges(self) -> tuple[list[int], int]:
+        """First ids of the ranges of runs that have output, and how many ids a range has."""
+
+    async def remove_range(self, first_id: int) -> None:
+        """Remove all output of a range of runs."""
 
     async def trim(self, limit: int) -> int:
         """Remove outputs, the oldest runs' first, until all that is left is at most `limit` bytes; answers how many

@@ -35,6 +35,7 @@ NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
 REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
+BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
 
 
 async def persist(
@@ -210,7 +211,7 @@ class AgentRole:
         async with asyncio.TaskGroup() as group:
             group.create_task(persist("agent", self._claim, self._clock))
             group.create_task(persist("agent", self._report, self._clock))
-            group.create_task(persist("agent", self._beat, self._clock, longest=self._interval))
+            group.create_task(persist("agent", self._beat, self._clock, longest=BEAT_PAUSE))
             group.create_task(persist("agent", self._tell_phases, self._clock))
             group.create_task(persist("agent", self._tell_progress, self._clock))
             group.create_task(persist("agent", self._tell_ailment, self._clock))
@@ -271,5 +272,11 @@ class AgentRole:
             await self._clock.sleep(pause)
 
     async def _beat(self) -> None:
+        """With work in hand, more often: what an outage leaves of the lease is counted from the last beat before it."""
         await self._agent.beat()
-        await self._link.wait("cancel", self._agent.heartbeat_seconds or self._interval)
+        rest = self._agent.heartbeat_seconds or self._interval
+        while rest > 0:
+            step = min(rest, self._agent.renewal_seconds)
+            if await self._link.wait("cancel", step) or self._agent.busy:
+                return
+            rest -= step

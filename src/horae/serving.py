@@ -190,6 +190,7 @@ async def serve_agent(
         spool=spool, sandboxes=tuple(sandboxes.named.values()),
         examine=make_probe(config, keeper, directory / "spool").examine,
     )  # fmt: skip
+    link.capacity = {kind: executor.slots for kind, executor in executors.items()}
     if isinstance(link, NatsLink):
         link.room = agent.room
     async with AsyncExitStack() as stack:

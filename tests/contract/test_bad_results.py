@@ -87,7 +87,7 @@ class Raw:
 async def joined(address: str, **fields: Any) -> AsyncIterator[Raw]:
     async with grpc.aio.insecure_channel(address) as channel, asyncio.timeout(DEADLINE):
         raw = Raw(channel.stream_stream(wire.CONNECT)())
-        await raw.ask(hello=hello(slots=20, **fields))
+        await raw.ask(hello=hello(**{"slots": 20, **fields}))
         await raw.ask(join=pb.Join())
         yield raw
 
@@ -169,6 +169,26 @@ async def test_deep_progress_does_not_end_the_line(near: Side):
         await raw.ask(claim=pb.Claim(kind="python", limit=1))
         note = pb.ProgressOf(run_id=run_id, fence=1, progress="[" * 2000)
         assert (await raw.ask(note_progress=pb.NoteProgress(items=[note]))).WhichOneof("body") == "done"
+
+
+async def test_an_agent_is_given_no_more_than_it_has_room_for(side: Side):
+    await side.order(12)
+
+    async def given(raw: Raw, limit: int) -> list[int]:
+        answer = await raw.ask(claim=pb.Claim(kind="python", limit=limit))
+        return [one.run_id for one in answer.assignments.items]
+
+    async with side.served() as address:
+        async with joined(address, slots=4) as raw:
+            first = await given(raw, 12)
+            assert len(first) == 4
+            assert await given(raw, 12) == []
+            await raw.finish(said(first[0]), said(first[1]))
+            assert len(await given(raw, 12)) == 2
+            await side.execution.take_back("raw", {first[2]: 1})  # it is told nothing of this
+            assert await given(raw, 1) == [first[2]]
+        async with joined(address, node="large", slots=1, capacity={"python": 5}) as raw:
+            assert len(await given(raw, 12)) == 5
 
 
 # ── an agent, in the same process and elsewhere ──

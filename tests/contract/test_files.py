@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import obstore
 import pytest
@@ -122,21 +123,59 @@ async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: Ob
     assert place.stored() == []
 
 
-async def test_logs_before_a_run_go_by_the_thousand(files: ObjectFiles, place: Place) -> None:
+async def test_logs_go_by_the_thousand(files: ObjectFiles, place: Place) -> None:
     for run_id in (1, 999, 1000, 1999, 2000, 2500):
         await files.store_chunk(files.ref(run_id, 1, 1), 0, b"x")
     obstore.put(place.store, "runs/mine", b"not a log")
+    assert await files.stored_ranges() == ([0, 1000, 2000], 1000)
 
     for _ in range(2):
-        await files.remove_before(2400)
+        await files.remove_range(1000)
 
     kept = [run_id for run_id in (1, 999, 1000, 1999, 2000, 2500) if await files.size(files.ref(run_id, 1, 1))]
-    assert kept == [2000, 2500]
+    assert kept == [1, 999, 2000, 2500]
     assert "runs/mine" in place.stored()
 
 
-async def test_nothing_before_a_run_where_nothing_was_ever_written_is_no_error(files: ObjectFiles) -> None:
-    await files.remove_before(5000)
+async def test_there_are_no_ranges_where_nothing_was_ever_written(files: ObjectFiles) -> None:
+    assert (await files.stored_ranges())[0] == []
+    await files.remove_range(5000)
+
+
+async def test_many_logs_and_their_files_go_at_once_and_no_others(files: ObjectFiles, place: Place) -> None:
+    runs = (1, 11, 999, 1000)
+    for run_id in runs:
+        ref = files.ref(run_id, 1, 1)
+        for number in range(3):
+            await files.store_chunk(ref, number, b"x")
+        await files.store_chunk(files.file_ref(ref, 1), 0, b"file")
+    later = files.ref(1, 1, 11)
+    await files.store_chunk(later, 0, b"y")
+
+    for _ in range(2):
+        await files.remove_all([files.ref(run_id, 1, 1) for run_id in (1, 1000, 77)])
+
+    stored = {"/".join(path.split("/")[-3:-1]) for path in place.stored()}
+    assert stored == {"1/1-11", "11/1-1", "1-1-files/1", "999/1-1"}
+    assert await files.size(files.ref(1, 1, 1)) == 0
+    assert await files.size(later) == 1
+
+
+async def test_a_bucket_is_emptied_by_the_thousand_not_by_the_object(
+    files: ObjectFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refs = [files.ref(run_id, 1, 1) for run_id in range(1, 41)]
+    for ref in refs:
+        await files.store_chunk(ref, 0, b"x")
+    delete, requests = obstore.delete_async, []
+
+    async def counted(store: ObjectStore, names: Any) -> None:
+        requests.append(names)
+        await delete(store, names)
+
+    monkeypatch.setattr(obstore, "delete_async", counted)
+    await files.remove_all(refs)
+    assert [len(names) for names in requests] == [40]
 
 
 async def test_only_outputs_can_be_removed(files: ObjectFiles) -> None:

@@ -496,7 +496,7 @@ async def test_a_thousand_large_runs_are_claimed_and_finished(far: Side, tmp_pat
     """More than fits into one message, both ways."""
     runs = await far.order(200, data={"text": "x" * 60_000})
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
-        await remote.link.hello(a_node())
+        await remote.link.hello(a_node(slots=1000))
         claimed = await remote.link.claim({"python": 1000})
         assert [one.run_id for one in claimed] == runs
         results = [done(one.run_id, one.fence, result='"' + "y" * 60_000 + '"') for one in claimed]

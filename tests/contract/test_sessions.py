@@ -254,7 +254,7 @@ async def test_a_node_is_buried_as_it_was_seen_and_what_it_holds_is_told(store: 
     (claimed,) = await claim(store, "n1", "python", [], 5, session=session)
     lease = await lead(store)
 
-    assert await store.bury_node(await seen(store), lease) == [(claimed.run_id, claimed.fence)]
+    assert await store.bury_nodes([await seen(store)], lease) == {"n1": {claimed.run_id: claimed.fence}}
 
     assert (await seen(store)).state == "gone"
     assert await store.beat("n1", 0, session=session) is None
@@ -266,11 +266,11 @@ async def test_a_node_that_was_heard_since_it_was_seen_is_not_buried(store: Stor
     before = await seen(store)
     await store.beat("n1", 0)
 
-    assert await store.bury_node(before, lease) is None
+    assert await store.bury_nodes([before], lease) == {}
     before = await seen(store)
     await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
-    assert await store.bury_node(before, lease) is None
+    assert await store.bury_nodes([before], lease) == {}
     assert (await seen(store)).state == "live"
 
 
@@ -279,6 +279,6 @@ async def test_nobody_is_buried_by_a_leader_whose_term_is_over(store: Store):
     lease = await lead(store)
     await lead(store, "heir")
 
-    assert await store.bury_node(await seen(store), lease) is None
-    assert await store.bury_node(await seen(store), replace(lease, owner="heir")) is None
+    assert await store.bury_nodes([await seen(store)], lease) == {}
+    assert await store.bury_nodes([await seen(store)], replace(lease, owner="heir")) == {}
     assert (await seen(store)).state == "live"

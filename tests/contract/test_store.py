@@ -929,8 +929,8 @@ async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Stor
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
     await store.finish([ended(a) for a in await claim(store, "n1", "python", [], 3)])
 
-    assert (await store.load_outdated(START, 10)).run_ids == []
-    old = await store.load_outdated(START + 1, 2)
+    assert (await store.load_outdated(START, 0, 10)).run_ids == []
+    old = await store.load_outdated(START + 1, 0, 2)
     await store.purge(old.run_ids)
 
     assert old.outputs == []
@@ -938,18 +938,88 @@ async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Stor
     assert [run.id for run in await runs_of(store)] == [max(ids)]
 
 
-async def test_the_first_run_is_the_oldest_that_is_kept_live_or_ended(store: Store):
-    assert await store.first_run() is None
+async def test_history_is_walked_past_what_is_kept(store: Store, clock: FakeClock):
+    await due_job(store)
+    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 4)
+    given = {a.run_id: a for a in await claim(store, "n1", "python", [], 4)}
+    for run_id, late in zip(ids, (0, 9, 0, 0), strict=True):
+        await store.finish([replace(ended(given[run_id]), finished_at=START + late)])
+
+    first = await store.load_outdated(START + 1, 0, 2)
+    rest = await store.load_outdated(START + 1, first.last or 0, 3)
+
+    assert (first.run_ids, first.last) == ([ids[0]], ids[1])
+    assert (rest.run_ids, rest.last) == ([ids[2], ids[3]], None)
+
+
+async def test_a_range_without_runs_is_one_in_which_none_is_live_or_ended(store: Store):
     job = await due_job(store, overlap=Overlap.ALLOW)
     first, second = await order(store, Birth(job.id, "python", 5, 1), Birth(job.id, "python", 5, 1))
-    assert await store.first_run() == first
+    assert await store.without_runs([0, 1000], 1000) == [1000]
     given = await claim(store, "n1", "python", [], 1)
     await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START) for a in given])
-    assert await store.first_run() == first
+    assert await store.without_runs([first, second], 1) == []
 
     await store.purge([first])
 
-    assert await store.first_run() == second
+    assert await store.without_runs([first, second], 1) == [first]
+
+
+async def test_a_tombstone_goes_when_nothing_is_left_of_its_job_and_its_id_is_not_given_again(
+    store: Store, clock: FakeClock
+):
+    for job_id in (1, 2, 3):
+        await submit(store, make_job(job_id, name=f"j{job_id}"))
+    (run_id,) = await order(store, Birth(1, "python", 5, 1))
+    await store.delete_job(1)
+    await store.delete_job(2)
+    clock.advance(60)
+    now = await store.now()
+
+    assert (await store.purge_remains(now - 61 * SECOND, 10)).jobs == 0
+    assert (await store.purge_remains(now, 10)).jobs == 1
+    assert [await store.get_job(job_id) is None for job_id in (1, 2, 3)] == [False, True, False]
+    assert (await store.get_run(run_id)) is not None
+
+    await store.purge([run_id])
+    assert (await store.purge_remains(now, 10)).jobs == 1
+    assert await store.get_job(1) is None
+
+
+async def test_a_trigger_without_another_moment_goes_and_one_that_somebody_may_enable_stays(
+    store: Store, clock: FakeClock
+):
+    jobs = [await due_job(store, number) for number in (1, 2, 3)]
+    await store.fire([fire_of(job, job.triggers[0], next_at=NEVER) for job in jobs])
+    paused = await store.get_job(2)
+    assert paused is not None
+    await store.save_job(replace(paused, paused=True, version=2), 1)
+    off = await store.get_job(3)
+    assert off is not None
+    await store.save_job(replace(off, triggers=(replace(off.triggers[0], enabled=False),), version=2), 1)
+    clock.advance(60)
+
+    assert (await store.purge_remains(await store.now(), 1)).triggers == 1
+
+    assert [await store.get_trigger(number) is None for number in (10, 20, 30)] == [True, False, False]
+    job = await store.get_job(1)
+    assert job is not None
+    later = replace(job, triggers=(replace(job.triggers[0], next_at=START + 99 * SECOND),), version=2)
+    assert await store.save_job(later, 1)
+    again = await store.get_trigger(10)
+    assert again is not None
+    assert again.next_at == START + 99 * SECOND
+
+
+async def test_the_name_of_a_node_that_is_gone_goes_after_a_while(store: Store, clock: FakeClock):
+    for name in ("gone", "live"):
+        await register(store, name)
+    await store.retire_node("gone", "gone")
+    clock.advance(60)
+
+    assert (await store.purge_remains(START, 10)).nodes == 0
+    assert (await store.purge_remains(await store.now(), 10)).nodes == 1
+    assert [node.name for node in await store.list_nodes()] == ["live"]
 
 
 async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(store: Store):
@@ -961,7 +1031,7 @@ async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(sto
         await store.finish([], [Waiting(failed, None)])
     await store.finish([ended(await claim_one(store), output="o")])
 
-    old = await store.load_outdated(START + 1, 10)
+    old = await store.load_outdated(START + 1, 0, 10)
 
     assert old.run_ids == [run_id]
     assert sorted(old.outputs) == [(run_id, 1, 1), (run_id, 3, 3), (run_id, 4, 4)]

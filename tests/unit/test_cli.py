@@ -357,7 +357,7 @@ def test_a_refused_token_tells_what_to_do(api: Fake) -> None:
 
 
 def test_a_fault_of_ours_is_one_line_and_no_stack_trace(api: Fake) -> None:
-    api.get("/v1/nodes", {"unexpected": True})
+    api.get("/v1/nodes", {"items": [{"unexpected": True}]})
     result = invoke(api, "nodes")
     assert result.exit_code == 1
     assert result.stderr.startswith("error[E_INTERNAL]: KeyError")
@@ -442,7 +442,9 @@ def test_every_error_has_a_documented_exit_code() -> None:
             assert exit_code_of(kind("", code=code)) in set(EXIT_CODES) - {0}
 
 
-@pytest.mark.parametrize("reply", [(200, b"<html>hi</html>"), (200, [1]), (404, b"nothing here"), (200, b"\xff")])
+@pytest.mark.parametrize(
+    "reply", [(200, b"<html>hi</html>"), (200, [1]), (404, b"nothing here"), (200, b"\xff"), {"status": "up"}]
+)
 def test_another_server_is_not_taken_for_horae(api: Fake, reply: Answer) -> None:
     api.get("/v1/nodes", reply)
     api.get("/healthz", (404, b""))
@@ -750,8 +752,8 @@ def find_among(jobs: list[dict[str, Any]]) -> Callable[[Request], Answer]:
     """As the server does it: `key` exactly, `name` in part."""
 
     def answer(request: Request) -> Answer:
-        key, name = request.query.get("key"), request.query.get("name")
-        found = [job for job in jobs if key in (None, job["key"]) and (name or "") in job["name"]]
+        key, name = request.query.get("key"), request.query.get("named")
+        found = [job for job in jobs if key in (None, job["key"]) and name in (None, job["name"])]
         return 200, page(*found)
 
     return answer
@@ -912,6 +914,8 @@ def test_a_node_is_taken_out_of_service_and_back(api: Fake, verb: str, said: str
         (["--server", "127.0.0.1:8090,"], "E_URL"),
         (["--server", "127.0.0.1:99999"], "E_URL"),
         (["--server", "http://127.0.0.1:8090"], "E_URL"),
+        (["--server", "http://me:secret@127.0.0.1:8090"], "E_URL"),
+        (["--server", "me:secret@127.0.0.1:8090"], "E_URL"),
         (["--server", "horae.example.com:8090"], "E_JOIN_TOKEN"),
         (["--server", "127.0.0.1:8090,horae.example.com:8090"], "E_JOIN_TOKEN"),
         (["--server", "127.0.0.1:8090", "--token-file", "none"], "E_FILE"),
@@ -926,6 +930,7 @@ def test_an_agent_that_cannot_join_is_refused_before_it_starts(tmp_path: Path, f
     (tmp_path / "empty").touch()
     result = invoke(None, "agent", *flags)
     assert f"error[{code}]" in result.stderr
+    assert "secret" not in result.stderr
     assert not (tmp_path / ".horae-agent").exists()
 
 

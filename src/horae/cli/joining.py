@@ -76,11 +76,17 @@ def _address(text: str) -> str:
     found = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})", text)
     if not found or not 0 < int(found[2]) < 65536:
         raise ConfigError(
-            f"--server must be HOST:PORT, or several with commas; got {text!r}",
+            f"--server must be HOST:PORT, or several with commas; got {_without_login(text)!r}",
             code="E_URL",
             hint="the port is the server's gRPC port: its HTTP port + 10, unless it says otherwise",
         )
     return text
+
+
+def _without_login(text: str) -> str:
+    """What stands before @ may be a password."""
+    login, at, rest = text.rpartition("@")
+    return f"{login.partition('://')[0]}://***@{rest}" if at and "://" in login else f"***@{rest}" if at else text
 
 
 def is_loopback(address: str) -> bool:

@@ -317,6 +317,7 @@ class Found:
 
     items: list[Any]
     total: int
+    is_cut: bool = False  # there is more than was looked at: the total counts what was
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +345,7 @@ class JobFilter:
     org: int = DEFAULT_ORG
     owner: str | None = None
     name: str | None = None  # substring
+    named: str | None = None  # the whole name
     key: str | None = None
     kind: str | None = None
     paused: bool | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -38,6 +38,7 @@ LONGEST_PAUSE = 1.0  # seconds; what a writer brings after that may be dropped, 
 PATIENCE = 10.0  # seconds a closing output keeps trying to store
 RETRY = 0.2  # seconds between tries
 FOLLOW = 0.5  # seconds after which a follower looks again, whoever writes
+DELETED = 1_000  # objects removed by one request: what S3 takes
 KNOWN_LOGS = 1_000  # whose chunk sizes are remembered
 MAX_MARKS = 10_000  # kept in memory
 
@@ -94,20 +95,47 @@ class ObjectFiles:
         self._sizes = {known: sizes for known, sizes in self._sizes.items() if not is_part(known, ref)}
         self._marks.pop(ref, None)
 
-    async def remove_before(self, run_id: int) -> None:
-        """By whole thousands, which is how they lie."""
+    async def remove_all(self, refs: Sequence[str]) -> None:
+        """One look at each thousand of runs, and as few requests as the store takes for what is found."""
+        by_thousand: dict[str, set[str]] = {}
+        for ref in refs:
+            _check(ref)
+            by_thousand.setdefault(ref.split("/")[1], set()).add(ref)
+        for thousand, wanted in by_thousand.items():
+            with _translated("runs"):
+                names = [
+                    each["path"]
+                    async for page in obstore.list(self._store, prefix=f"runs/{thousand}/")
+                    for each in page
+                    if _log_of(each["path"]) in wanted
+                ]
+                await self._delete(names)
+            self._sizes = {known: sizes for known, sizes in self._sizes.items() if _log_of(known) not in wanted}
+
+    async def _delete(self, names: Sequence[str]) -> None:
+        """Many in one request where the store can; what is gone already is no error."""
+        for start in range(0, len(names), DELETED):
+            some = names[start : start + DELETED]
+            try:
+                await obstore.delete_async(self._store, some)
+            except FileNotFoundError:
+                for name in some:
+                    with suppress(FileNotFoundError):
+                        await obstore.delete_async(self._store, name)
+
+    async def stored_ranges(self) -> tuple[list[int], int]:
         with _translated("runs"):
-            thousands = (await obstore.list_with_delimiter_async(self._store, prefix="runs"))["common_prefixes"]
-            for path in thousands:
-                name = path.rpartition("/")[2]
-                if name.isdecimal() and (int(name) + 1) * THOUSAND <= run_id:
-                    await self._remove_below(path)
+            paths = (await obstore.list_with_delimiter_async(self._store, prefix="runs"))["common_prefixes"]
+        names = [path.rpartition("/")[2] for path in paths]
+        return sorted(int(name) * THOUSAND for name in names if name.isdecimal()), THOUSAND
+
+    async def remove_range(self, first_id: int) -> None:
+        with _translated("runs"):
+            await self._remove_below(f"runs/{first_id // THOUSAND}")
 
     async def _remove_below(self, path: str) -> None:
         async for page in obstore.list(self._store, prefix=f"{path}/"):
-            for each in page:
-                with suppress(FileNotFoundError):
-                    await obstore.delete_async(self._store, each["path"])
+            await self._delete([each["path"] for each in page])
         self._sizes = {ref: sizes for ref, sizes in self._sizes.items() if not ref.startswith(f"{path}/")}
 
     async def trim(self, limit: int) -> int:
@@ -260,6 +288,11 @@ class ObjectFiles:
         followers.discard(follower)
         if not followers:
             del self._followers[ref]
+
+
+def _log_of(ref: str) -> str:
+    """The log that a file lies beside, or the log itself."""
+    return "/".join(ref.split("/")[:4]).removesuffix("-files")
 
 
 class ChunkedOutput:

@@ -13,6 +13,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
@@ -92,6 +93,13 @@ class ShippedFiles(ObjectFiles):
             self._held -= sum(self._waiting.pop(held).values())
         await self._spool.remove(ref)
         await super().remove(ref)
+
+    async def remove_all(self, refs: Sequence[str]) -> None:
+        for ref in refs:
+            for held in [held for held in self._waiting if is_part(held, ref)]:
+                self._held -= sum(self._waiting.pop(held).values())
+        await self._spool.remove_all(refs)
+        await super().remove_all(refs)
 
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         """As stored; what waits in this node's spool comes after it."""

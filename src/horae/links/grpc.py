@@ -33,8 +33,16 @@ class _GrpcLine:
         metadata = (("authorization", f"Bearer {ticket.token}"),) if ticket.token else ()
         self._call = self._channel.stream_stream(wire.CONNECT)(metadata=metadata)
 
-    async def open(self) -> None:
-        """The first frame opens it."""
+    async def open(self, seconds: float) -> None:
+        """Connect. Left to itself, the kernel repeats a call that nobody heard after 1, 3, 7 and 15 s: a new one is
+        heard sooner. Why a call was refused, the first frame learns."""
+        ready, failed = grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        try:
+            async with asyncio.timeout(seconds):
+                while (state := self._channel.get_state(try_to_connect=True)) not in (ready, failed):
+                    await self._channel.wait_for_state_change(state)
+        except TimeoutError:
+            raise Unavailable(f"no connection within {seconds:g} s") from None
 
     async def read(self) -> bytes | None:
         try:

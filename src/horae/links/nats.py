@@ -135,8 +135,8 @@ class _NatsLine:
         self._pipe: Pipe | None = None
         self._up = ""
 
-    async def open(self) -> None:
-        self.client = await self._connector.connect(self._lose)
+    async def open(self, seconds: float) -> None:
+        self.client = await self._connector.connect(self._lose, seconds)
         self._up, here = f"{broker.UP}.{self.name}", f"{broker.DOWN}.{self.name}"
         pipe = self._pipe = Pipe(self.client, broker.HELLO, here)
 

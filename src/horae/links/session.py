@@ -33,6 +33,13 @@ log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two tries to connect
 CONNECT_SECONDS = 5.0
+# While the lease of a line that was lost may still hold, every second counts: shares of it, and bounds in seconds.
+HASTE_PAUSE, HASTE_CONNECT, HASTE_HELLO = (
+    (1 / 30, 0.1, 0.5),
+    (1 / 10, 1.0, CONNECT_SECONDS),
+    (1 / 6, 1.0, CONNECT_SECONDS),
+)
+TELL_GAP = 5.0  # seconds between two words on the same trouble
 ASK_SECONDS = 20.0
 GOODBYE_SECONDS = 3.0
 LINGER_SECONDS = 2.0  # for answers under way when the server asks us to leave
@@ -73,7 +80,8 @@ class NoAnswer(Unavailable):
 class Line(Protocol):
     """One connection to one server: frames there and back, in order, none lost before its end."""
 
-    async def open(self) -> None: ...
+    async def open(self, seconds: float) -> None:
+        """Reach the other side, or raise Unavailable; no try takes longer than `seconds`."""
 
     async def read(self) -> bytes | None:
         """The next frame; None when the server ended it well. LineEnded says how else it ended."""
@@ -101,6 +109,9 @@ class RemoteLink(ABC):
         self._terms = Terms(0.0, 0.0)
         self._protocol = wire.PROTOCOL  # that the server speaks
         self._is_joined = False
+        self.capacity: dict[str, int] = {}  # kind → how many runs of it at once, where that is not the node's slots
+        self._lost_at = float("-inf")  # when a line that was welcome ended, on the clock of the loop
+        self._told = ("", float("-inf"))  # the last trouble that was told, and when
         self._hints = {"runs": asyncio.Event(), "cancel": asyncio.Event()}
 
     # ── the connection ──
@@ -112,10 +123,17 @@ class RemoteLink(ABC):
             server = self._servers[number % len(self._servers)]
             number += 1
             if await self._visit(server):
-                pause = FIRST_PAUSE
+                pause, self._lost_at = FIRST_PAUSE, asyncio.get_running_loop().time()
             if number % len(self._servers) == 0:
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  # so that not all come at once
-                pause = min(pause * 2, LONGEST_PAUSE, self._terms.lease_seconds / 4 or LONGEST_PAUSE)
+                pause = min(pause * 2, self._in_haste(HASTE_PAUSE, LONGEST_PAUSE))
+
+    def _in_haste(self, share: tuple[float, float, float], else_: float) -> float:
+        """Seconds: a share of the lease while that of the last line may hold, within bounds; `else_` afterwards."""
+        lease = self._terms.lease_seconds
+        if asyncio.get_running_loop().time() - self._lost_at > lease:
+            return else_
+        return min(max(lease * share[0], share[1]), share[2])
 
     async def _visit(self, server: str) -> bool:
         """One stream, from connect to its end; True when it was welcome."""
@@ -123,13 +141,12 @@ class RemoteLink(ABC):
         server = self._shown(server)
         stream = Stream(line, self._hear)
         try:
-            await line.open()
+            await line.open(self._in_haste(HASTE_CONNECT, CONNECT_SECONDS))
             await stream.run(lambda: self._greet(server, stream, line))
         except LineEnded as ended:
             self._note_loss(server, stream, ended)
         except Unavailable as error:
-            log.warning("server.lost", server=server, error=error.message)
-            self._on_change("lost", f"{server}: {error.message}")
+            self._tell_loss(server, error.message)
         finally:
             if self._stream is stream:
                 self._stream = None
@@ -147,15 +164,24 @@ class RemoteLink(ABC):
         """A new line to a server, not yet open."""
 
     def _note_loss(self, server: str, stream: Stream, ended: LineEnded) -> None:
-        log.warning("server.lost", server=server, status=ended.status, error=ended.text)
-        self._on_change("lost", f"{server}: {ended.text}")
+        self._tell_loss(server, ended.text, status=ended.status)
         if not stream.is_welcome and ended.status in REFUSALS:
             self._refusal = _refusal(ended.status, ended.text)
             self._news.set()
 
+    def _tell_loss(self, server: str, text: str, **more: str) -> None:
+        """Not the same at every try: there are several in a second."""
+        now, told = asyncio.get_running_loop().time(), f"{server}: {text}"
+        if told == self._told[0] and now - self._told[1] < TELL_GAP:
+            return
+        self._told = (told, now)
+        log.warning("server.lost", server=server, error=text, **more)
+        self._on_change("lost", told)
+
     async def _greet(self, server: str, stream: Stream, line: Line) -> None:
         """Say who we are; once welcome, the stream is for everybody."""
-        (frame,) = await stream.ask(CONNECT_SECONDS, Urgency.BEAT, hello=self._hello())
+        seconds = self._in_haste(HASTE_HELLO, CONNECT_SECONDS)
+        (frame,) = await stream.ask(seconds, Urgency.BEAT, hello=self._hello())
         welcome = frame.welcome
         if self._spool.is_shared and not welcome.shared:
             raise ConfigError(
@@ -168,6 +194,7 @@ class RemoteLink(ABC):
         stream.takes_ailments = welcome.ailments
         self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
+        self._told = ("", float("-inf"))
         self._stream = stream
         self._news.set()
         for hint in self._hints.values():
@@ -186,7 +213,7 @@ class RemoteLink(ABC):
         return pb.Hello(
             lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name,
             identity=self._ticket.identity, session=self._ticket.session, kinds=node.kinds, labels=node.labels,
-            slots=node.slots, version=node.version, started_at=node.started_at,
+            slots=node.slots, version=node.version, started_at=node.started_at, capacity=self.capacity,
         )  # fmt: skip
 
     def _hear(self, stream: Stream, frame: pb.ServerFrame) -> None:

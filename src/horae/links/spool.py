@@ -134,8 +134,14 @@ class AgentSpool:
     async def remove(self, ref: str) -> None:
         await self._files.remove(ref)
 
-    async def remove_before(self, run_id: int) -> None:
-        await self._files.remove_before(run_id)
+    async def remove_all(self, refs: Sequence[str]) -> None:
+        await self._files.remove_all(refs)
+
+    async def stored_ranges(self) -> tuple[list[int], int]:
+        return await self._files.stored_ranges()
+
+    async def remove_range(self, first_id: int) -> None:
+        await self._files.remove_range(first_id)
 
     async def trim(self, limit: int) -> int:
         return await self._files.trim(limit)

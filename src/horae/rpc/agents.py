@@ -145,6 +145,7 @@ class Agents:
         except Invalid as error:
             raise invalid(error.message) from error
         session = Session(self, context, node, hello.session, topics)
+        session.capacity = dict(hello.capacity)
         session.link.resume(node, await self._make_room(session))
         welcome = pb.Welcome(
             protocol=protocol, node=self.node, version=self.version, lease_seconds=self.terms.lease_seconds,
@@ -254,6 +255,9 @@ class Session:
         self._under_way = 0  # bytes of chunks taken and not yet stored
         self._held: dict[int, int] = {}  # run → fence, as of
         self._held_at = float("-inf")
+        self.capacity: dict[str, int] = {}  # kind → how many runs of it at once; else the node's slots
+        self._given: dict[int, str] = {}  # run → kind, of those that this line gave
+        self._claiming: Counter[str] = Counter()  # kind → runs that claims under way may give
         self._heard_at = agents.clock.elapsed()
 
     def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
@@ -369,19 +373,41 @@ class Session:
         return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
 
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
-        room = dict(claim.room) or {claim.kind: claim.limit}  # of protocol 1: one kind
-        if not self._kinds.issuperset(room) or not all(1 <= limit <= MAX_CLAIM for limit in room.values()):
+        asked = dict(claim.room) or {claim.kind: claim.limit}  # of protocol 1: one kind
+        if not self._kinds.issuperset(asked) or not all(1 <= limit <= MAX_CLAIM for limit in asked.values()):
             raise invalid(f"a claim needs kinds that hello named and a limit from 1 to {MAX_CLAIM} for each")
+        room = await self._bounded(asked)
         hints = self._agents.hints
         announcements = hints.announcements
-        claimed = [] if hints.none_wait(room) else await self.link.claim(room)
-        for one in claimed:
-            self._held[one.run_id] = one.fence
-        if "runs" in self._topics:
+        claimed = [] if not room or hints.none_wait(room) else await self._claim(room)
+        if "runs" in self._topics and room:
             missing = Counter(room)
             missing.subtract(one.kind for one in claimed)
             hints.note_claim(self, self.node, missing, announcements, partial(self._tell, "runs"))
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
+
+    async def _bounded(self, asked: dict[str, int]) -> dict[str, int]:
+        """No more than the agent said that it can take; it asks for no more, unless our books are old."""
+        if any(self._room(kind) < limit for kind, limit in asked.items()):
+            self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
+        rooms = {kind: min(limit, self._room(kind)) for kind, limit in asked.items()}
+        return {kind: limit for kind, limit in rooms.items() if limit > 0}
+
+    def _room(self, kind: str) -> int:
+        """How many more runs of a kind this agent said that it can take, by what this line has given it."""
+        held = sum(of == kind and run_id in self._held for run_id, of in self._given.items())
+        return self.capacity.get(kind, self.node.slots) - held - self._claiming[kind]
+
+    async def _claim(self, room: dict[str, int]) -> list[Assignment]:
+        self._claiming.update(room)
+        try:
+            claimed = await self.link.claim(room)
+        finally:
+            self._claiming.subtract(room)
+        for one in claimed:
+            self._held[one.run_id] = one.fence
+            self._given[one.run_id] = one.kind
+        return claimed
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
         results = self._read_results(finish)
@@ -390,6 +416,7 @@ class Session:
         accepted = await self.link.finish(mine) if mine else set()
         for result in mine:
             self._held.pop(result.run_id, None)
+            self._given.pop(result.run_id, None)
         self._agents.execution.note_fenced(len(results) - len(mine))
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
@@ -493,8 +520,10 @@ class Session:
         now = self._agents.clock.elapsed()
         is_old = fresh and now - self._held_at > self._agents.terms.heartbeat_seconds
         if is_old or any(self._held.get(run_id) != fence for run_id, fence in attempts):
-            self._held = dict(await self._agents.store.load_running(self.node.name))
-            self._held_at = now
+            self._held, self._held_at = await self._load_held(), now
+
+    async def _load_held(self) -> dict[int, int]:
+        return dict(await self._agents.store.load_running(self.node.name))
 
     def _forget_held(self) -> None:
         self._held, self._held_at = {}, float("-inf")

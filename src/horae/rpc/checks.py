@@ -37,6 +37,8 @@ def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
     _check("kinds", 0 < len(hello.kinds) <= 64 and all(map(_WORD.fullmatch, hello.kinds)), "1 to 64 kinds of work")
     _check("labels", len(hello.labels) <= 64 and all(map(_LABEL.fullmatch, hello.labels)), "up to 64 labels")
     _check("slots", 0 < hello.slots <= MAX_SLOTS, f"a number from 1 to {MAX_SLOTS}")
+    rooms = hello.capacity.values()
+    _check("capacity", len(rooms) <= 64 and all(one <= MAX_SLOTS for one in rooms), f"numbers up to {MAX_SLOTS}")
     return Node(
         name=hello.node, roles=("agent",), kinds=tuple(hello.kinds), labels=tuple(hello.labels), slots=hello.slots,
         version=clean(hello.version, 64), address="", started_at=now, heartbeat_at=now, beat=0, via=via,

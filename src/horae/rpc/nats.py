@@ -24,6 +24,9 @@ from horae.wire.pipe import Ended, Pipe
 log = structlog.get_logger()
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to reach the broker
+HASTE = 1 / 30  # of the lease is the longest pause while agents that lost their line may still hold one,
+HASTE_LONGEST = 0.5  # or so many seconds; and a tenth of the lease, one second at least, is time to connect
+TELL_GAP = 5.0  # seconds between two words on the same trouble
 MAX_LINES = 10_000
 TOPICS = ("cancel",)  # of queued runs these agents hear by messages of work (service.handover)
 LINE = re.compile(re.escape(broker.DOWN) + r"\.([0-9a-f]{32})")
@@ -56,36 +59,49 @@ class NatsDoor:
             await asyncio.wait([task], timeout=1.0)
 
     async def _stay(self) -> None:
-        pause = FIRST_PAUSE
+        """What becomes of the lines of a lost connection does not hold up the next."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._come_back(group)
+
+    async def _come_back(self, group: asyncio.TaskGroup) -> None:
+        """Be connected, and when that has ended, try again until it succeeds."""
+        loop, lease = asyncio.get_running_loop(), self._agents.terms.lease_seconds
+        pause, lost_at, told_at = FIRST_PAUSE, loop.time(), float("-inf")
         while True:
+            is_urgent = loop.time() - lost_at < lease
+            seconds = min(max(lease / 10, 1.0), broker.CONNECT_SECONDS) if is_urgent else broker.CONNECT_SECONDS
             try:
-                await self._visit()
-                pause = FIRST_PAUSE
+                return await self._visit(group, seconds)
             except Unavailable as error:
-                log.warning("broker.lost", error=error.message, retry_seconds=pause)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  all nodes lost it at once
-            pause = min(pause * 2, LONGEST_PAUSE)
+                if loop.time() - told_at > TELL_GAP:
+                    log.warning("broker.lost", error=error.message, retry_seconds=pause)
+                    told_at = loop.time()
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  all nodes lost it at once
+            pause = min(pause * 2, min(HASTE_LONGEST, max(lease * HASTE, FIRST_PAUSE)) if is_urgent else LONGEST_PAUSE)
 
-    async def _visit(self) -> None:
-        """One connection to the broker, until it is lost."""
+    async def _visit(self, group: asyncio.TaskGroup, seconds: float) -> None:
+        """One connection to the broker, until it is lost; no step of it takes longer than `seconds`."""
         lost = asyncio.Event()
-        client = await self._connector.connect(lost.set)
+        client = await self._connector.connect(lost.set, seconds)
+
+        async def hear(hello: Any) -> None:
+            await self._hear(group, client, hello)
+
         try:
-            async with asyncio.TaskGroup() as group:
-
-                async def hear(hello: Any) -> None:
-                    await self._hear(group, client, hello)
-
+            try:
                 self._hellos = await client.subscribe(broker.HELLO, queue=broker.SERVERS, cb=hear)
-                await client.flush()
-                self.is_open.set()
-                await lost.wait()
-                for line in self._lines:
-                    line.pipe.end("", "")
+                await client.flush(seconds)
+            except Exception as error:  # the library has many words for a broker that went away just now
+                raise Unavailable(f"the broker does not answer: {error or type(error).__name__}") from error
+            self.is_open.set()
+            await lost.wait()
             log.warning("broker.lost", error="the connection has ended")
         finally:
             self._hellos = None
             self.is_open.clear()
+            for line in self._lines:
+                line.pipe.end("", "")
             await broker.farewell(client)
 
     async def _hear(self, group: asyncio.TaskGroup, client: Any, hello: Any) -> None:

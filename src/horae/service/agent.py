@@ -30,6 +30,8 @@ from horae.service.secrecy import Secrecy
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
 SETTLE = 10.0  # seconds for the last results, and the output they wait for, when the agent stops
+RENEWALS = 10  # in the time of one lease, while there is work
+SHORTEST_RENEWAL = 0.2  # seconds
 TRUST = 0.85  # share of the lease after which the keeper kills: the rest is time for the killing
 
 
@@ -107,6 +109,11 @@ class Agent:
     @property
     def busy(self) -> int:
         return len(self._held)
+
+    @property
+    def renewal_seconds(self) -> float:
+        """How long to wait between two beats while something is held."""
+        return max(self._lease / RENEWALS, SHORTEST_RENEWAL)
 
     def room(self, kind: str) -> int:
         """How many more runs of a kind could be started now."""

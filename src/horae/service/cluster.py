@@ -44,6 +44,7 @@ from horae.service.execution import Execution
 from horae.service.outside import is_outside
 
 LEADER = "leader"
+BURIED_TOGETHER = 100  # nodes
 LONGEST_MARGIN = 2.0  # seconds, of a long lease
 HAND_OVER = 5.0  # seconds a stopping node waits for others to take its segments
 LOOK = 0.05  # seconds between its looks
@@ -177,15 +178,13 @@ class Cluster:
         """One round of a leader: bury the dead, share out segments."""
         await self.look()
         await self._clear([node for node in self._nodes if node.state == "gone"])
-        present = []
-        for node in self._nodes:
-            if node.state == "gone":
-                continue
-            if self._is_silent(node, self._outside_after if is_outside(node) else self._dead_after):
-                await self._bury(node)
-            else:
-                present.append(node)
-        await self._share_out(present)
+        there = [node for node in self._nodes if node.state != "gone"]
+        silent = [node for node in there if self._is_silent(node, self._patience_with(node))]
+        await self._bury(silent)
+        await self._share_out([node for node in there if node not in silent])
+
+    def _patience_with(self, node: Node) -> float:
+        return self._outside_after if is_outside(node) else self._dead_after
 
     async def tidy(self) -> None:
         """What a leader does beside: see to runs that nobody can run, or whose worker has fallen silent."""
@@ -222,18 +221,18 @@ class Cluster:
                 held = {loan.run_id: loan.fence for loan in overdue if loan.worker == worker}
                 taken += await self._execution.take_back(worker, held, f"worker {worker} did not report in time")
 
-    async def _bury(self, node: Node) -> None:
-        """Declare a node gone, unless it was heard since we looked, and take back what it held until then; should it
-        return, what it claims then is its own."""
-        if not self.is_leader or self._lease is None:
-            return
-        held = await self._store.bury_node(node, self._lease)
-        if held is None:
-            return
-        await self._execution.take_back(node.name, dict(held))
-        self._cleared[node.name] = node.beat + 1
-        if is_outside(node):
-            self._queue.announce("due")  # moments that were offered to it are free
+    async def _bury(self, silent: Sequence[Node]) -> None:
+        """Declare nodes gone, unless they were heard since we looked, and take back what they held until then; should
+        one return, what it claims then is its own."""
+        for part in (silent[start : start + BURIED_TOGETHER] for start in range(0, len(silent), BURIED_TOGETHER)):
+            if not self.is_leader or self._lease is None:
+                return
+            held = await self._store.bury_nodes(part, self._lease)
+            await self._execution.take_back_all(held)
+            buried = [node for node in part if node.name in held]
+            self._cleared |= {node.name: node.beat + 1 for node in buried}
+            if any(map(is_outside, buried)):
+                self._queue.announce("due")  # moments that were offered to it are free
 
     async def _clear(self, gone: Sequence[Node]) -> None:
         """Take back what gone nodes still hold, unless they have come back meanwhile: asked once about all of them."""
@@ -243,11 +242,9 @@ class Cluster:
         if held:
             present = await self._store.list_nodes()
             nodes = {name: node for name, node in nodes.items() if node in present}
-        for name, node in nodes.items():
-            if not self.is_leader:
-                return
-            await self._execution.take_back(name, held.get(name, {}))
-            self._cleared[name] = node.beat
+        if self.is_leader:
+            await self._execution.take_back_all({name: held[name] for name in nodes if name in held})
+            self._cleared |= {name: node.beat for name, node in nodes.items()}
 
     async def _share_out(self, present: Sequence[Node]) -> None:
         schedulers = [node.name for node in present if _may_schedule(node) and not self._is_silent(node, self._ttl)]

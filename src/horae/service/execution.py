@@ -176,14 +176,19 @@ class Execution:
 
     async def take_back(self, node: str, running: Mapping[int, int], why: str = "") -> int:
         """Runs with the fence under which a dead node held them: queued again, or ended when lost too often."""
-        message = why or f"its agent {node} died"
-        held = await self._store.load_held(list(running)) if running else []
+        return await self.take_back_all({node: running}, why)
+
+    async def take_back_all(self, dead: Mapping[str, Mapping[int, int]], why: str = "") -> int:
+        """The same for many nodes at once."""
+        lost = {run_id: (fence, node) for node, running in dead.items() for run_id, fence in running.items()}
+        held = await self._store.load_held(list(lost)) if lost else []
         if not held:
             return 0
         books = _Books(await self._store.now())
         for h in held:
-            result = Result(h.run_id, running[h.run_id], State.FAILED, Reason.LOST, message=message)
-            books.judge(result, h)
+            fence, node = lost[h.run_id]
+            message = why or f"its agent {node} died"
+            books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 
     async def _write(self, books: _Books, count: int) -> set[int]:

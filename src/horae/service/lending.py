@@ -21,6 +21,7 @@ from horae.errors import Conflict, NotFound
 from horae.ports import Lend, Result, Store
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
+from horae.service.ledger import birth_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,9 @@ class Lending:
     async def give_back(self, run_id: int) -> None:
         """Let Horae's own agents have a lent run that was not begun."""
         loan = await self._loan(run_id, None)
-        if not await self._store.return_loan(run_id, loan.fence):
+        job, run = await self._jobs.get(loan.job_id), await self._jobs.get_run(run_id)
+        start_by = birth_of(job.id, job.kind, job.policy, run.due_at).start_by
+        if not await self._store.return_loan(run_id, loan.fence, start_by):
             raise await self._refusal(run_id)
         self._jobs.announce("runs")
 

@@ -1,18 +1,22 @@
-"""What is kept for how long: history for as many days as the settings say, idempotency keys for one.
+"""What is kept for how long: history for as many days as the settings say, idempotency keys for one day.
 
 Order matters. The outputs of a run go first, then its record: should the process die in between, the record is
 still there, and the next round finds it and removes what is left. The other way round, files would stay for
 ever that nothing points at. Removing is idempotent, so two leaders at once do no harm.
 
+History is walked by the ids of runs, oldest first, past those that are kept: a run that waited or took long has a low
+id and a late end, and must not keep the others. A walk ends at a batch of which all is kept, and the next one begins
+anew.
+
 The leader removes what it can reach. What lies on other nodes each of them tidies away itself: whatever belongs to
-runs older than the oldest that is kept, and the oldest beyond the size that is allowed. Outputs that all nodes share
+ranges of runs of which none is kept, and the oldest beyond the size that is allowed. Outputs that all nodes share
 are tidied by the leader alone.
+
+What else grows goes thirty days after it was of use: tombstones of jobs without any run, triggers that are enabled and
+have no moment left, and names of nodes that are gone.
 """
 
 from __future__ import annotations
-
-import asyncio
-from collections.abc import Sequence
 
 import structlog
 
@@ -23,8 +27,8 @@ log = structlog.get_logger()
 
 DAY = 86_400 * SECOND
 KEYS_KEPT = DAY  # a client that repeats a request later than this has made a new one
-BATCH = 1000  # runs or keys dropped at once
-REMOVALS = 16  # outputs removed at the same time
+REMAINS_KEPT = 30 * DAY  # of jobs, triggers and nodes that are over
+BATCH = 5000  # runs or keys dropped at once
 
 
 class Retention:
@@ -34,38 +38,45 @@ class Retention:
         self._files = files
         self._history_days = history_days
         self._files_limit = files_limit
+        self._walked = 0  # the run up to which history was looked at
 
     async def purge(self) -> bool:
         """Drop a batch of what is past its time; True when there may be more."""
         now = await self._store.now()
         keys = await self._store.purge_keys(now - KEYS_KEPT, BATCH)
-        runs = await self._purge_history(now - self._history_days * DAY) if self._history_days else 0
-        return max(keys, runs) == BATCH
+        has_more = await self._purge_history(now - self._history_days * DAY) if self._history_days else False
+        return has_more or keys == BATCH
 
     async def tidy(self, *, is_leader: bool) -> None:
         """Remove outputs of runs that are no longer kept, and those that are too much."""
+        if is_leader:
+            await self._purge_remains()
         if self._files.is_shared and not is_leader:
             return
         if self._files_limit and (removed := await self._files.trim(self._files_limit)):
             log.info("outputs.trimmed", bytes=removed, limit=self._files_limit)
-        first = await self._store.first_run() if self._history_days else None
-        if first is not None:
-            await self._files.remove_before(first)
+        if self._history_days:
+            await self._remove_orphans()
 
-    async def _purge_history(self, before: Moment) -> int:
-        old = await self._store.load_outdated(before, BATCH)
-        if not old.run_ids:
-            return 0
-        # By the names that are ours to give, not by those that agents reported.
-        refs = [self._files.ref(*attempt) for attempt in old.outputs]
-        for start in range(0, len(refs), REMOVALS):
-            await self._remove(refs[start : start + REMOVALS])
-        await self._store.purge(old.run_ids)
-        return len(old.run_ids)
+    async def _purge_remains(self) -> None:
+        before = await self._store.now() - REMAINS_KEPT
+        while (gone := await self._store.purge_remains(before, BATCH)) and any(gone):
+            log.info("remains.purged", jobs=gone.jobs, triggers=gone.triggers, nodes=gone.nodes)
+            if gone.jobs < BATCH:
+                break
 
-    async def _remove(self, refs: Sequence[str]) -> None:
-        """All of them, or the first error that one met; a task group would wrap it up."""
-        outcomes = await asyncio.gather(*map(self._files.remove, refs), return_exceptions=True)
-        for outcome in outcomes:
-            if outcome is not None:
-                raise outcome
+    async def _remove_orphans(self) -> None:
+        ranges, width = await self._files.stored_ranges()
+        for start in range(0, len(ranges), BATCH):
+            for first_id in await self._store.without_runs(ranges[start : start + BATCH], width):
+                await self._files.remove_range(first_id)
+
+    async def _purge_history(self, before: Moment) -> bool:
+        """Drop what is outdated in the next batch of the walk; True when the walk goes on."""
+        old = await self._store.load_outdated(before, self._walked, BATCH)
+        if old.run_ids:
+            # By the names that are ours to give, not by those that agents reported.
+            await self._files.remove_all([self._files.ref(*attempt) for attempt in old.outputs])
+            await self._store.purge(old.run_ids)
+        self._walked = old.last if old.last is not None and old.run_ids else 0
+        return bool(self._walked)

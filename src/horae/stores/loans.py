@@ -79,11 +79,11 @@ class LoanStore(SearchStore):
             pass  # others have their turn in between
         return [_loan_of(row) for row in await self._get("load_overdue_loans", await self.now(), BATCH)]
 
-    async def return_loan(self, run_id: int, fence: int) -> bool:
+    async def return_loan(self, run_id: int, fence: int, start_by: Moment | None = None) -> bool:
         now = await self.now()
 
         def steps() -> Steps[bool]:
-            rows = yield "return_run", run_id, fence
+            rows = yield "return_run", run_id, fence, start_by
             if not rows:
                 return False
             is_unwanted, job_id = rows[0]

@@ -169,9 +169,7 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         async with connection.transaction():
             return await _migrate_postgres(connection, check)
     except asyncpg.ReadOnlySQLTransactionError as error:
-        raise ConfigError(
-            "the database is a standby; give the address of the primary", code="E_DB_READ_ONLY"
-        ) from error
+        raise _standby() from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise ConfigError(
             f"the role of this address may not make what the schema needs: {error}",
@@ -184,6 +182,10 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
         await lanes.part_from(connection)
+
+
+def _standby() -> ConfigError:
+    return ConfigError("the database is a standby; give the address of the primary", code="E_DB_READ_ONLY")
 
 
 def _foreign_migrations() -> ConfigError:
@@ -207,6 +209,8 @@ async def _refuse_encoding(connection: lanes.Connection) -> None:
 
 async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report:
     await _refuse_encoding(connection)
+    if not check and await connection.fetchval("SELECT pg_is_in_recovery()"):
+        raise _standby()
     exists = await connection.fetchval("SELECT to_regclass('migrations')")
     rows = await connection.fetch("SELECT version, fingerprint FROM migrations ORDER BY version") if exists else []
     done = [(row[0], row[1]) for row in rows]

@@ -15,7 +15,7 @@ from horae.core.model import Lease, Node
 from horae.errors import Superseded
 from horae.ports import Beat, Sign
 from horae.stores.loans import LoanStore, Steps
-from horae.stores.sql import Row, node_from_row, node_values
+from horae.stores.sql import Row, encode, node_from_row, node_values
 
 
 def superseded(name: str) -> Superseded:
@@ -35,15 +35,15 @@ class NodeStore(LoanStore):
         if not await self._put("retire_node", name, state, session) and session is not None:
             raise superseded(name)
 
-    async def bury_node(self, seen: Node, lease: Lease) -> list[tuple[int, int]] | None:
-        given = (seen.name, seen.beat, seen.session, seen.state, lease.name, lease.owner, lease.term)
+    async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
+        given = encode([(node.name, node.beat, node.session, node.state) for node in seen])
 
-        def steps() -> Steps[list[tuple[int, int]] | None]:
-            buried = yield "bury_node", *given
-            if not buried:
-                return None
-            held = yield "load_running", seen.name
-            return [(row[0], row[1]) for row in held]
+        def steps() -> Steps[dict[str, dict[int, int]]]:
+            buried = yield "bury_nodes", given, lease.name, lease.owner, lease.term
+            held: dict[str, dict[int, int]] = {row[0]: {} for row in buried}
+            for name, run_id, fence in (yield "load_running_of", self._list(list(held))):
+                held[name][run_id] = fence
+            return held
 
         return await self._transact(steps)
 

@@ -630,10 +630,8 @@ class PostgresStore(DataWorkStore):
 
     async def purge(self, run_ids: Sequence[int]) -> None:
         async def transact(connection: Connection) -> None:
-            await connection.execute(self.queries["purge_attempts"], run_ids)
-            await connection.execute(self.queries["purge"], run_ids)
-            await connection.execute(self.queries["forget_untold"], run_ids)
-            await connection.execute(self.queries["drop_cursors"])
+            jobs = [row[0] for row in await connection.fetch(self.queries["purge"], run_ids)]
+            await connection.execute(self.queries["drop_cursors"], jobs)
 
         await self._retried(self._upkeep, transact)
 

@@ -43,12 +43,20 @@ SELECT d.trigger_id, d.version, d.job_id,
 FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- load_last_runs --
-SELECT d.trigger_id, l.trigger_id IS NOT NULL,
-  (SELECT h.finished_at FROM history h
-   WHERE h.job_id = d.job_id AND h.trigger_id = d.trigger_id AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
-FROM due d
-LEFT JOIN (SELECT DISTINCT trigger_id FROM live WHERE trigger_id = ANY($1::bigint[])) l USING (trigger_id)
-WHERE d.trigger_id = ANY($1::bigint[]);
+-- By the index of each state in which a run may have run.
+SELECT d.trigger_id, EXISTS (
+    SELECT 1 FROM live l
+    WHERE (l.gate = d.job_id OR (l.gate IS NULL AND l.job_id = d.job_id)) AND l.trigger_id = d.trigger_id),
+  (SELECT f.finished_at FROM history f WHERE f.id = (SELECT max(ended) FROM (
+    SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 10
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1) AS ended
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 11
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 12
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 13
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)) AS e))
+FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- load_previous --
 SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = 10 ORDER BY h.id DESC LIMIT 1)
@@ -112,7 +120,7 @@ UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id
 
 -- live_of_job --
 -- Locked, so that none is claimed or ended before the next statement sees to it.
-SELECT id FROM live WHERE job_id = $1 ORDER BY id FOR UPDATE;
+SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1) ORDER BY id FOR UPDATE;
 
 -- waiting_live --
 SELECT id FROM live WHERE job_id = $1 AND state <> 1 LIMIT $2 FOR UPDATE;
@@ -429,10 +437,11 @@ ALTER TABLE history ENABLE TRIGGER history_untold;
 ALTER TABLE history DISABLE TRIGGER history_untold;
 
 -- purge --
-DELETE FROM history WHERE id = ANY($1::bigint[]);
-
--- purge_attempts --
-DELETE FROM attempts WHERE run_id = ANY($1::bigint[]);
+-- Answers the jobs whose runs went.
+WITH gone AS (DELETE FROM history WHERE id = ANY($1::bigint[]) RETURNING job_id),
+  a AS (DELETE FROM attempts WHERE run_id = ANY($1::bigint[])),
+  u AS (DELETE FROM untold WHERE run_id = ANY($1::bigint[]))
+SELECT DISTINCT job_id FROM gone;
 
 -- outdated_attempts --
 SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts WHERE run_id = ANY($1::bigint[]);
@@ -446,6 +455,19 @@ SELECT
    FROM pg_class WHERE oid = 'due'::regclass),
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = 0);
+
+-- bury_nodes --
+-- Only what was seen to stand still, and only by whom the lead belongs to. Locked in order, as beats and claims do.
+WITH x AS (
+  SELECT v ->> 0 AS name, CAST(v ->> 1 AS bigint) AS beat, CAST(v ->> 2 AS bigint) AS session, v ->> 3 AS state
+  FROM json_array_elements($1::json) AS t(v)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY(ARRAY(SELECT name FROM x)) ORDER BY name FOR NO KEY UPDATE
+)
+UPDATE nodes n SET state = 'gone', beat = n.beat + 1
+FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.beat = x.beat
+  AND n.session = x.session AND n.state = x.state
+  AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4 FOR SHARE) RETURNING n.name;
 
 -- open_lines --
 -- Locked in order, as beats and claims lock them.

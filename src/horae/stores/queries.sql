@@ -20,26 +20,57 @@ SELECT {run_columns_live} FROM live WHERE id = $1
 UNION ALL
 SELECT {run_columns_history} FROM history WHERE id = $1;
 
--- list_runs --
--- Live and past together, newest first; each half is cut before they are joined.
-SELECT * FROM (SELECT {run_columns_live} FROM live WHERE {where} ORDER BY id DESC LIMIT {limit}) AS present
-UNION ALL
-SELECT * FROM (SELECT {run_columns_history} FROM history WHERE {where} ORDER BY id DESC LIMIT {limit}) AS past
-ORDER BY 1 DESC LIMIT {limit};
+-- live_columns --
+{run_columns_live};
+
+-- history_run_columns --
+{run_columns_history};
+
+-- job_of_trigger --
+SELECT job_id FROM due WHERE trigger_id = $1;
+
+-- made_at --
+SELECT created_at FROM live WHERE id = $1 UNION ALL SELECT created_at FROM history WHERE id = $1;
 
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 ORDER BY fence;
 
--- first_run --
-SELECT min(id) FROM (SELECT min(id) AS id FROM live UNION ALL SELECT min(id) FROM history) AS first;
-
 -- outdated --
--- Oldest ids first, by the primary key: a run that took days may keep its record a little longer, and no index of ends
--- is paid for by every run.
-SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM (
-  SELECT id, attempt, fence, output, reason, finished_at FROM history ORDER BY id LIMIT $2) AS oldest
-WHERE finished_at < $1;
+-- Oldest ids first, by the primary key, past what is kept: no index of ends is paid for by every run.
+SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost', finished_at < $1
+FROM history WHERE id > $2 ORDER BY id LIMIT $3;
+
+-- without_runs --
+-- Those of these ids from which on there is no run, live or ended, for as many ids as a range has.
+SELECT r.value FROM {ids} AS r
+WHERE NOT EXISTS (SELECT 1 FROM live WHERE id >= r.value AND id < r.value + CAST($2 AS bigint))
+  AND NOT EXISTS (SELECT 1 FROM history WHERE id >= r.value AND id < r.value + CAST($2 AS bigint));
+
+-- drop_tombstones --
+-- Of jobs deleted long ago of which nothing is left. Their ids are never given out again.
+DELETE FROM jobs WHERE id IN (
+  SELECT j.id FROM jobs j
+  WHERE j.deleted_at < $1 AND j.deleted_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM history h WHERE h.job_id = j.id)
+    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.gate = j.id)
+    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.gate IS NULL AND l.job_id = j.id)
+  ORDER BY j.deleted_at LIMIT $2)
+RETURNING id;
+
+-- parked --
+-- Triggers without a next moment whose last one was long ago, by their ids.
+SELECT d.trigger_id, j.triggers FROM due d JOIN jobs j ON j.id = d.job_id
+WHERE d.next_at = 9223372036854775807 AND d.trigger_id > $2 AND d.last_at < $1 AND NOT j.paused
+ORDER BY d.trigger_id LIMIT $3;
+
+-- drop_parked --
+DELETE FROM due WHERE trigger_id IN {ids} AND next_at = 9223372036854775807;
+
+-- drop_nodes --
+-- Names of nodes that were gone long ago; what they held was taken back when they went.
+DELETE FROM nodes WHERE state = 'gone' AND heartbeat_at < $1
+  AND NOT EXISTS (SELECT 1 FROM live l WHERE l.state = 1 AND l.node = nodes.name)
+RETURNING name;
 
 -- load_untold --
 -- By the key, whatever else was ended meanwhile: each is told in its turn.
@@ -88,12 +119,6 @@ UPDATE nodes SET wanted = $2 WHERE name = $1 RETURNING name;
 -- retire_node --
 UPDATE nodes SET state = $2, beat = beat + 1
 WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint)) RETURNING name;
-
--- bury_node --
--- Only what was seen to stand still, and only by whom the lead belongs to.
-UPDATE nodes SET state = 'gone', beat = beat + 1
-WHERE name = $1 AND beat = $2 AND session = $3 AND state = $4
-  AND EXISTS (SELECT 1 FROM leases WHERE name = $5 AND owner = $6 AND term = $7 {share}) RETURNING name;
 
 -- list_nodes --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
@@ -185,7 +210,8 @@ DELETE FROM loans WHERE run_id = $1;
 
 -- return_run --
 -- Its reason stays: only a run that somebody wants cancelled has one.
-UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL
+UPDATE live SET state = 0, node = NULL, attempt = attempt - 1, started_at = NULL, phase = 1, note = NULL,
+  start_by = CASE WHEN attempt = 1 THEN CAST($3 AS bigint) END
 WHERE id = $1 AND fence = $2 AND state = 1
   AND EXISTS (SELECT 1 FROM loans o WHERE o.run_id = live.id AND o.fence = live.fence)
 RETURNING cancel, job_id;
@@ -253,34 +279,24 @@ UNION ALL
 SELECT {run_columns_history} FROM history WHERE id IN {ids};
 
 -- newest_live --
-SELECT {run_columns_live} FROM live WHERE id IN (SELECT max(id) FROM live WHERE job_id IN {ids} GROUP BY job_id);
+-- A run has the gate of its job, or none.
+SELECT {run_columns_live} FROM live WHERE id IN (
+  SELECT max(id) FROM (
+    SELECT job_id, id FROM live WHERE gate IN {ids}
+    UNION ALL SELECT job_id, id FROM live WHERE gate IS NULL AND job_id IN {ids}) AS l GROUP BY job_id);
 
 -- newest_ended --
 -- Of each job, the newest run that was neither skipped nor coalesced.
 SELECT {run_columns_history} FROM history WHERE id IN (
-  SELECT (SELECT h.id FROM history h WHERE h.job_id = j.value AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+  SELECT (SELECT max(newest) FROM (
+    SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 10) AS newest
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 11)
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 12)
+    UNION ALL SELECT (SELECT max(h.id) FROM history h WHERE h.job_id = j.value AND h.state = 13)) AS ends)
   FROM {ids} AS j);
 
--- search_runs --
--- Live and past together, each cut to what can be shown before they are joined.
-SELECT * FROM (
-  SELECT * FROM (
-    SELECT * FROM (SELECT {run_columns_live} FROM live) AS r
-    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
-    WHERE {where} ORDER BY {order} LIMIT {reach}) AS present
-  UNION ALL
-  SELECT * FROM (
-    SELECT * FROM (SELECT {run_columns_history} FROM history) AS r
-    JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j ON of_job = job_id
-    WHERE {where} ORDER BY {order} LIMIT {reach}) AS past) AS found
-ORDER BY {order} {cut};
-
--- count_runs --
-SELECT
-  (SELECT count(*) FROM live AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
-   ON of_job = job_id WHERE {where})
-  + (SELECT count(*) FROM history AS r JOIN (SELECT id AS of_job, org AS job_org, name AS job_name FROM jobs) AS j
-   ON of_job = job_id WHERE {where});
+-- names_of_jobs --
+SELECT id, name FROM jobs WHERE id IN {ids};
 
 -- list_lost --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
@@ -355,18 +371,24 @@ WHERE excluded.run_id > cursors.past_run_id
 INSERT INTO cursors (job_id, value, moved_at, past_run_id, past_fence)
 SELECT CAST($1 AS bigint), CAST($2 AS text), CAST($3 AS bigint), COALESCE(r.id, 0), COALESCE(r.fence, 0)
 FROM (SELECT 1) AS one
-LEFT JOIN (SELECT id, fence FROM live WHERE job_id = $1 AND state = 1 ORDER BY id DESC LIMIT 1) AS r ON 1 = 1
+LEFT JOIN (
+  SELECT id, fence FROM live WHERE (gate = $1 OR (gate IS NULL AND job_id = $1)) AND state = 1
+  ORDER BY id DESC LIMIT 1) AS r ON 1 = 1
 WHERE 1 = 1
 ON CONFLICT (job_id) DO UPDATE
 SET value = excluded.value, moved_at = excluded.moved_at, run_id = NULL, past_run_id = excluded.past_run_id,
   past_fence = excluded.past_fence;
 
 -- drop_cursors --
--- Those of deleted jobs of which no run is left.
+-- Those of deleted jobs of which no run is left, among the jobs of these runs.
 DELETE FROM cursors WHERE job_id IN (
-  SELECT c.job_id FROM cursors c JOIN jobs j ON j.id = c.job_id
-  WHERE j.deleted_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM history h WHERE h.job_id = c.job_id)
-    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.job_id = c.job_id));
+  SELECT j.id FROM jobs j JOIN {ids} AS gone ON gone.value = j.id
+  WHERE j.deleted_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM history h WHERE h.job_id = j.id)
+    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.gate = j.id)
+    AND NOT EXISTS (SELECT 1 FROM live l WHERE l.gate IS NULL AND l.job_id = j.id));
+
+-- drop_cursors_of --
+DELETE FROM cursors WHERE job_id IN {ids};
 
 -- drop_locks --
 DELETE FROM locks WHERE run_id IN {ids};

@@ -13,9 +13,19 @@ SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers
 FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id IN (SELECT value FROM json_each($1));
 
 -- load_last_runs --
-SELECT d.trigger_id, d.trigger_id IN (SELECT trigger_id FROM live WHERE trigger_id IS NOT NULL),
-  (SELECT h.finished_at FROM history h
-   WHERE h.job_id = d.job_id AND h.trigger_id = d.trigger_id AND h.state < 14 ORDER BY h.id DESC LIMIT 1)
+-- By the index of each state in which a run may have run.
+SELECT d.trigger_id, EXISTS (
+    SELECT 1 FROM live l
+    WHERE (l.gate = d.job_id OR (l.gate IS NULL AND l.job_id = d.job_id)) AND l.trigger_id = d.trigger_id),
+  (SELECT f.finished_at FROM history f WHERE f.id = (SELECT max(ended) FROM (
+    SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 10
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1) AS ended
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 11
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 12
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = 13
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)) AS e))
 FROM due d WHERE d.trigger_id IN (SELECT value FROM json_each($1));
 
 -- load_previous --
@@ -68,7 +78,7 @@ UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id
 SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
 
 -- live_of_job --
-SELECT id FROM live WHERE job_id = $1;
+SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1);
 
 -- waiting_live --
 SELECT id FROM live WHERE job_id = $1 AND state <> 1 LIMIT $2;
@@ -248,7 +258,7 @@ BEGIN INSERT OR IGNORE INTO untold (run_id) VALUES (new.id); END;
 DROP TRIGGER IF EXISTS history_untold;
 
 -- purge --
-DELETE FROM history WHERE id IN (SELECT value FROM json_each($1));
+DELETE FROM history WHERE id IN (SELECT value FROM json_each($1)) RETURNING job_id;
 
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));
@@ -267,6 +277,13 @@ SELECT
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
+
+-- bury_nodes --
+-- Only what was seen to stand still, and only by whom the lead belongs to.
+UPDATE nodes SET state = 'gone', beat = beat + 1
+WHERE EXISTS (SELECT 1 FROM json_each($1) x WHERE x.value ->> 0 = nodes.name AND x.value ->> 1 = nodes.beat
+    AND x.value ->> 2 = nodes.session AND x.value ->> 3 = nodes.state)
+  AND EXISTS (SELECT 1 FROM leases WHERE name = $2 AND owner = $3 AND term = $4) RETURNING name;
 
 -- open_line --
 UPDATE nodes SET via = $3, line = $4, session = session + 1

@@ -28,7 +28,6 @@ from horae.core.model import (
     Attempt,
     Census,
     Job,
-    JobFilter,
     Json,
     Lease,
     Moment,
@@ -36,7 +35,6 @@ from horae.core.model import (
     Page,
     Phase,
     Run,
-    RunFilter,
     State,
     Token,
     Trigger,
@@ -54,6 +52,7 @@ from horae.ports import (
     Outdated,
     Queued,
     Receipt,
+    Remains,
     Result,
     Submission,
     Waiting,
@@ -132,7 +131,6 @@ def _fill(statement: str, dialect: str) -> str:
         statement.replace("{ids}", ids)
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
-        .replace("{share}", "FOR SHARE" if dialect == "postgres" else "")
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)
@@ -246,6 +244,11 @@ class TriggerText(msgspec.Struct):
 
 
 _trigger_texts = msgspec.json.Decoder(list[TriggerText]).decode
+
+
+def trigger_ids(text: str) -> list[int]:
+    """Of the triggers as stored with their job."""
+    return [trigger.id for trigger in _trigger_texts(text)]
 
 
 def definition_from_row(row: Row) -> Definition:
@@ -390,56 +393,13 @@ class Where:
             condition = condition.replace("?", f"${len(self.args)}", 1)
         self.conditions.append(condition)
 
+    def put(self, arg: Any) -> str:
+        """An argument alone; how to name it."""
+        self.args.append(arg)
+        return f"${len(self.args)}"
+
     def text(self) -> str:
         return " AND ".join(self.conditions) or "1 = 1"
-
-
-def job_conditions(where: JobFilter) -> Where:
-    found = Where()
-    found.add(f"deleted_at IS {'NOT ' if where.deleted else ''}NULL")
-    found.add("org = ?", where.org)
-    for column in ("owner", "key", "kind", "paused"):
-        value = getattr(where, column)
-        if value is not None:
-            found.add(f"{column} = ?", value)
-    if where.name is not None:
-        found.add(*like("name", where.name))
-    _add_kinds(found, where)
-    return found
-
-
-def like(column: str, part: str) -> tuple[str, str]:
-    """A condition, and its argument: the column holds this text, whatever the case."""
-    pattern = re.sub(r"([\\%_])", r"\\\1", part.lower())
-    return f"lower({column}) LIKE ? ESCAPE '\\'", f"%{pattern}%"
-
-
-def _add_kinds(found: Where, where: JobFilter | RunFilter) -> None:
-    for kinds, word in ((where.kinds, "IN"), (where.not_kinds, "NOT IN")):
-        if kinds:
-            found.add(f"kind {word} ({', '.join('?' * len(kinds))})", *kinds)
-
-
-def run_conditions(where: RunFilter) -> Where:
-    found = Where()
-    for column in ("job_id", "trigger_id"):
-        value = getattr(where, column)
-        if value is not None:
-            found.add(f"{column} = ?", value)
-    if where.states:
-        found.add(f"state IN ({', '.join('?' * len(where.states))})", *map(int, where.states))
-    if where.due_from is not None:
-        found.add("due_at >= ?", where.due_from)
-    if where.due_until is not None:
-        found.add("due_at < ?", where.due_until)
-    if where.org is not None:
-        found.add("job_org = ?", where.org)
-    if where.name is not None:
-        found.add(*like("job_name", where.name))
-    if where.nodes:
-        found.add(f"node IN ({', '.join('?' * len(where.nodes))})", *where.nodes)
-    _add_kinds(found, where)
-    return found
 
 
 def too_slow() -> Unavailable:
@@ -506,24 +466,9 @@ class SqlStore:
         """A list as one argument: an array in PostgreSQL, JSON text in SQLite."""
         return list(values) if self.dialect == "postgres" else encode(list(values))
 
-    async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
-        found = job_conditions(where)
-        found.add("id < ?", read_cursor(cursor, NEVER))
-        text = f"SELECT {JOB_COLUMNS} FROM jobs WHERE {found.text()} ORDER BY id DESC LIMIT {limit + 1}"  # noqa: S608
-        return page(await self._with_triggers(await self.read(self._statement(text), *found.args)), limit)
-
     async def get_trigger(self, trigger_id: int) -> Trigger | None:
         rows = await self._get("get_trigger", trigger_id)
-        return _trigger_of(rows[0]) if rows else None
-
-    async def list_triggers(self, job_id: int | None, cursor: str | None, limit: int) -> Page:
-        found = Where()
-        found.add("d.trigger_id > ?", read_cursor(cursor, 0))
-        if job_id is not None:
-            found.add("d.job_id = ?", job_id)
-        text = self.queries["list_triggers"].replace("{where}", found.text()) + f" LIMIT {limit + 1}"
-        rows = await self.read(self._statement(text), *found.args)
-        return page([_trigger_of(row) for row in rows], limit)
+        return trigger_of(rows[0]) if rows else None
 
     # ── firing ──
     async def load_last_runs(self, trigger_ids: Sequence[int]) -> list[LastRun]:
@@ -546,13 +491,6 @@ class SqlStore:
         rows = await self._get("get_run", run_id)
         return run_from_row(rows[0]) if rows else None
 
-    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
-        found = run_conditions(where)
-        found.add("id < ?", read_cursor(cursor, NEVER))
-        text = self.queries["list_runs"].replace("{where}", found.text()).replace("{limit}", str(limit + 1))
-        rows = await self.read(self._statement(text), *found.args)
-        return page([run_from_row(row) for row in rows], limit)
-
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)
         return [
@@ -560,11 +498,31 @@ class SqlStore:
             for row in rows
         ]
 
-    async def load_outdated(self, before: Moment, limit: int) -> Outdated:
-        rows = await self._get("outdated", before, limit)
+    async def load_outdated(self, before: Moment, after: int, limit: int) -> Outdated:
+        seen = await self._get("outdated", before, after, limit)
+        rows = [row for row in seen if row[4]]
         ids = [row[0] for row in rows]
         earlier = await self._get("outdated_attempts", self._list(ids)) if ids else ()
-        return Outdated(ids, [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]])
+        outputs = [(row[0], row[1], row[2]) for row in (*rows, *earlier) if row[3]]
+        return Outdated(ids, outputs, seen[-1][0] if len(seen) == limit else None)
+
+    async def without_runs(self, first_ids: Sequence[int], width: int) -> list[int]:
+        return [row[0] for row in await self._get("without_runs", self._list(first_ids), width)]
+
+    async def purge_remains(self, before: Moment, limit: int) -> Remains:
+        jobs = [row[0] for row in await self._put("drop_tombstones", before, limit)]
+        if jobs:
+            await self._put("drop_cursors_of", self._list(jobs))
+        return Remains(len(jobs), await self._purge_parked(before, limit), len(await self._put("drop_nodes", before)))
+
+    async def _purge_parked(self, before: Moment, limit: int) -> int:
+        """Triggers that are enabled and have no moment left; the others wait for somebody to enable them."""
+        after, dropped = 0, 0
+        while rows := await self._get("parked", before, after, limit):
+            over = [row[0] for row in rows if any(t.id == row[0] and t.enabled for t in _trigger_texts(row[1]))]
+            await self._put("drop_parked", self._list(over))
+            after, dropped = rows[-1][0], dropped + len(over)
+        return dropped
 
     async def watch_ended(self, is_wanted: bool) -> None:
         if bool((await self._get("is_watching_ended"))[0][0]) != is_wanted:
@@ -575,10 +533,6 @@ class SqlStore:
 
     async def forget_untold(self, run_ids: Sequence[int]) -> None:
         await self._put("forget_untold", self._list(run_ids))
-
-    async def first_run(self) -> int | None:
-        first: int | None = (await self._get("first_run"))[0][0]
-        return first
 
     async def purge_keys(self, before: Moment, limit: int) -> int:
         return len(await self._put("purge_keys", before, limit))
@@ -637,7 +591,7 @@ def _token_of(rows: Sequence[Row]) -> Token | None:
     return Token(*rows[0]) if rows else None
 
 
-def _trigger_of(row: Row) -> Trigger:
+def trigger_of(row: Row) -> Trigger:
     """A trigger from (trigger_id, next_at, last_at, job_id, version, triggers of the job)."""
     doc = next(doc for doc in from_json(row[5]) if doc["id"] == row[0])
     return trigger_from_doc(doc, row[3], row[4], row[:3])

@@ -686,9 +686,9 @@ class SqliteStore(DataWorkStore):
         def write(connection: sqlite3.Connection) -> None:
             ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
-            self._run(connection, "purge", ids)
+            jobs = {row[0] for row in self._run(connection, "purge", ids).fetchall()}
             self._run(connection, "forget_untold", ids)
-            self._run(connection, "drop_cursors")
+            self._run(connection, "drop_cursors", encode(sorted(jobs)))
 
         await self._do(write)
 

@@ -43,7 +43,8 @@ TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "3
 TRIGGER_EXAMPLE = {"cron": "*/15 * * * *", "timezone": "Europe/Berlin", "data": {"full": False}}
 
 _JOBS = (
-    http.text("name", "Part of the name.", 128),
+    http.text("name", "Part of the name. A page looks at 2,000 jobs, and may be short: its cursor goes on.", 128),
+    http.text("named", "The name, exactly.", 128),
     http.text("key", "The key, exactly.", 128),
     http.text("kind", "The kind of work, such as shell or python.", 64),
     http.text("owner", "The owner, exactly.", 128),

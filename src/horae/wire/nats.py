@@ -81,19 +81,20 @@ class Connector:
         """On how many servers a stream is kept, so that it outlives one of them: two could not tell who is right."""
         return REPLICAS if len(self._servers) >= REPLICAS else 1
 
-    async def connect(self, closed: Callable[[], None]) -> Any:
-        """A client of nats-py; `closed` is called when its connection has ended. Unavailable when no server answers."""
+    async def connect(self, closed: Callable[[], None], seconds: float = CONNECT_SECONDS) -> Any:
+        """A client of nats-py; `closed` is called when its connection has ended. Unavailable when no server answers,
+        each within `seconds`."""
         failures = []
         for _ in self._servers:
             server = self._servers[self._turn % len(self._servers)]
             self._turn += 1
             try:
-                return await self._try(server, closed)
+                return await self._try(server, closed, seconds)
             except Unavailable as error:
                 failures.append(f"{server.rpartition('@')[2].rpartition('/')[2]}: {error.message}")
         raise Unavailable(f"no server of NATS can be reached: {'; '.join(failures)}")
 
-    async def _try(self, server: str, closed: Callable[[], None]) -> Any:
+    async def _try(self, server: str, closed: Callable[[], None], seconds: float) -> Any:
         client, reasons = self._client(), list[str]()
 
         async def note(error: Exception) -> None:
@@ -103,10 +104,10 @@ class Connector:
             closed()
 
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(seconds):
                 await client.connect(
                     [server], name=self._name, tls=self._tls, allow_reconnect=False, max_reconnect_attempts=1,
-                    reconnect_time_wait=0.05, connect_timeout=CONNECT_SECONDS, ping_interval=PING_SECONDS,
+                    reconnect_time_wait=0.05, connect_timeout=seconds, ping_interval=PING_SECONDS,
                     max_outstanding_pings=1, error_cb=note, closed_cb=end,
                 )  # fmt: skip
         except BaseException as error:
@@ -114,7 +115,7 @@ class Connector:
             if not isinstance(error, Exception):
                 raise
             said = reasons[-1] if reasons else str(error) or type(error).__name__
-            raise Unavailable(said if said != "TimeoutError" else f"no answer in {CONNECT_SECONDS:g} s") from None
+            raise Unavailable(said if said != "TimeoutError" else f"no answer in {seconds:g} s") from None
         return client
 
 

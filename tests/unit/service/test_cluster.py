@@ -231,6 +231,24 @@ async def test_a_node_is_buried_only_after_its_silence_was_watched(probe: Probe,
     assert await probe.beat("n1", 0) is None
 
 
+@BOTH
+async def test_many_dead_nodes_are_buried_together(probe: Probe, jobs: Jobs, clock: FakeClock):
+    leader = member(probe, "boss", clock)
+    await leader.campaign()
+    for number in range(30):
+        await probe.register_node(node(f"n{number}"))
+    runs = [await running_on(probe, jobs, f"n{number}") for number in range(30)]
+    await lead(leader, clock, DEAD_AFTER)
+    probe.calls.clear()
+
+    await lead(leader, clock, 10)
+
+    assert {n.state for n in await probe.list_nodes()} == {"gone"}
+    assert {(await jobs.get_run(run.id)).state for run in runs} == {State.QUEUED}
+    assert (await jobs.get_run(runs[7].id)).lost == 1
+    assert (probe.calls["bury_nodes"], probe.calls["load_held"], probe.calls["finish"]) == (1, 1, 1)
+
+
 async def test_a_node_that_beats_lives(probe: Probe, jobs: Jobs, clock: FakeClock):
     leader = member(probe, "boss", clock)
     await leader.campaign()

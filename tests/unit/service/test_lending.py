@@ -281,6 +281,23 @@ async def test_a_run_that_was_given_back_is_for_the_agents_again(
     assert await refused(lending.give_back(run.id)) == "E_CONFLICT"
 
 
+@BOTH
+async def test_a_run_that_was_given_back_has_its_start_deadline_again(
+    jobs: Jobs, lending: Lending, probe: Probe, clock: FakeClock
+):
+    run = await lent(jobs, lending, start_deadline="10s")
+    clock.advance(5)
+    await lending.give_back(run.id)
+    await probe.store.sweep()
+    assert (await jobs.get_run(run.id)).state is State.QUEUED
+
+    clock.advance(6)
+    await probe.store.sweep()
+
+    found = await jobs.get_run(run.id)
+    assert (found.state, found.reason) == (State.SKIPPED, "start_deadline")
+
+
 # ── fire ──
 
 

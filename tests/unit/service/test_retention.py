@@ -105,11 +105,11 @@ async def test_an_output_store_out_of_reach_keeps_the_records(
     runs = [await ran(jobs, execution, files, clock, job.id) for _ in range(2)]
     clock.advance(2 * DAY)
 
-    async def refuse(ref: str) -> None:
+    async def refuse(refs: list[str]) -> None:
         raise Unavailable("no such bucket today")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "remove", refuse)
+        patch.setattr(files, "remove_all", refuse)
         with pytest.raises(Unavailable):
             await keeping(probe, files, 1).purge()
 
@@ -124,11 +124,44 @@ async def test_what_is_old_goes_in_batches(
     for _ in range(3):
         await jobs.cancel((await jobs.run_now(job.id)).id)
     clock.advance(2 * DAY)
+    kept = keeping(probe, files, 1)
 
-    assert await keeping(probe, files, 1).purge()
-    assert not await keeping(probe, files, 1).purge()
-    assert not await keeping(probe, files, 1).purge()
+    assert await kept.purge()
+    assert not await kept.purge()
+    assert not await kept.purge()
     assert probe.calls["purge"] == 2
+
+
+async def test_runs_that_are_kept_do_not_keep_those_after_them(
+    probe: Probe,
+    jobs: Jobs,
+    execution: Execution,
+    files: ObjectFiles,
+    clock: FakeClock,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """One live and one recent run with the lowest ids: the rest goes batch after batch, in one walk."""
+    monkeypatch.setattr(retention, "BATCH", 3)
+    live = await jobs.run_now((await submitted(jobs)).id)
+    slow_job = await submitted(jobs)
+    slow = await jobs.run_now(slow_job.id)
+    job = await submitted(jobs)
+    old = []
+    for _ in range(8):
+        old.append((await jobs.run_now(job.id)).id)
+        await jobs.cancel(old[-1])
+    clock.advance(2 * DAY)
+    await jobs.cancel(slow.id)
+    kept = keeping(probe, files, 1)
+
+    rounds = 1
+    while await kept.purge():
+        rounds += 1
+
+    assert rounds == 4  # three full batches, and one that finds no more
+    assert [await probe.get_run(run_id) for run_id in old] == [None] * 8
+    assert await probe.get_run(slow.id) is not None
+    assert await probe.get_run(live.id) is not None
 
 
 async def test_a_node_drops_its_outputs_of_runs_that_are_no_longer_kept(

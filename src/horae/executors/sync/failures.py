@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from horae.core.model import Json
+from horae.core.results import clean
 from horae.core.syncs import SECRET_FIELDS
 from horae.errors import Error
 from horae.executors.sync.batch import Refused
@@ -64,7 +65,7 @@ def _kind(error: BaseException) -> str:
 
 def _one_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return re.sub(r"\s+", " ", " ".join(lines[:3]))
+    return clean(re.sub(r"\s+", " ", " ".join(lines[:3])))
 
 
 def hide(text: str, spec: Json) -> str:

@@ -92,7 +92,7 @@ class Desk:
         if statuses:
             return http.reply(200, await self._list_by_status(where, page, statuses))
         found = await self._jobs.search(where, page.sorts, page.offset, page.limit)
-        return http.reply(200, {"data": await self.show(found.items), "total": found.total})
+        return http.reply(200, {"data": await self.show(found.items), "total": found.total}, reading.reach(found))
 
     async def _list_by_status(self, where: JobFilter, page: reading.Stretch, statuses: frozenset[str]) -> Json:
         """The status of a job is that of its latest run, which no index has: all are looked at."""
@@ -116,7 +116,7 @@ class Desk:
         loans = {loan.run_id: loan for loan in await self._lending.loans(running)} if running else {}
         render = rendering.lake_history if self.side == "lake" else rendering.sync_history
         data = [render(run, name, loans.get(run.id)) for run, name in found.items]
-        return http.reply(200, {"data": data, "total": found.total})
+        return http.reply(200, {"data": data, "total": found.total}, reading.reach(found))
 
     async def waiting(self, request: http.Request, kinds: tuple[str, ...], limit: int) -> list[Run]:
         """Runs of these kinds that nobody has taken yet."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from horae.core import specs
 from horae.core.fields import Fields, Problems, fields_of, kind_of, shown
-from horae.core.model import Job, Json
+from horae.core.model import Found, Job, Json
 from horae.errors import Invalid
 from horae.ports import Sort
 from horae.web import documents, http
@@ -116,6 +116,11 @@ def read_stretch(fields: Fields, known: Mapping[str, str], *, needed: bool = Fal
     ]
     fields.problems.settle()
     return Stretch(offset, limit, sorts, keyword or None)
+
+
+def reach(found: Found) -> http.RawHeaders:
+    """Tells when there is more than a list by number looks at: its total counts only that."""
+    return [(b"horae-list", b"cut")] if found.is_cut else ()
 
 
 def _sort(fields: Fields, known: Mapping[str, str]) -> Sort:
