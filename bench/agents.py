@@ -35,6 +35,7 @@ from horae.service.agent import Agent
 
 KINDS = ("python", "shell", "git_python")
 HOLD = "hold"
+AT_ONCE = 20  # agents of a process that join at the same time
 
 
 class Counts:
@@ -86,8 +87,10 @@ class NoKeeper:
     async def close(self) -> None: ...
 
 
-async def live(number: int, settings: dict[str, Any], counts: Counts, joined: asyncio.Semaphore) -> None:
-    """One agent, for ever."""
+async def live(
+    number: int, settings: dict[str, Any], counts: Counts, joined: asyncio.Semaphore, door: asyncio.Semaphore
+) -> None:
+    """One agent, for ever; a few at a time join."""
     clock, directory = SystemClock(), Path(settings["directory"]) / str(number)
     spool = AgentSpool(open_files(directory / "outputs"), directory)
     ticket = Ticket(identity=f"{number:016x}", session=f"{number:016x}")
@@ -102,8 +105,9 @@ async def live(number: int, settings: dict[str, Any], counts: Counts, joined: as
         node, link, executors, spool, cast(Keeper, NoKeeper()), clock, lease_seconds=15.0, output_limit=1 << 20
     )  # fmt: skip
     async with asyncio.TaskGroup() as group:
-        group.create_task(link.run())
-        await agent.join()
+        async with door:
+            group.create_task(link.run())
+            await agent.join()
         joined.release()
         group.create_task(AgentRole(agent, link, clock, interval=5.0, poll=REMOTE_POLL).run())
 
@@ -124,7 +128,8 @@ async def main(settings: dict[str, Any]) -> None:
     counts, joined = Counts(), asyncio.Semaphore(0)
     reader = await orders()
     numbers = range(settings["first"], settings["first"] + settings["count"])
-    agents = [asyncio.create_task(live(number, settings, counts, joined)) for number in numbers]
+    door = asyncio.Semaphore(AT_ONCE)
+    agents = [asyncio.create_task(live(number, settings, counts, joined, door)) for number in numbers]
     for _ in numbers:
         await joined.acquire()
     say(ready=True)

@@ -14,7 +14,7 @@ from .witness import check_ledger
 pytestmark = pytest.mark.slow
 
 Start = Callable[[str], Server]
-TIMERS = ("--heartbeat-interval", "0.5s", "--lease", "2s")
+TIMERS = ("--heartbeat-interval", "0.5s", "--lease", "4s")
 
 
 @pytest.fixture

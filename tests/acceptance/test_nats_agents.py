@@ -130,7 +130,7 @@ def test_a_log_is_followed_while_the_job_runs_and_a_cancel_ends_it(place: Place)
     place.server.post(f"/v1/runs/{run_id}/cancel", status=202)
 
     assert place.server.ended(run_id)["state"] == "cancelled"
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 300
     assert "never" not in place.log(run_id)
 
 

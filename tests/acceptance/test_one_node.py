@@ -26,7 +26,7 @@ def test_the_first_example_runs_and_its_log_can_be_followed(server: Server):
     assert followed.stdout.index("greet") < followed.stdout.index("part 1 of 3") < followed.stdout.index("goodbye")
     ended = server.ended(run["id"])
     assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
-    assert 0 <= ended["late_ms"] < 5000
+    assert 0 <= ended["late_ms"] < 60_000
     assert "succeeded" in server.cli("runs").stdout
 
 

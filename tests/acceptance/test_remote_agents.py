@@ -19,7 +19,7 @@ from .test_login import Far, run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("remote agents")]  # they share servers
 NO_AGENT = ("--roles", "api,coordinator,scheduler")
-QUICK = ("--heartbeat-interval", "0.3", "--lease", "1")
+QUICK = ("--heartbeat-interval", "0.5", "--lease", "3")  # a busy machine stands still for a second
 PATIENT = ("--heartbeat-interval", "0.3", "--lease", "15")
 
 Begin = Callable[..., AgentProcess]

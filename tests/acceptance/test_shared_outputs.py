@@ -14,7 +14,7 @@ from .agent import AgentProcess, Proxy
 from .server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("s3")]
-TIMERS = ("--heartbeat-interval", "0.5s", "--lease", "2s")
+TIMERS = ("--heartbeat-interval", "0.5s", "--lease", "4s")
 COUNT = "for n in 1 2 3 4 5 6 7 8 9; do echo line $n; sleep 0.3; done"
 
 
