@@ -227,7 +227,7 @@ async def _width(connection: Connection) -> int:
         "(SELECT created_at FROM history WHERE id <= $1 ORDER BY id DESC LIMIT 1)",
         last - LEAST,
     )  # type: ignore[misc]  # there always is a row
-    if newest is None or earlier is None:
+    if newest is None or earlier is None or newest <= earlier:
         return LEAST
     a_day = LEAST * DAY // max(1, (newest - earlier) // 1_000_000)
     return int(min(MOST, max(1, a_day // LEAST) * LEAST))
