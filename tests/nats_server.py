@@ -15,7 +15,7 @@ from pathlib import Path
 from .acceptance.server import free_ports
 from .conftest import missing
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 class Nats:

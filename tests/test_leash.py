@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def test_that_is_killed(postgres_server, nats, tmp_path):
 """
 
 
+DAEMON = f"""{TELL}
+import subprocess
+
+def test_that_is_killed():
+    subprocess.run(["setsid", "--fork", "sleep", "600"], cwd="/", check=True)
+    tell_and_wait()
+"""
+
+
 def wait_until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
@@ -50,18 +60,27 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def kill_run(tmp_path: Path, inside: str, programs: set[str], signal_: signal.Signals, *options: str) -> Path:
+def kill_run(
+    tmp_path: Path,
+    inside: str,
+    programs: set[str],
+    signal_: signal.Signals,
+    *options: str,
+    by_make: bool = False,
+) -> Path:
     """Run a test until it has started these programs, end the run so, and see that nothing is left of its directory,
-    which is the answer."""
+    which is the answer. `by_make`: end the make that started the run."""
     (tmp_path / "test_inside.py").write_text(inside)
     ready = tmp_path / "ready"
     argv = [sys.executable, "-m", "pytest", "-q", "-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest"]
+    argv += [*options, str(tmp_path)]
+    if by_make:
+        (tmp_path / "Makefile").write_text(f"run:\n\t{shlex.join(argv)}\n")
+        argv = ["make", "-f", str(tmp_path / "Makefile")]
     environment = {**os.environ, "READY_FILE": str(ready)}
+    environment.pop("MAKELEVEL", None)
     said = (tmp_path / "said").open("w+b")
-    run = subprocess.Popen(
-        [*argv, *options, str(tmp_path)], cwd=ROOT, env=environment, stdout=said, stderr=said,
-        preexec_fn=hear_interrupts,
-    )  # fmt: skip
+    run = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=said, stderr=said, preexec_fn=hear_interrupts)
     with said, run:
         wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
         assert ready.exists(), (tmp_path / "said").read_text()
@@ -86,6 +105,10 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
     tmp_path: Path, signal_: signal.Signals, options: tuple[str, ...]
 ) -> None:
     kill_run(tmp_path, SERVERS, {"postgres", "nats-server", "horae", "sleep"}, signal_, *options)
+
+
+def test_a_run_ends_with_the_make_that_started_it(tmp_path: Path) -> None:
+    kill_run(tmp_path, DAEMON, {"sleep"}, signal.SIGKILL, by_make=True)
 
 
 def test_a_run_whose_watcher_died_too_is_cleared_by_the_next(tmp_path: Path) -> None:

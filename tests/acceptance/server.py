@@ -5,31 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-DEADLINE = 60.0  # seconds: generous, the machines are slow
+from tests.ports import free_port as free_port
+from tests.ports import free_ports as free_ports
 
-
-def free_ports(count: int) -> list[int]:
-    """Different ones: all are held until the last is found."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def free_port() -> int:
-    return free_ports(1)[0]
+DEADLINE = 180.0  # seconds: generous, the machines are slow
 
 
 def horae() -> str:

@@ -30,7 +30,7 @@ from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
 
-PATIENCE = 60  # seconds; reached only when something is broken
+PATIENCE = 180  # seconds; reached only when something is broken
 
 
 class Builder:

@@ -26,7 +26,7 @@ from horae.wire.nats import EVENT_STREAM, EVENTS, Connector
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 class Promptly(FakeClock):

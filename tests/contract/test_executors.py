@@ -31,7 +31,7 @@ from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
 from tests.disks import clear, fill, needs_root, small_disk
 
-PATIENCE = 60  # seconds; reached only when something is broken
+PATIENCE = 180  # seconds; reached only when something is broken
 GRACE = 0.5
 
 

@@ -19,7 +19,7 @@ from horae.files import ChunkedOutput, ObjectFiles, open_files
 from tests.disks import clear, fill, needs_root, small_disk
 from tests.engines.s3_server import S3, running_s3
 
-DEADLINE = 30.0
+DEADLINE = 180.0
 ROOMY = 100_000_000
 
 

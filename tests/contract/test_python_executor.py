@@ -24,7 +24,7 @@ from horae.executors.python import PythonExecutor
 from horae.files import ObjectFiles, open_files
 from horae.ports import Assignment, Command, Result, Work
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 HANDLERS = """
 import asyncio, logging, os, signal, sys, threading, time
 from horae.handlers import Cancel, Context, Retry, handler

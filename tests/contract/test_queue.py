@@ -28,7 +28,7 @@ from horae.wire.nats import HINTS, Connector
 from ..nats_server import Nats, running
 
 CHANNEL = load_queries("postgres")["channel"]
-DEADLINE = 60.0  # seconds: generous, the machines are slow
+DEADLINE = 180.0  # seconds: generous, the machines are slow
 
 
 def made(url: str) -> SharedQueue:

@@ -17,7 +17,7 @@ from tests.contract.postgres_server import Line
 from tests.engines.s3_server import S3, running_s3
 
 pytestmark = pytest.mark.xdist_group("s3")
-DEADLINE = 60.0
+DEADLINE = 180.0
 ROOMY = 100_000_000
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.leash import MARK
 
 IMAGE = "horae-test:slim"
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 def _libraries(programs: Sequence[str]) -> set[str]:

@@ -22,7 +22,7 @@ from tests.engines.spark_server import free_ports
 
 ACCESS_KEY, SECRET_KEY = "horae-tests", "horae-tests-secret"
 REGION = "us-east-1"
-DEADLINE = 60.0  # seconds
+DEADLINE = 180.0  # seconds
 _SERVICES = ("master", "volume", "filer", "s3")
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.ports import free_ports
+
 CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 DEADLINE = 120.0  # seconds
 
@@ -95,14 +97,3 @@ def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> Non
                 return
         time.sleep(0.1)
     raise AssertionError(f"the server did not come up: {log.read_text(errors='replace')[-3000:]}")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [int(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports

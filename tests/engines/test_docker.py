@@ -20,7 +20,7 @@ from tests.acceptance.server import Server
 from tests.engines.dockerd import IMAGE, Daemon
 
 pytestmark = pytest.mark.xdist_group("docker")  # one daemon
-DEADLINE = 60.0
+DEADLINE = 180.0
 AGENT = "agent-of-this-test"
 
 

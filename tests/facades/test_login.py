@@ -10,26 +10,20 @@ from typing import Any
 import httpx
 import pytest
 
-from horae.core.model import State
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
 from horae.web import app as web
 from horae.web import http
-from tests.facades.fake_services import Services
-from tests.facades.test_native import JOB, Follower, problem_of, submitted
+from tests.facades.test_native import JOB, Follower, break_store, problem_of, submitted
+from tests.facades.world import World
 
 FAR = "https://10.0.0.1:8443"
 
 
 @pytest.fixture
-def services() -> Services:
-    return Services()
-
-
-@pytest.fixture
-def gate(services: Services) -> web.Gate:
+def gate(world: World) -> web.Gate:
     """Listens beyond loopback."""
-    return web.create_app(services, version="1.2.3", loopback_only=False)
+    return web.create_app(world.services, version="1.2.3", loopback_only=False)
 
 
 @pytest.fixture
@@ -39,21 +33,21 @@ async def far(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def near(services: Services) -> AsyncIterator[httpx.AsyncClient]:
-    gate = web.create_app(services, version="1.2.3")
+async def near(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    gate = web.create_app(world.services, version="1.2.3")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://127.0.0.1:8080") as client:
         yield client
 
 
-async def login(services: Services, scope: str = "user", owner: str = "ann", **fields: Any) -> dict[str, str]:
-    _, text = await services.access.create("ci", scope, owner, fields.get("expires_in"))
+async def login(world: World, scope: str = "user", owner: str = "ann", **fields: Any) -> dict[str, str]:
+    _, text = await world.services.access.create("ci", scope, owner, fields.get("expires_in"))
     return {"authorization": f"Bearer {text}"}
 
 
 # ── beyond loopback ──
 
 
-async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, gate: web.Gate, services: Services):
+async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, gate: web.Gate, world: World):
     paths = gate.api.document["paths"]
     asked = [(method.upper(), path) for path, methods in paths.items() for method in methods]
     assert len(asked) > 25
@@ -66,35 +60,38 @@ async def test_every_operation_but_health_needs_a_token(far: httpx.AsyncClient, 
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"].startswith("Bearer")
     problem_of(await far.get("/v1/jobs"), 401, "E_TOKEN")
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
-async def test_strangers_learn_that_it_lives_and_nothing_else(far: httpx.AsyncClient, services: Services):
-    services.insight.is_ready = False
+async def test_strangers_learn_that_it_lives_and_nothing_else(far: httpx.AsyncClient, world: World):
+    await world.submit(schedule="* * * * *")
+    world.clock.advance(180)  # and nobody fires
 
     assert (await far.get("/healthz")).json() == {"status": "ok"}
     ready = await far.get("/readyz")
     assert (ready.status_code, ready.json()) == (503, {"ready": False, "checks": {}})
 
-    friend = await login(services)
+    friend = await login(world)
     assert (await far.get("/healthz", headers=friend)).json()["version"] == "1.2.3"
     assert (await far.get("/readyz", headers=friend)).json()["checks"]
 
 
-async def test_a_token_opens_everything_and_its_owner_owns_what_is_made(far: httpx.AsyncClient, services: Services):
-    friend = await login(services, owner="ann")
+async def test_a_token_opens_everything_and_its_owner_owns_what_is_made(far: httpx.AsyncClient, world: World):
+    friend = await login(world, owner="ann")
 
     made = await far.post("/v1/jobs", json=JOB, headers={**friend, "idempotency-key": "k"})
 
     assert made.json()["jobs"][0]["owner"] == "ann"
-    assert services.jobs.seen_idempotency[0].scope.startswith("ann ")
+    other = await login(world, owner="bob")
+    again = await far.post("/v1/jobs", json=JOB, headers={**other, "idempotency-key": "k"})
+    assert (again.json()["replayed"], again.json()["jobs"][0]["owner"]) == (False, "bob")
     for path in ("/", "/docs", "/v1/overview", "/metrics", "/openapi.json", "/static/page.css"):
         assert (await far.get(path, headers=friend)).status_code == 200, path
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
-async def test_the_scheme_may_be_written_in_any_case(far: httpx.AsyncClient, services: Services, scheme: str):
-    friend = await login(services)
+async def test_the_scheme_may_be_written_in_any_case(far: httpx.AsyncClient, world: World, scheme: str):
+    friend = await login(world)
 
     answer = await far.get("/v1/jobs", headers={"authorization": friend["authorization"].replace("Bearer", scheme)})
 
@@ -107,42 +104,42 @@ async def test_the_scheme_may_be_written_in_any_case(far: httpx.AsyncClient, ser
      "Bearer " + "x" * 30_000, b"Bearer \xff\xfe", "Bearer horae_u_1_", "Negotiate"],
 )  # fmt: skip
 async def test_what_is_no_good_token_is_refused_near_and_far(
-    far: httpx.AsyncClient, near: httpx.AsyncClient, services: Services, sent: str | bytes
+    far: httpx.AsyncClient, near: httpx.AsyncClient, world: World, sent: str | bytes
 ):
-    await login(services)
+    await login(world)
     for api in (far, near):
         answer = await api.get("/v1/jobs", headers=[("authorization", sent)])
         problem_of(answer, 401, "E_TOKEN")
         assert answer.headers["www-authenticate"] == 'Bearer realm="horae"'
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
-async def test_two_authorization_headers_are_refused(far: httpx.AsyncClient, services: Services):
-    friend = (await login(services))["authorization"]
+async def test_two_authorization_headers_are_refused(far: httpx.AsyncClient, world: World):
+    friend = (await login(world))["authorization"]
 
     answer = await far.get("/v1/jobs", headers=[("authorization", friend), ("authorization", "Bearer x")])
 
     problem_of(answer, 400, "E_HEADER")
 
 
-async def test_revoked_and_expired_tokens_are_refused(far: httpx.AsyncClient, services: Services):
-    revoked, expired = await login(services), await login(services, expires_in=5)
+async def test_revoked_and_expired_tokens_are_refused(far: httpx.AsyncClient, world: World):
+    revoked, expired = await login(world), await login(world, expires_in=5)
     for headers in (revoked, expired):
         assert (await far.get("/v1/jobs", headers=headers)).status_code == 200
 
     assert (await far.delete("/v1/tokens/1", headers=expired)).status_code == 204
     problem_of(await far.get("/v1/jobs", headers=revoked), 401, "E_TOKEN")
-    services.clock.advance(5)
+    world.clock.advance(5)
     problem_of(await far.get("/v1/jobs", headers=expired), 401, "E_TOKEN")
 
 
-async def test_a_token_of_an_agent_is_not_for_http(far: httpx.AsyncClient, near: httpx.AsyncClient, services: Services):
-    agent = await login(services, scope="agent")
+async def test_a_token_of_an_agent_is_not_for_http(far: httpx.AsyncClient, near: httpx.AsyncClient, world: World):
+    agent = await login(world, scope="agent")
     for api in (far, near):
         problem_of(await api.get("/v1/jobs", headers=agent), 403, "E_TOKEN_SCOPE")
 
 
-async def test_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, services: Services):
+async def test_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, world: World):
     for number in range(TRIES):
         await far.get("/v1/jobs", headers={"authorization": f"Bearer horae_u_{number + 7}_{'A' * 43}"})
 
@@ -152,9 +149,11 @@ async def test_a_stranger_who_guesses_is_told_to_wait(far: httpx.AsyncClient, se
     assert int(answer.headers["retry-after"]) > 0
 
 
-async def test_without_the_store_nobody_new_is_let_in(far: httpx.AsyncClient, services: Services):
-    friend = await login(services)
-    services.tokens.broken = Unavailable("the database does not answer")
+async def test_without_the_store_nobody_new_is_let_in(
+    far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    friend = await login(world)
+    break_store(world, monkeypatch, "get_token", Unavailable("the database does not answer"))
 
     problem_of(await far.get("/v1/jobs", headers=friend), 503, "E_UNAVAILABLE")
     assert (await far.get("/healthz")).status_code == 200
@@ -175,8 +174,8 @@ async def test_browsers_are_told_to_stay_with_https(far: httpx.AsyncClient, near
     assert "strict-transport-security" not in (await near.get("/healthz")).headers
 
 
-async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncClient, services: Services):
-    friend = await login(services)
+async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncClient, world: World):
+    friend = await login(world)
 
     answer = await far.get("/v1/jobs", headers={**friend, "origin": "https://evil.example"})
 
@@ -184,27 +183,27 @@ async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncCli
 
 
 async def test_a_follower_whose_token_is_revoked_is_sent_home(
-    gate: web.Gate, services: Services, monkeypatch: pytest.MonkeyPatch
+    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "PROOF_SECONDS", 0.01)
-    run = services.jobs.add_run(1, state=State.RUNNING)
-    friend = await login(services)
-    follower = Follower(gate, run.id, headers=[(b"authorization", friend["authorization"].encode())])
+    run = await world.start_run()
+    friend = await login(world)
+    follower = Follower(gate, run.run_id, headers=[(b"authorization", friend["authorization"].encode())])
     assert (await follower.start())["status"] == 200
     await follower.events(1)
 
-    await services.access.revoke(1)
+    await world.services.access.revoke(1)
 
     async with asyncio.timeout(30):
         await follower.task
-    assert services.insight.followers == 0
+    assert world.followers == 0
 
 
 # ── on loopback ──
 
 
-async def test_on_loopback_no_token_is_needed_and_a_good_one_says_who_asks(near: httpx.AsyncClient, services: Services):
-    friend = await login(services, owner="ann")
+async def test_on_loopback_no_token_is_needed_and_a_good_one_says_who_asks(near: httpx.AsyncClient, world: World):
+    friend = await login(world, owner="ann")
 
     assert (await submitted(near))["owner"] == "local"
     made = await near.post("/v1/jobs", json=JOB, headers=friend)
@@ -241,29 +240,31 @@ async def test_a_revoked_token_stays_listed_and_an_unknown_one_is_not_found(near
     problem_of(await near.delete("/v1/tokens/2"), 404, "E_NOT_FOUND")
 
 
-async def test_a_bad_request_for_a_token_makes_none(near: httpx.AsyncClient, services: Services):
+async def test_a_bad_request_for_a_token_makes_none(near: httpx.AsyncClient, world: World):
     answer = await near.post("/v1/tokens", json={"name": "", "scope": "admin", "expires_in": 0})
 
     shown = problem_of(answer, 422, "E_EMPTY")
     assert [one["path"] for one in shown["errors"]] == ["name", "scope", "expires_in"]
-    assert services.tokens.tokens == {}
+    assert await world.store.list_tokens() == []
 
 
-async def test_a_check_costs_no_look_at_the_store_for_a_while(far: httpx.AsyncClient, services: Services):
-    friend = await login(services)
+async def test_a_check_costs_no_look_at_the_store_for_a_while(
+    far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    friend = await login(world)
     assert (await far.get("/v1/jobs", headers=friend)).status_code == 200
-    services.tokens.broken = Unavailable("asked")
+    break_store(world, monkeypatch, "get_token", Unavailable("asked"))
 
     assert (await far.get("/v1/jobs", headers=friend)).status_code == 200
-    services.clock.advance(CACHE_SECONDS)
+    world.clock.advance(CACHE_SECONDS)
     assert (await far.get("/v1/jobs", headers=friend)).status_code == 503
 
 
 # ── the document ──
 
 
-def test_the_document_says_what_is_needed(gate: web.Gate, services: Services):
-    far, near = gate.api.document, web.create_app(services, version="1").api.document
+def test_the_document_says_what_is_needed(gate: web.Gate, world: World):
+    far, near = gate.api.document, web.create_app(world.services, version="1").api.document
 
     assert far["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert far["security"] == [{"token": []}]

@@ -11,25 +11,21 @@ import httpx
 import pytest
 import uvicorn
 
-from horae.core.model import Attempt, State, Trigger
+from horae.core.model import State, Trigger
 from horae.errors import CODES, Unavailable
+from horae.testing import START
 from horae.web import app as web
 from horae.web import http, render
-from tests.facades.fake_services import NOW, Services
+from tests.facades.world import DELAY, NODE, TWICE, Work, World
 
 JOB = {"name": "nightly", "schedule": "0 3 * * *", "steps": [{"run": "echo hello"}]}
 HERE = "http://127.0.0.1:8080"
-DEADLINE = 30.0
+DEADLINE = 180.0
 
 
 @pytest.fixture
-def services() -> Services:
-    return Services()
-
-
-@pytest.fixture
-def gate(services: Services) -> web.Gate:
-    return web.create_app(services, version="1.2.3", allowed_hosts=["horae.example"], stream_limit=3)
+def gate(world: World) -> web.Gate:
+    return web.create_app(world.services, version="1.2.3", allowed_hosts=["horae.example"], stream_limit=3)
 
 
 @pytest.fixture
@@ -105,11 +101,11 @@ async def test_yaml_with_several_jobs_makes_them_all(api: httpx.AsyncClient, med
     ids=lambda value: value[:24].decode("latin-1") if isinstance(value, bytes) else str(value),
 )
 async def test_bad_bodies_are_refused_and_nothing_is_made(
-    api: httpx.AsyncClient, services: Services, body: bytes, status: int, code: str
+    api: httpx.AsyncClient, world: World, body: bytes, status: int, code: str
 ) -> None:
     answer = await api.post("/v1/jobs", content=body, headers={"content-type": "application/json"})
     problem_of(answer, status, code)
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
 async def test_a_byte_order_mark_is_accepted(api: httpx.AsyncClient) -> None:
@@ -176,12 +172,12 @@ async def test_a_deleted_job_does_not_run(api: httpx.AsyncClient) -> None:
     problem_of(await api.post(f"{path}/run", json={}), 404, "E_NOT_FOUND")
 
 
-async def test_run_now_passes_data_and_node(api: httpx.AsyncClient, services: Services) -> None:
+async def test_run_now_passes_data_and_node(api: httpx.AsyncClient, world: World) -> None:
     path = f"/v1/jobs/{(await submitted(api))['id']}/run"
     made = (await api.post(path, json={"data": {"n": 1}, "node": "beta"})).json()
     assert made["data"] == {"n": 1}
     assert made["state"] == "queued"
-    assert services.jobs.runs[made["id"]].pin == "beta"
+    assert (await world.jobs.get_run(made["id"])).pin == "beta"
 
 
 @pytest.mark.parametrize(
@@ -203,25 +199,24 @@ async def test_run_now_reads_its_body_strictly(api: httpx.AsyncClient, body: Any
 # ── idempotency ──
 
 
-async def test_a_repeated_key_acts_once_and_a_different_body_conflicts(
-    api: httpx.AsyncClient, services: Services
-) -> None:
+async def test_a_repeated_key_acts_once_and_a_different_body_conflicts(api: httpx.AsyncClient, world: World) -> None:
     key = {"idempotency-key": "k-1"}
     first = await api.post("/v1/jobs", json=JOB, headers=key)
     again = await api.post("/v1/jobs", json=JOB, headers=key)
     assert (first.json()["replayed"], again.json()["replayed"]) == (False, True)
     assert first.json()["jobs"] == again.json()["jobs"]
     problem_of(await api.post("/v1/jobs", json={**JOB, "name": "x"}, headers=key), 409, "E_IDEMPOTENCY_MISMATCH")
-    assert len(services.jobs.jobs) == 1
+    assert (await world.rows())[0] == 1
 
 
-async def test_a_key_is_bound_to_who_asks_and_what_for(api: httpx.AsyncClient, services: Services) -> None:
+async def test_a_key_is_bound_to_who_asks_and_what_for(api: httpx.AsyncClient, world: World) -> None:
     jobs = [await submitted(api), await submitted(api)]
     runs = [await api.post(f"/v1/jobs/{job['id']}/run", headers={"idempotency-key": "k"}) for job in jobs]
     assert len({run.json()["id"] for run in runs}) == 2
-    one, two = services.jobs.seen_idempotency
-    assert one.scope == f"local POST /v1/jobs/{jobs[0]['id']}/run"
-    assert one.digest != two.digest
+    _, token = await world.services.access.create("ci", "user", "ann", None)
+    theirs = {"idempotency-key": "k", "authorization": f"Bearer {token}"}
+    other = await api.post(f"/v1/jobs/{jobs[0]['id']}/run", headers=theirs)
+    assert other.json()["id"] not in {run.json()["id"] for run in runs}
 
 
 @pytest.mark.parametrize(("key", "code"), [("", "E_LEN"), ("k" * 201, "E_LEN"), ("a b", "E_CHAR"), ("é", "E_CHAR")])
@@ -257,7 +252,7 @@ async def test_a_patch_changes_only_what_it_names(api: httpx.AsyncClient) -> Non
     trigger = (await submitted(api))["triggers"][0]
     path = f"/v1/triggers/{trigger['id']}"
     moved = (await api.patch(path, json={"next_at": "2027-02-01T02:00:00+02:00"})).json()
-    assert moved == {**trigger, "next_at": "2027-02-01T00:00:00Z"}
+    assert moved == {**trigger, "next_at": "2027-02-01T00:00:00Z", "version": 2}
     assert (await api.patch(path, json={"data": {"a": 1}})).json()["data"] == {"a": 1}
     assert (await api.patch(path, json={"data": None, "enabled": False})).json()["data"] is None
 
@@ -313,30 +308,37 @@ async def test_bad_previews_are_refused(api: httpx.AsyncClient, body: Any, code:
 # ── runs ──
 
 
-async def test_a_run_shows_lateness_and_attempts(api: httpx.AsyncClient, services: Services) -> None:
-    run = services.jobs.add_run(3, state=State.RUNNING, attempt=2, fence=2, started_at=NOW + 12_345, output="ref")
-    services.jobs.attempts[run.id] = [
-        Attempt(run.id, 1, 1, "alpha", State.FAILED, "exit", NOW, NOW + 5, 3, "exit 3", None)
-    ]
+async def test_a_run_shows_lateness_and_attempts(api: httpx.AsyncClient, world: World) -> None:
+    run = await world.queue_run((await world.submit(retry=TWICE)).id)
+    world.clock.advance(0.012_345)
+    work = await (await world.take(run.id)).fail_once()
+    await work.write(b"x")
+    await work.end(State.SUCCEEDED)
     shown = (await api.get(f"/v1/runs/{run.id}")).json()
-    assert (shown["late_ms"], shown["output"], shown["state"]) == (12, True, "running")
+    late = 12 + 2 * DELAY * 1000
+    assert (shown["late_ms"], shown["output"], shown["state"]) == (late, True, "succeeded")
     assert shown["attempts"][0]["exit_code"] == 3
     assert shown["attempts"][0]["output"] is False
     assert (await api.get("/v1/runs")).json()["items"][0].keys() == shown.keys() - {"attempts"}
 
 
-async def test_runs_are_filtered_by_state_and_due_moment(api: httpx.AsyncClient, services: Services) -> None:
-    for state in (State.QUEUED, State.RUNNING, State.FAILED):
-        services.jobs.add_run(1, state=state)
-    early = services.jobs.add_run(2, due_at=NOW - 3_600_000_000)
-    found = (await api.get("/v1/runs", params={"state": "queued,failed", "job_id": 1})).json()["items"]
+async def test_runs_are_filtered_by_state_and_due_moment(api: httpx.AsyncClient, world: World) -> None:
+    early = await world.queue_run()
+    await world.claim("shell")
+    world.clock.advance(3600)
+    job = await world.submit(overlap="allow")
+    work = await world.start_run(job.id)
+    await work.end(State.FAILED)
+    await world.start_run(job.id)
+    await world.queue_run(job.id)
+    found = (await api.get("/v1/runs", params={"state": "queued,failed", "job_id": job.id})).json()["items"]
     assert {run["state"] for run in found} == {"queued", "failed"}
-    before = (await api.get("/v1/runs", params={"due_until": "2027-01-15T08:00:00Z"})).json()["items"]
+    before = (await api.get("/v1/runs", params={"due_until": "2027-01-15T09:00:00Z"})).json()["items"]
     assert [run["id"] for run in before] == [early.id]
 
 
-async def test_a_finished_run_cannot_be_cancelled(api: httpx.AsyncClient, services: Services) -> None:
-    live, ended = services.jobs.add_run(1), services.jobs.add_run(1, state=State.SUCCEEDED)
+async def test_a_finished_run_cannot_be_cancelled(api: httpx.AsyncClient, world: World) -> None:
+    ended, live = await world.end_run(State.SUCCEEDED), await world.queue_run()
     answer = await api.post(f"/v1/runs/{live.id}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
     problem_of(await api.post(f"/v1/runs/{ended.id}/cancel"), 409, "E_TERMINAL")
@@ -391,7 +393,7 @@ async def test_a_query_that_is_not_utf8_is_refused(api: httpx.AsyncClient) -> No
 
 
 async def test_a_cursor_past_the_end_gives_an_empty_page(api: httpx.AsyncClient) -> None:
-    answer = await api.get("/v1/jobs", params={"cursor": "0"})
+    answer = await api.get("/v1/jobs", params={"cursor": "c0"})
     assert answer.json() == {"items": [], "cursor": None}
 
 
@@ -463,9 +465,9 @@ async def test_two_host_headers_are_not_answered(gate: web.Gate) -> None:
         problem_of(await client.send(request), 400, "E_HEADER")
 
 
-async def test_any_host_is_answered_beyond_loopback_unless_some_are_listed(services: Services) -> None:
+async def test_any_host_is_answered_beyond_loopback_unless_some_are_listed(world: World) -> None:
     async def status(*listed: str) -> int:
-        gate = web.create_app(services, version="1", allowed_hosts=listed, loopback_only=False)
+        gate = web.create_app(world.services, version="1", allowed_hosts=listed, loopback_only=False)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://10.0.0.1") as client:
             return (await client.get("/healthz")).status_code
 
@@ -477,11 +479,9 @@ async def test_any_host_is_answered_beyond_loopback_unless_some_are_listed(servi
     "origin", ["http://evil.example", "null", "http://localhost:3000", "file://", "127.0.0.1:8080"]
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT"])
-async def test_pages_of_other_sites_get_nothing(
-    api: httpx.AsyncClient, services: Services, method: str, origin: str
-) -> None:
+async def test_pages_of_other_sites_get_nothing(api: httpx.AsyncClient, world: World, method: str, origin: str) -> None:
     problem_of(await api.request(method, "/v1/jobs", headers={"origin": origin}), 403, "E_ORIGIN")
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
 @pytest.mark.parametrize("origin", [HERE, "https://127.0.0.1:8080", "https://horae.example"])
@@ -494,16 +494,27 @@ async def test_large_or_many_headers_are_refused(api: httpx.AsyncClient) -> None
     problem_of(await api.get("/healthz", headers=[("x", "a")] * 101), 431, "E_HEADER")
 
 
-async def test_an_unexpected_error_shows_nothing_but_its_request_id(api: httpx.AsyncClient, services: Services) -> None:
-    services.insight.broken = RuntimeError("secret in /etc/horae")
+def break_store(world: World, monkeypatch: pytest.MonkeyPatch, method: str, error: Exception) -> None:
+    async def broken(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(world.store, method, broken)
+
+
+async def test_an_unexpected_error_shows_nothing_but_its_request_id(
+    api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_store(world, monkeypatch, "list_nodes", RuntimeError("secret in /etc/horae"))
     answer = await api.get("/v1/nodes")
     shown = problem_of(answer, 500, "E_INTERNAL")
     assert "secret" not in answer.text
     assert shown["detail"] == CODES["E_INTERNAL"]
 
 
-async def test_an_unreachable_store_is_503_and_may_be_retried(api: httpx.AsyncClient, services: Services) -> None:
-    services.insight.broken = Unavailable("the database does not answer")
+async def test_an_unreachable_store_is_503_and_may_be_retried(
+    api: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_store(world, monkeypatch, "census", Unavailable("the database does not answer"))
     answer = await api.get("/v1/overview")
     problem_of(answer, 503, "E_UNAVAILABLE")
     assert answer.headers["retry-after"] == "1"
@@ -527,10 +538,8 @@ async def test_request_ids_differ(api: httpx.AsyncClient) -> None:
 # ── logs ──
 
 
-async def test_the_log_of_a_run_that_has_not_started_is_empty_and_says_so(
-    api: httpx.AsyncClient, services: Services
-) -> None:
-    run = services.jobs.add_run(1)
+async def test_the_log_of_a_run_that_has_not_started_is_empty_and_says_so(api: httpx.AsyncClient, world: World) -> None:
+    run = await world.queue_run()
     answer = await api.get(f"/v1/runs/{run.id}/log")
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["horae-run-state"] == "queued"
@@ -539,12 +548,18 @@ async def test_the_log_of_a_run_that_has_not_started_is_empty_and_says_so(
     problem_of(await api.get("/v1/runs/999/log"), 404, "E_NOT_FOUND")
 
 
-async def test_a_log_is_read_in_pieces_by_offset(api: httpx.AsyncClient, services: Services) -> None:
-    run = services.jobs.add_run(1)
-    await services.insight.write(run.id, b"0123456789", state=State.RUNNING)
-    first = await api.get(f"/v1/runs/{run.id}/log", params={"limit": 4})
+async def started(world: World, log: bytes) -> Work:
+    """A run at work, that has said something."""
+    work = await world.start_run()
+    await work.write(log)
+    return work
+
+
+async def test_a_log_is_read_in_pieces_by_offset(api: httpx.AsyncClient, world: World) -> None:
+    run = await started(world, b"0123456789")
+    first = await api.get(f"/v1/runs/{run.run_id}/log", params={"limit": 4})
     offset = first.headers["horae-log-offset"]
-    rest = await api.get(f"/v1/runs/{run.id}/log", params={"offset": offset})
+    rest = await api.get(f"/v1/runs/{run.run_id}/log", params={"offset": offset})
     assert (first.content, offset, rest.content) == (b"0123", "4", b"456789")
     assert rest.headers["horae-run-state"] == "running"
 
@@ -554,26 +569,24 @@ async def test_a_log_is_read_in_pieces_by_offset(api: httpx.AsyncClient, service
     [("bytes=2-4", b"234", "bytes 2-4/*"), ("bytes=7-", b"789", "bytes 7-9/*"), ("bytes=8-99", b"89", "bytes 8-9/*")],
 )
 async def test_one_byte_range_is_answered(
-    api: httpx.AsyncClient, services: Services, asked: str, got: bytes, where: str
+    api: httpx.AsyncClient, world: World, asked: str, got: bytes, where: str
 ) -> None:
-    run = services.jobs.add_run(1)
-    await services.insight.write(run.id, b"0123456789")
-    answer = await api.get(f"/v1/runs/{run.id}/log", headers={"range": asked})
+    run = await started(world, b"0123456789")
+    answer = await api.get(f"/v1/runs/{run.run_id}/log", headers={"range": asked})
     assert (answer.status_code, answer.content, answer.headers["content-range"]) == (206, got, where)
 
 
 @pytest.mark.parametrize(
     "asked", ["bytes=0-0,1-1", "bytes=" + ",".join(["0-0"] * 5000), "bytes=-5", "bytes=5-2", "lines=1-2", "bytes=10-"]
 )
-async def test_other_ranges_are_refused(api: httpx.AsyncClient, services: Services, asked: str) -> None:
-    run = services.jobs.add_run(1)
-    await services.insight.write(run.id, b"0123456789")
-    answer = await api.get(f"/v1/runs/{run.id}/log", headers={"range": asked})
+async def test_other_ranges_are_refused(api: httpx.AsyncClient, world: World, asked: str) -> None:
+    run = await started(world, b"0123456789")
+    answer = await api.get(f"/v1/runs/{run.run_id}/log", headers={"range": asked})
     problem_of(answer, 416, "E_RANGE_HEADER")
 
 
-async def test_a_range_beside_an_offset_is_a_conflict(api: httpx.AsyncClient, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_a_range_beside_an_offset_is_a_conflict(api: httpx.AsyncClient, world: World) -> None:
+    run = await world.queue_run()
     answer = await api.get(f"/v1/runs/{run.id}/log?offset=3", headers={"range": "bytes=0-1"})
     problem_of(answer, 422, "E_FIELD_CONFLICT")
 
@@ -636,60 +649,74 @@ def _parsed(part: str) -> tuple[str, str | None, Any]:
     return fields["event"], fields.get("id"), json.loads(fields["data"])
 
 
-async def test_a_follower_sees_the_log_grow_and_the_run_end(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_a_follower_sees_the_log_grow_and_the_run_end(gate: web.Gate, world: World) -> None:
+    run = await world.queue_run()
     follower = Follower(gate, run.id)
     start = await follower.start()
     assert start["status"] == 200
     assert (b"content-type", b"text/event-stream") in start["headers"]
     assert (await follower.events(1))[0][2]["state"] == "queued"
-    await services.insight.write(run.id, b"one\n", state=State.RUNNING)
-    log, state = await follower.events(2)
-    assert log == ("log", "0:4", {"attempt": 0, "offset": 0, "text": "one\n"})
+    work = await world.take(run.id)
+    state = (await follower.events(1))[0]
     assert (state[0], state[2]["state"]) == ("state", "running")
-    await services.insight.write(run.id, b"two\n", state=State.SUCCEEDED, finished_at=NOW)
-    log, state, end = await follower.events(3)
-    assert log == ("log", "0:8", {"attempt": 0, "offset": 4, "text": "two\n"})
+    await work.write(b"one\n")
+    assert await follower.events(1) == [("log", "1:4", {"attempt": 1, "offset": 0, "text": "one\n"})]
+    await work.write(b"two\n")
+    assert await follower.events(1) == [("log", "1:8", {"attempt": 1, "offset": 4, "text": "two\n"})]
+    await work.end(State.SUCCEEDED)
+    state, end = await follower.events(2)
+    assert (state[0], state[2]["state"]) == ("state", "succeeded")
     assert (end[0], end[2]["state"], end[2]["finished_at"]) == ("end", "succeeded", "2027-01-15T08:00:00Z")
     async with asyncio.timeout(DEADLINE):
         await follower.task
-    assert gate.streams.taken == services.insight.followers == 0
+    assert gate.streams.taken == world.followers == 0
 
 
-async def test_a_character_cut_in_two_arrives_whole_and_the_id_waits_for_it(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_a_character_cut_in_two_arrives_whole_and_the_id_waits_for_it(gate: web.Gate, world: World) -> None:
     euro = "€".encode()
-    await services.insight.write(run.id, b"a" + euro[:1])
-    follower = Follower(gate, run.id)
+    work = await started(world, b"a" + euro[:1])
+    follower = Follower(gate, work.run_id)
     await follower.start()
     _, first = await follower.events(2)
-    assert first == ("log", "0:1", {"attempt": 0, "offset": 0, "text": "a"})
-    await services.insight.write(run.id, euro[1:] + b"\xff", state=State.FAILED)
+    assert first == ("log", "1:1", {"attempt": 1, "offset": 0, "text": "a"})
+    await work.write(euro[1:] + b"\xff")
     second = (await follower.events(1))[0]
-    assert second == ("log", "0:5", {"attempt": 0, "offset": 1, "text": "€\ufffd"})
+    assert second == ("log", "1:5", {"attempt": 1, "offset": 1, "text": "€\ufffd"})
     await follower.leave()
 
 
-async def test_the_log_of_the_next_attempt_follows_from_its_beginning(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1, state=State.RUNNING, attempt=1)
-    await services.insight.write(run.id, b"a\xe2")
-    follower = Follower(gate, run.id)
+async def test_the_log_of_the_next_attempt_follows_from_its_beginning(gate: web.Gate, world: World) -> None:
+    first = await world.start_run((await world.submit(retry=TWICE)).id)
+    await first.write(b"a\xe2")
+    follower = Follower(gate, first.run_id)
     await follower.start()
     await follower.events(2)
-    services.insight.logs[run.id].clear()
-    await services.insight.write(run.id, b"again", attempt=2)
-    rest, log, state = await follower.events(3)
-    assert rest == ("log", None, {"attempt": 1, "offset": 1, "text": "\ufffd"})
-    assert log == ("log", "2:5", {"attempt": 2, "offset": 0, "text": "again"})
-    assert (state[0], state[2]["attempt"]) == ("state", 2)
+    second = await first.fail_once()
+    await second.write(b"again")
+    seen: list[tuple[str, str | None, Any]] = []
+    while not seen or seen[-1][:2] != ("log", "2:5"):
+        seen += await follower.events(1)
+    logs = [each for each in seen if each[0] == "log"]
+    assert logs == [
+        ("log", None, {"attempt": 1, "offset": 1, "text": "\ufffd"}),
+        ("log", "2:5", {"attempt": 2, "offset": 0, "text": "again"}),
+    ]
     await follower.leave()
+
+
+async def tried_twice(world: World) -> int:
+    """A run that succeeded at its second attempt, and what each said."""
+    first = await world.start_run((await world.submit(retry=TWICE)).id)
+    await first.write(b"abcdefgh")
+    second = await first.fail_once()
+    await second.write(b"0123456789")
+    await second.end(State.SUCCEEDED)
+    return first.run_id
 
 
 @pytest.mark.parametrize("last", ["6", "2:6"])
-async def test_a_follower_resumes_where_it_was(gate: web.Gate, services: Services, last: str) -> None:
-    run = services.jobs.add_run(1, state=State.SUCCEEDED, attempt=2)
-    await services.insight.write(run.id, b"0123456789")
-    follower = Follower(gate, run.id, last=last)
+async def test_a_follower_resumes_where_it_was(gate: web.Gate, world: World, last: str) -> None:
+    follower = Follower(gate, await tried_twice(world), last=last)
     await follower.start()
     _, log, end = await follower.events(3)
     assert log == ("log", "2:10", {"attempt": 2, "offset": 6, "text": "6789"})
@@ -697,38 +724,41 @@ async def test_a_follower_resumes_where_it_was(gate: web.Gate, services: Service
     await follower.leave()
 
 
-async def test_a_follower_may_resume_in_an_earlier_attempt(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1, state=State.SUCCEEDED, attempt=2)
-    follower = Follower(gate, run.id, last="1:4")
+async def test_a_follower_may_resume_in_an_earlier_attempt(gate: web.Gate, world: World) -> None:
+    follower = Follower(gate, await tried_twice(world), last="1:4")
     await follower.start()
-    await follower.events(2)
-    assert services.insight.followed_from == (1, 4)
+    _, first, second, end = await follower.events(4)
+    assert first == ("log", "1:8", {"attempt": 1, "offset": 4, "text": "efgh"})
+    assert second == ("log", "2:10", {"attempt": 2, "offset": 0, "text": "0123456789"})
+    assert end[0] == "end"
     await follower.leave()
 
 
-async def test_a_follower_of_an_attempt_that_has_not_been_is_refused(
-    api: httpx.AsyncClient, services: Services
-) -> None:
-    run = services.jobs.add_run(1, state=State.RUNNING, attempt=2)
-    answer = await api.get(f"/v1/runs/{run.id}/log/follow", headers={"last-event-id": "3:0"})
+async def test_a_follower_of_an_attempt_that_has_not_been_is_refused(api: httpx.AsyncClient, world: World) -> None:
+    run_id = await tried_twice(world)
+    answer = await api.get(f"/v1/runs/{run_id}/log/follow", headers={"last-event-id": "3:0"})
     problem_of(answer, 422, "E_RANGE")
 
 
-async def test_a_follower_that_leaves_frees_its_seat(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
-    await services.insight.write(run.id, b"x")
-    follower = Follower(gate, run.id)
+async def test_a_follower_that_leaves_frees_its_seat(gate: web.Gate, world: World) -> None:
+    work = await started(world, b"x")
+    follower = Follower(gate, work.run_id)
     await follower.start()
     await follower.events(2)
-    assert (gate.streams.taken, services.insight.followers) == (1, 1)
+    async with asyncio.timeout(DEADLINE):
+        while not world.followers:
+            await asyncio.sleep(0)
+    assert (gate.streams.taken, world.followers) == (1, 1)
     await follower.leave()
-    assert (gate.streams.taken, services.insight.followers) == (0, 0)
+    assert (gate.streams.taken, world.followers) == (0, 0)
 
 
-async def test_more_followers_than_seats_are_turned_away(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
-    followers = [Follower(gate, run.id) for _ in range(4)]
-    starts = [await follower.start() for follower in followers]
+async def test_more_followers_than_seats_are_turned_away(gate: web.Gate, world: World) -> None:
+    run = await world.queue_run()
+    followers = [Follower(gate, run.id) for _ in range(3)]
+    starts = [await follower.start() for follower in followers]  # they sit before the fourth comes
+    followers.append(Follower(gate, run.id))
+    starts.append(await followers[3].start())
     assert [start["status"] for start in starts] == [200, 200, 200, 429]
     assert (b"retry-after", b"5") in starts[3]["headers"]
     assert json.loads((await followers[3].start())["body"])["code"] == "E_STREAM_LIMIT"
@@ -736,25 +766,23 @@ async def test_more_followers_than_seats_are_turned_away(gate: web.Gate, service
         await follower.leave()
 
 
-async def test_closing_the_streams_ends_every_follower(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_closing_the_streams_ends_every_follower(gate: web.Gate, world: World) -> None:
+    run = await world.queue_run()
     followers = [Follower(gate, run.id) for _ in range(2)]
     for follower in followers:
         await follower.start()
     gate.streams.close()
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*(follower.task for follower in followers))
-    assert services.insight.followers == 0
+    assert world.followers == 0
     for follower in followers:
         sent = [follower.sent.get_nowait() for _ in range(follower.sent.qsize())]
         assert sent[-1] == {"type": "http.response.body", "body": b""}, "the answer must end, not break off"
 
 
-async def test_a_silent_stream_has_a_heartbeat(
-    gate: web.Gate, services: Services, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_stream_has_a_heartbeat(gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEARTBEAT_SECONDS", 0.01)
-    run = services.jobs.add_run(1)
+    run = await world.queue_run()
     follower = Follower(gate, run.id)
     await follower.start()
     await follower.events(1)
@@ -770,17 +798,15 @@ async def test_following_what_is_not_there_is_a_plain_problem(api: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("last", ["-1", "", "x", "1" * 19, "1:", ":1", "1:2:3", "1:-2", "1234567890:1"])
-async def test_an_odd_last_event_id_is_refused(
-    api: httpx.AsyncClient, services: Services, gate: web.Gate, last: str
-) -> None:
-    run = services.jobs.add_run(1)
+async def test_an_odd_last_event_id_is_refused(api: httpx.AsyncClient, world: World, gate: web.Gate, last: str) -> None:
+    run = await world.queue_run()
     answer = await api.get(f"/v1/runs/{run.id}/log/follow", headers={"last-event-id": last})
     problem_of(answer, 422, "E_TYPE")
     assert gate.streams.taken == 0
 
 
-async def test_head_of_a_stream_ends_at_once(gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_head_of_a_stream_ends_at_once(gate: web.Gate, world: World) -> None:
+    run = await world.queue_run()
     follower = Follower(gate, run.id, method="HEAD")
     async with asyncio.timeout(DEADLINE):
         await follower.task
@@ -792,12 +818,12 @@ async def test_head_of_a_stream_ends_at_once(gate: web.Gate, services: Services)
 EVIL = "<script>alert(1)</script>"
 
 
-async def test_the_overview_lists_counts_nodes_runs_and_due_triggers(
-    api: httpx.AsyncClient, services: Services
-) -> None:
+async def test_the_overview_lists_counts_nodes_runs_and_due_triggers(api: httpx.AsyncClient, world: World) -> None:
     job = await submitted(api)
-    services.jobs.add_run(job["id"], state=State.RUNNING, started_at=NOW)
-    services.jobs.add_run(job["id"], state=State.FAILED, started_at=NOW, finished_at=NOW + 2_500_000)
+    await world.join()
+    failed = await world.start_run(job["id"])
+    await failed.end(State.FAILED, finished_at=world.clock.now() + 2_500_000)
+    await world.start_run(job["id"])
     seen = (await api.get("/v1/overview")).json()
     assert seen["census"]["live"] == {"running": 1}
     assert [run["state"] for run in seen["live"]] == ["running"]
@@ -806,14 +832,15 @@ async def test_the_overview_lists_counts_nodes_runs_and_due_triggers(
     assert seen["names"] == {str(job["id"]): "nightly"}
     page = (await api.get("/")).text
     assert "2.5 s" in page
-    assert "alpha-8080" in page
+    assert NODE in page
     assert "at 03:00" in page
 
 
-async def test_user_text_is_escaped_on_every_page(api: httpx.AsyncClient, services: Services) -> None:
+async def test_user_text_is_escaped_on_every_page(api: httpx.AsyncClient, world: World) -> None:
     job = await submitted(api, name=EVIL)
-    run = services.jobs.add_run(job["id"], state=State.FAILED, message=EVIL, node=EVIL, reason=EVIL)
-    for path in ("/", f"/runs/{run.id}"):
+    run = await world.start_run(job["id"])
+    await run.end(State.FAILED, message=EVIL, reason=EVIL)
+    for path in ("/", f"/runs/{run.run_id}"):
         page = await api.get(path)
         assert page.headers["content-type"] == "text/html; charset=utf-8"
         assert "alert(1)" in page.text
@@ -821,9 +848,9 @@ async def test_user_text_is_escaped_on_every_page(api: httpx.AsyncClient, servic
     assert (await api.get(f"/v1/jobs/{job['id']}")).json()["name"] == EVIL
 
 
-async def test_pages_load_nothing_from_elsewhere(api: httpx.AsyncClient, services: Services) -> None:
+async def test_pages_load_nothing_from_elsewhere(api: httpx.AsyncClient, world: World) -> None:
     job = await submitted(api)
-    run = services.jobs.add_run(job["id"])
+    run = await world.queue_run(job["id"])
     for path in ("/", "/docs", f"/runs/{run.id}"):
         page = (await api.get(path)).text
         for link in (part.split('"')[0] for mark in ('src="', 'href="') for part in page.split(mark)[1:]):
@@ -844,22 +871,29 @@ async def test_static_files_are_revalidated(api: httpx.AsyncClient) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_health_readiness_and_metrics(api: httpx.AsyncClient, services: Services) -> None:
-    assert (await api.get("/healthz")).json() == {"status": "ok", "version": "1.2.3", "node": "alpha"}
-    assert (await api.get("/readyz")).json() == {"ready": True, "checks": {"store": "ok"}}
-    services.insight.is_ready = False
+async def test_health_readiness_and_metrics(api: httpx.AsyncClient, world: World) -> None:
+    assert (await api.get("/healthz")).json() == {"status": "ok", "version": "1.2.3", "node": NODE}
+    assert (await api.get("/readyz")).json() == {"ready": True, "checks": {"progress": "ok"}}
+    await submitted(api, schedule="* * * * *")
+    world.clock.advance(180)  # and nobody fires
     unready = await api.get("/readyz")
-    assert (unready.status_code, unready.json()["checks"]) == (503, {"store": "out of reach"})
+    late = "the oldest due moment has waited for 180 s"
+    assert (unready.status_code, unready.json()["checks"]) == (503, {"progress": late})
     metrics = await api.get("/metrics")
-    assert metrics.content.startswith(b"# TYPE horae_jobs")
+    assert b"# TYPE horae_" in metrics.content
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient) -> None:
+async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient, world: World) -> None:
+    await world.join()
+    await world.store.beat(NODE, 1)
+    lease = await world.store.take_lease("leader", NODE, None)
+    assert lease is not None
+    assert await world.store.assign_segments({7: NODE}, lease)
     node = (await api.get("/v1/nodes")).json()["items"][0]
-    assert (node["name"], node["busy"], node["slots"], node["state"]) == ("alpha-8080", 1, 4, "live")
+    assert (node["name"], node["busy"], node["slots"], node["state"]) == (NODE, 1, 8, "live")
     assert node["segments"] == 1
-    assert (await api.get("/v1/segments")).json()["items"] == [{"segment": 7, "owner": "alpha-8080", "term": 3}]
+    assert {"segment": 7, "owner": NODE, "term": 1} in (await api.get("/v1/segments")).json()["items"]
 
 
 # ── over a socket ──
@@ -910,23 +944,23 @@ POST = b"POST /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/
         b"\x00\x01\x02\r\n\r\n",
     ],
 )
-async def test_broken_http_is_400_and_the_connection_closes(port: int, services: Services, request_: bytes) -> None:
+async def test_broken_http_is_400_and_the_connection_closes(port: int, world: World, request_: bytes) -> None:
     answer = await raw(port, request_)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/problem+json" in answer
     assert json.loads(answer.split(b"\r\n\r\n")[1])["code"] == "E_HEADER"
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
 async def test_a_body_shorter_than_announced_is_given_up(
-    port: int, services: Services, monkeypatch: pytest.MonkeyPatch
+    port: int, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http, "BODY_SECONDS", 0.05)
     answer = await raw(port, POST + b"Content-Length: 100\r\n\r\n{}")
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"connection: close" in answer
     assert b'"code":"E_SYNTAX"' in answer
-    assert services.jobs.calls == []
+    assert await world.rows() == (0, 0, 0)
 
 
 async def test_what_follows_a_body_must_be_a_request(port: int) -> None:
@@ -965,8 +999,8 @@ async def test_pipelined_requests_are_answered_in_order(port: int) -> None:
     assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
-async def test_a_follower_that_hangs_up_is_noticed(port: int, gate: web.Gate, services: Services) -> None:
-    run = services.jobs.add_run(1)
+async def test_a_follower_that_hangs_up_is_noticed(port: int, gate: web.Gate, world: World) -> None:
+    run = await world.queue_run()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /v1/runs/%d/log/follow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % run.id)
     async with asyncio.timeout(DEADLINE):
@@ -1026,7 +1060,7 @@ async def test_a_secret_that_cannot_be_kept_is_refused_without_repeating_it(
 
 def test_a_trigger_that_this_node_cannot_read_is_shown_and_says_so() -> None:
     schedule = {"cron": "0 9 * * *", "timezone": "Mars/Olympus_Mons"}
-    trigger = Trigger(7, 3, schedule, None, True, 1, next_at=NOW, last_at=None, created_at=NOW)
+    trigger = Trigger(7, 3, schedule, None, True, 1, next_at=START, last_at=None, created_at=START)
 
     shown = render.trigger(trigger)
 

@@ -38,6 +38,8 @@ BOTH = pytest.mark.parametrize("world_store", ["sqlite", "postgres"], indirect=T
 HERE = "http://127.0.0.1:8080"
 NODE = "node-1"
 SCAN = 60.0  # seconds
+DELAY = 10.0  # seconds between two attempts
+TWICE = {"attempts": 2, "backoff": DELAY}
 
 
 class Work:
@@ -62,6 +64,12 @@ class Work:
         given = {"started_at": now, "finished_at": now, "output": self.ref if self._chunks else None, **fields}
         await self._world.execution.finish([Result(self.run_id, self.fence, state, **given)])
         self._world.files.announce(self.ref)
+
+    async def fail_once(self) -> Work:
+        """End this attempt badly, and begin the next when its time has come."""
+        await self.end(State.FAILED, exit_code=3)
+        self._world.clock.advance(2 * DELAY)
+        return await self._world.take(self.run_id)
 
 
 class World:
@@ -143,7 +151,8 @@ class World:
         return await self.take(run.id)
 
     async def take(self, run_id: int) -> Work:
-        """Claim a run that waits."""
+        """Claim a run that waits, be it for its next attempt."""
+        await self.store.sweep()
         [one] = [one for one in await self.claim("shell") if one.run_id == run_id]
         return Work(self, one)
 

@@ -34,7 +34,7 @@ from horae.cli.remote import exit_code_of_run, read_since
 from horae.client import Client, server_url
 from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
 
-PATIENCE = 30.0
+PATIENCE = 180.0
 
 JOB = {
     "id": 7, "name": "backup", "key": None, "owner": "local", "org": 1, "kind": "shell", "segment": 3,

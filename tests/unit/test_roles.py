@@ -37,7 +37,7 @@ from horae.testing import START, FakeClock
 
 from .service.parts import ALL_SEGMENTS, Probe, Told, draft, ledger, node, only, submitted
 
-DEADLINE = 60  # seconds until something that must happen counts as not happening
+DEADLINE = 180  # seconds until something that must happen counts as not happening
 
 
 class Hours(Told):

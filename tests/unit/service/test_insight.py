@@ -24,7 +24,7 @@ from horae.testing import START, FakeClock
 
 from .parts import Probe, Told, fire_due, node, submitted
 
-DEADLINE = 60
+DEADLINE = 180
 
 
 @pytest.fixture

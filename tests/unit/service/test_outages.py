@@ -24,7 +24,7 @@ from horae.testing import START, make_job
 
 from .parts import Told, draft, node, submitted
 
-DEADLINE = 60
+DEADLINE = 180
 
 
 async def test_a_full_disk_is_unavailable_and_passes(sqlite_store: SqliteStore):
