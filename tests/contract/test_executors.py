@@ -150,6 +150,10 @@ class Rig:
         self.executor.start([work], lambda r: self._done(r, output))
         return output
 
+    def is_started(self, run_id: int) -> bool:
+        assert isinstance(self.executor, SectionExecutor)
+        return self.executor._attempts[run_id]._process is not None
+
     def _done(self, result: Result, output: MemoryOutput) -> None:
         self.results.append(result)
         self.closed_before_done.append(output.is_closed)
@@ -244,6 +248,8 @@ async def test_work_that_ended_in_time_while_its_agent_stood_still_is_not_timed_
     output = shell.start(steps(f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done"), timeout=30.0)
     await output.until("begun")
     assert link is not None
+    while not shell.is_started(1):  # its output may come before the word that it was started
+        await asyncio.sleep(0)
     go.touch()
     stand_still_until(lambda: bool(select.select([link], [], [], 0)[0]))  # the keeper has told of the end
     shell.clock.advance(31)
@@ -259,6 +265,8 @@ async def test_work_that_ended_too_late_while_its_agent_stood_still_is_timed_out
     output = shell.start(steps(f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; sleep 0.2"), timeout=0.1)
     await output.until("begun")
     assert link is not None
+    while not shell.is_started(1):  # its output may come before the word that it was started
+        await asyncio.sleep(0)
     go.touch()
     stand_still_until(lambda: bool(select.select([link], [], [], 0)[0]))
     shell.executor.stop(1, Reason.TIMEOUT)
