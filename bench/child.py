@@ -3,6 +3,7 @@
 It comes up, says so, and then does what it is told on standard input, one word a line:
 
     go     run the roles: schedule, claim, execute
+    rpc    let remote agents in
     stat   answer with counts, CPU time and the moment, as one JSON line
     stop   drain and end
 
@@ -17,6 +18,7 @@ import logging
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -26,6 +28,7 @@ from horae import config as configuration
 from horae.bootstrap import App, SystemClock, open_store
 from horae.stores import lanes, postgres
 
+PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 statements = 0
 blocked = blocked_cpu = (
     0.0  # seconds for which the event loop did not come round, at most, and CPU time it used in that
@@ -65,6 +68,7 @@ def stat(app: App) -> dict[str, Any]:
         "blocked": blocked,
         "blocked_cpu": blocked_cpu,
         "tasks": len(asyncio.all_tasks()),
+        "memory_mib": round(int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 2**20),
     }
 
 
@@ -104,15 +108,21 @@ async def main(flags: dict[str, str]) -> None:
     say(ready=True)
     async with asyncio.TaskGroup() as group:
         tasks: dict[str, asyncio.Task[None]] = {}
+        rpc = None
         feeling: asyncio.Task[None] | None = None
         while word := (await reader.readline()).decode().strip():
             if word == "go":
                 tasks = app.run_roles(group)
                 feeling = group.create_task(feel())
+            elif word == "rpc":
+                rpc = await app.serve_rpc()
+                say(serving=True)
             elif word == "stat":
                 say(**stat(app))
             elif word == "stop":
                 break
+        if rpc is not None:
+            await rpc.stop()
         if feeling is not None:
             feeling.cancel()
         await app.stop(tasks)

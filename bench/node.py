@@ -53,6 +53,11 @@ class Node:
     async def go(self) -> None:
         await self._tell("go")
 
+    async def serve(self) -> None:
+        """Let remote agents in."""
+        await self._tell("rpc")
+        await self.hear()
+
     async def stat(self) -> dict[str, Any]:
         await self._tell("stat")
         return await self.hear()

@@ -73,6 +73,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 LONGEST_GRACE = 10.0  # seconds beyond its lease before a silent node is declared gone, for its keeper to kill
+LONGEST_GATHERING = 0.25  # seconds for which beats wait for each other
 DRAIN = 20.0  # seconds that running work gets to finish when the process is told to stop
 HINTS = 5.0  # seconds after which the connection for hints counts as lost
 SETTLE = 5.0  # seconds for output that a store out of reach has not taken yet
@@ -195,7 +196,7 @@ class App:
         self.sealing = sealing = Sealing(store, keys)
         self.execution = Execution(
             roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
-            events=self.events,
+            events=self.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
         )  # fmt: skip
         self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         self.link = LocalLink(self.execution, roles, self.queue, place="" if self.files.is_shared else config.node)

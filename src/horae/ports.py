@@ -45,6 +45,7 @@ from horae.core.model import (
     Token,
     Trigger,
 )
+from horae.errors import Superseded
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
@@ -275,6 +276,42 @@ class Beat:
     differs: bool = False  # what it said to hold is not what the books say: something may be under way, or lost
 
 
+class Sign(NamedTuple):
+    """A node's sign of life."""
+
+    name: str
+    busy: int
+    session: int | None = None  # under which it is given: see Store.register_node
+    held: Holding | None = None  # what the node holds, where it says so
+
+
+class NewLine(NamedTuple):
+    """A connection of a remote agent to a server."""
+
+    name: str  # of the agent
+    identity: str  # see Node.identity
+    via: str  # the server
+    line: str  # its own name
+
+
+class Want(NamedTuple):
+    """Room that a node has for runs of a kind."""
+
+    node: str
+    kind: str
+    room: int
+    session: int | None = None  # under which it asks: see Store.register_node
+
+
+class Backlog(NamedTuple):
+    """Runs that wait for an agent, counted."""
+
+    kind: str
+    pin: str | None  # the node that alone may take them
+    needs: Sequence[str]  # labels that an agent must have
+    runs: int
+
+
 class Queued(NamedTuple):
     """A run that waits for an agent."""
 
@@ -432,17 +469,16 @@ class Store(Protocol):
         """
 
     # ── runs ──
-    async def claim(
-        self, node: str, kind: str, labels: Sequence[str], limit: int, *, session: int | None = None
-    ) -> list[Assignment]:
-        """Give up to `limit` queued runs of a kind to a node: running, attempt + 1, fence + 1.
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        """Give queued runs to nodes, which all have these labels: running, attempt + 1, fence + 1. Answers what each
+        want got, in their order; one that got less than its room would have got no more by asking alone.
 
-        Higher priority first, then the older due moment. Pinned runs go to their node only; runs that
-        need labels go to nodes that have them all; runs past their start deadline go to nobody.
-        A run is given to one caller, however many ask at once. Nobody gets any while claims that a failover
-        of the database lost may still be held. The phase is the first one of the kind (lifecycle.first_phase).
-        With `session`, nothing is claimed unless the node has that session and is not gone: Superseded, where there
-        would have been something to claim.
+        Of a kind, higher priority first, then the older due moment, and every node gets one before any gets two.
+        Pinned runs go to their node only; runs that need labels go to nodes that have them all; runs past their start
+        deadline go to nobody. A run is given to one caller, however many ask at once. Nobody gets any while claims that
+        a failover of the database lost may still be held. The phase is the first one of the kind
+        (lifecycle.first_phase). A want with a session gets nothing unless its node has that session and is not gone:
+        None, where there would have been something to claim.
         """
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
@@ -455,6 +491,9 @@ class Store(Protocol):
         was lost. Each is accepted only if the run is running under the same fence.
         A blocked(overlap) successor of an ended run takes the gate in the same transaction. So does the cursor of the
         job move, where a result that is accepted and succeeded brings one."""
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        """What waits of these kinds; of each, about `limit` runs are counted at most."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """What decides about failed attempts of these live runs."""
@@ -575,15 +614,18 @@ class Store(Protocol):
         that is the present one (0: there is no such node), or `line` itself took the present one: so that a
         registration whose answer was lost can be repeated."""
 
-    async def open_line(self, name: str, identity: str, via: str, line: str) -> int | None:
-        """A remote agent goes on over a new line, through this server: answers the next session. None when there is
-        no such node, or it is a living one of another identity."""
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when
+        it is a living one of another identity."""
 
     async def beat(
         self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
     ) -> Beat | None:
         """Move a node's beat; answer what is wanted of it, and whether what it holds differs from the books.
         None when the node was retired meanwhile: it must kill its work and register anew."""
+
+    async def beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        """Many beats in one statement, answered in their order."""
 
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         """Say that a node is draining or gone."""
@@ -720,6 +762,10 @@ class Watch(Protocol):
     async def wait(self, seconds: float) -> bool:
         """True as soon as there was an announcement since the last True; False when the time is over."""
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there was an announcement since the last True."""
+
 
 class Queue(Protocol):
     """Wakes whoever waits for something to do. May lose, repeat and reorder.
@@ -783,7 +829,8 @@ class Link(Protocol):
         """Join. Everything this node held under an earlier life is given back, except attempts of which it
         holds a result. Answers the terms; None within one process, where they are known."""
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]: ...
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        """Runs for free slots: at most so many of each kind."""
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; answers the run ids that were accepted."""

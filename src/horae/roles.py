@@ -33,7 +33,8 @@ PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
-POLL = 5.0  # seconds after which an agent looks for runs that nobody announced
+POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
+REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
 
 
 async def persist(
@@ -196,8 +197,10 @@ class RetentionRole:
 class AgentRole:
     """Keeps an agent claiming, reporting and beating."""
 
-    def __init__(self, agent: Agent, link: Link, clock: Clock, *, interval: float) -> None:
+    def __init__(self, agent: Agent, link: Link, clock: Clock, *, interval: float, poll: float = POLL) -> None:
+        """`poll`: seconds after which it looks for runs that nobody announced."""
         self._agent = agent
+        self._poll = poll
         self._pace = Pace(clock)
         self._link = link
         self._clock = clock
@@ -249,7 +252,7 @@ class AgentRole:
     async def _next_chance(self) -> None:
         """Until runs are announced, a slot of a wanted kind is free, or the poll is due."""
         freed = asyncio.create_task(self._agent.slot_freed.wait())
-        told = asyncio.create_task(self._link.wait("runs", POLL))
+        told = asyncio.create_task(self._link.wait("runs", self._poll))
         try:
             await asyncio.wait((freed, told), return_when=asyncio.FIRST_COMPLETED)
             if told.done():

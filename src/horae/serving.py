@@ -33,7 +33,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
-from horae.roles import AgentRole
+from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.declarations import Declarations
@@ -186,7 +186,7 @@ async def serve_agent(
                 tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
             await files.take_up()
             await _until_joined(agent, stop)
-            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval)
+            role = AgentRole(agent, link, clock, interval=config.heartbeat_interval, poll=REMOTE_POLL)
             tasks.append(group.create_task(role.run()))
             await stop.wait()
             log.info("node.stopping", node=config.node)

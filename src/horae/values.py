@@ -276,11 +276,16 @@ def is_loopback(host: str) -> bool:
 def read_database(value: object) -> str:
     expected = "an address such as postgresql://user@host/name or sqlite:///path/to/file"
     text = value.strip() if isinstance(value, str) else ""
-    found = re.fullmatch(r"sqlite:(/*)(.+)", text)
+    found = re.fullmatch(r"sqlite:(/*)([^/].*)", text)
     if found and len(found[1]) != 2:  # sqlite://name would be a host
         return SQLITE + os.path.abspath(found[1][:1] + found[2])
-    if text.startswith(("postgresql://", "postgres://")) and has_hosts(text):
-        return text
+    if text.startswith(("postgresql://", "postgres://")):
+        login = text.partition("://")[2].partition("?")[0]
+        if login.count("@") > 1 or re.search(r"%(?![0-9a-fA-F]{2})", login):
+            hint = "in a user name or password write @ as %40, : as %3A, / as %2F and % as %25"
+            raise Refused(expected, code="E_URL", hint=hint)
+        if has_hosts(text):
+            return text
     raise Refused(expected)
 
 

@@ -240,7 +240,7 @@ async def test_a_bad_result_is_a_failed_run_before_it_leaves_its_agent(
 async def test_what_the_store_cannot_write_fails_alone(side: Side):
     """Whatever slips through: here the name of an output that no text can be, and a number beyond all."""
     runs = await side.order(8)
-    await side.execution.claim(a_node(), "python", 8)
+    await side.execution.claim(a_node(), {"python": 8})
     results = [Result(run, 1, State.SUCCEEDED, finished_at=START) for run in runs]
     results[2].output, results[5].exit_code = "\ud800", 2**70
 
@@ -258,7 +258,7 @@ async def test_what_the_store_cannot_write_fails_alone(side: Side):
 async def test_an_attempt_that_is_tried_again_is_so_though_its_words_cannot_be_written(side: Side):
     (job,) = (await side.jobs.submit([replace(draft(), policy=Policy(retry=Retry(attempts=2)))])).jobs
     run_id = (await side.jobs.run_now(job.id)).id
-    await side.execution.claim(a_node(), "python", 1)
+    await side.execution.claim(a_node(), {"python": 1})
     bad = Result(run_id, 1, State.FAILED, Reason.ERROR, finished_at=START, message="\ud800")
 
     assert await side.execution.finish([bad]) == {run_id}

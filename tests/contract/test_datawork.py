@@ -11,6 +11,8 @@ from horae.ports import Assignment, Birth, Order, Result, Store, Submission, Wai
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
+from ..claiming import claim
+
 
 async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.ALLOW) -> int:
     if await store.get_job(job_id) is None:
@@ -21,7 +23,7 @@ async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.ALLOW)
 
 async def running(store: Store, job_id: int = 1, overlap: Overlap = Overlap.ALLOW) -> Assignment:
     await queue(store, job_id, overlap)
-    [claimed] = await store.claim("n1", "sync", [], 1)
+    [claimed] = await claim(store, "n1", "sync", [], 1)
     return claimed
 
 
@@ -63,7 +65,7 @@ async def test_a_run_that_fails_moves_nothing(store: Store):
 async def test_a_fenced_result_moves_nothing(store: Store):
     first = await running(store)
     await store.finish([], [Waiting(ended(first, state=State.FAILED), None, lost=True)])
-    [second] = await store.claim("n2", "sync", [], 1)
+    [second] = await claim(store, "n2", "sync", [], 1)
 
     assert (await store.finish([ended(first, '{"value":7}')])).accepted == set()
     assert await store.load_cursors([1]) == {}
@@ -123,7 +125,7 @@ async def test_a_later_attempt_of_the_same_run_moves_a_cursor_that_was_set(store
     early = await running(store)
     await store.set_cursor(1, None)
     await store.finish([], [Waiting(ended(early, state=State.FAILED), None, lost=True)])
-    [again] = await store.claim("n2", "sync", [], 1)
+    [again] = await claim(store, "n2", "sync", [], 1)
 
     await store.finish([ended(again, '{"value":9}')])
 
@@ -155,7 +157,7 @@ async def test_progress_is_noted_with_the_running_attempt_and_gone_with_it(store
     assert (await store.get_run(second.run_id)).progress is None
     await store.finish([], [Waiting(ended(first, state=State.FAILED), None, lost=True)])
     assert (await store.get_run(first.run_id)).progress is None
-    [again] = await store.claim("n2", "sync", [], 1)
+    [again] = await claim(store, "n2", "sync", [], 1)
     assert again.run_id == first.run_id
     assert (await store.get_run(first.run_id)).progress is None
 
@@ -215,7 +217,7 @@ async def test_who_waits_goes_on_waiting_while_the_other_writes_and_begins_when_
     await store.finish([ended(first)])
     clock.advance(4)
     assert (await store.sweep()).queued == 1
-    [again] = await store.claim("n1", "sync", [], 1)
+    [again] = await claim(store, "n1", "sync", [], 1)
     assert (again.run_id, again.attempt, again.fence) == (second.run_id, 1, 2)
     assert await store.take_locks([wish(again, "a")]) == {second.run_id}
     assert (await store.get_run(second.run_id)).message == ""
@@ -228,7 +230,7 @@ async def test_a_lock_of_an_attempt_that_was_lost_is_void(store: Store):
 
     assert await store.take_locks([wish(second, "a")]) == {second.run_id}
 
-    [again] = await store.claim("n1", "sync", [], 1)
+    [again] = await claim(store, "n1", "sync", [], 1)
     assert await store.take_locks([wish(again, "a")]) == set()
 
 
@@ -242,7 +244,7 @@ async def test_a_younger_run_does_not_overtake_one_that_waits(store: Store, cloc
 
     clock.advance(4)
     await store.sweep()
-    [one, two] = await store.claim("n1", "sync", [], 2)
+    [one, two] = await claim(store, "n1", "sync", [], 2)
     assert one.run_id == second.run_id
     assert await store.take_locks([wish(one, "a"), wish(two, "a")]) == {second.run_id}
 
@@ -299,7 +301,7 @@ async def test_a_lock_that_another_server_takes_meanwhile_is_not_taken_for_void(
         taking = asyncio.create_task(postgres_store.take_locks([wish(second, "a")]))
         while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0)
-        [claimed] = await other.claim("n1", "sync", [], 1)
+        [claimed] = await claim(other, "n1", "sync", [], 1)
     await connection.close()
     await other.close()
 

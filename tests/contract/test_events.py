@@ -91,7 +91,7 @@ NODE = Node(
 async def one_run(told: Told) -> int:
     (job,) = (await told.jobs.submit([draft()])).jobs
     run_id = (await told.jobs.run_now(job.id)).id
-    (claimed,) = await told.execution.claim(NODE, "python", 1)
+    (claimed,) = await told.execution.claim(NODE, {"python": 1})
     await told.execution.finish(
         [Result(run_id, claimed.fence, State.SUCCEEDED, started_at=1, finished_at=2, exit_code=0)]
     )
@@ -122,7 +122,7 @@ async def test_the_life_of_a_run_is_told_with_job_fence_and_trace(told: Told, na
 async def test_a_retry_is_told_as_such(told: Told, nats: Nats):
     (job,) = (await told.jobs.submit([draft(retry={"attempts": 2})])).jobs
     run_id = (await told.jobs.run_now(job.id)).id
-    (claimed,) = await told.execution.claim(NODE, "python", 1)
+    (claimed,) = await told.execution.claim(NODE, {"python": 1})
     await told.execution.finish([Result(run_id, claimed.fence, State.FAILED, started_at=1, finished_at=2, exit_code=1)])
 
     events = await read(nats, 4)

@@ -69,7 +69,7 @@ async def test_a_run_is_told_to_one_agent_claimed_and_then_acknowledged(side: Si
         (run_id,) = await side.order()
         await taken(remote)
         assert await waiting_messages(client) == 1
-        assert [one.run_id for one in await remote.link.claim("python", 10)] == [run_id]
+        assert [one.run_id for one in await remote.link.claim({"python": 10})] == [run_id]
 
         async def empty() -> bool:
             return await waiting_messages(client) == 0
@@ -119,11 +119,11 @@ async def test_repeated_foreign_and_malformed_messages_do_no_harm(side: Side, na
         for payload in (f"{run_id}-1".encode(), b"", b"\xff\xfe", b"99999-1", b"x" * 900):
             for priority in ("0", "nonsense"):
                 await client.publish(f"{WORK}.python.{priority}", payload)
-        claimed = [one.run_id for one in await remote.link.claim("python", 10)]
+        claimed = [one.run_id for one in await remote.link.claim({"python": 10})]
 
         async def empty() -> bool:
             await remote.link.wait("runs", 0.1)
-            assert await remote.link.claim("python", 10) == []
+            assert await remote.link.claim({"python": 10}) == []
             return await waiting_messages(client) == 0
 
         await until(empty)
@@ -160,8 +160,8 @@ async def test_runs_that_not_every_agent_may_take_call_all_of_them(side: Side, t
         (job,) = (await side.jobs.submit([draft(labels=["gpu"])])).jobs
         run_id = (await side.jobs.run_now(job.id)).id
         await asyncio.gather(taken(one), taken(two))
-        assert await one.link.claim("python", 1) == []
-        assert [each.run_id for each in await two.link.claim("python", 1)] == [run_id]
+        assert await one.link.claim({"python": 1}) == []
+        assert [each.run_id for each in await two.link.claim({"python": 1})] == [run_id]
 
 
 class Restless(FakeClock):

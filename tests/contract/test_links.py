@@ -46,6 +46,7 @@ from horae.wire.nats import DOWN, HELLO, UP, Connector
 from horae.wire.pipe import HEAD, WHOLE
 
 from ..certificates import make_certificate
+from ..claiming import claim
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 
@@ -206,10 +207,10 @@ async def test_a_run_is_claimed_once_and_finished_once(side: Side, link: Link):
     (run_id,) = await side.order(data={"full": True})
     await link.hello(a_node())
 
-    (assignment,) = await link.claim("python", 10)
+    (assignment,) = await link.claim({"python": 10})
     assert (assignment.run_id, assignment.fence, assignment.attempt, assignment.trigger_id) == (run_id, 1, 1, None)
     assert assignment.kind == "python"
-    assert await link.claim("python", 10) == []
+    assert await link.claim({"python": 10}) == []
 
     assert await link.finish([done(run_id, exit_code=0, result='{"n":1}', message="fine")]) == {run_id}
     assert await link.finish([done(run_id)]) == set()
@@ -232,7 +233,7 @@ async def test_a_phase_is_noted_where_the_run_is_held(side: Side, link: Link):
     (job,) = (await side.jobs.submit([specs.parse_job({"name": "project", **PROJECT})])).jobs
     run_id = (await side.jobs.run_now(job.id)).id
     await link.hello(a_node(kinds=("git_java",)))
-    (assignment,) = await link.claim("git_java", 1)
+    (assignment,) = await link.claim({"git_java": 1})
     assert (await side.jobs.get_run(run_id)).phase is Phase.PREPARING
 
     await link.note_phases([(run_id, assignment.fence + 1, Phase.RUNNING), (run_id + 7, 1, Phase.RUNNING)])
@@ -258,7 +259,7 @@ async def test_a_cursor_comes_back_with_the_next_claim_and_moves_with_a_success_
     seen = []
     for state, moved in ((State.SUCCEEDED, 1), (State.FAILED, 2), (State.SUCCEEDED, 3), (State.SUCCEEDED, None)):
         run_id = await sync_run(side) if not seen else (await side.jobs.run_now(1)).id
-        (assignment,) = await link.claim("sync", 1)
+        (assignment,) = await link.claim({"sync": 1})
         seen.append(assignment.cursor)
         cursor = None if moved is None else json.dumps({"value": moved})
         await link.finish([replace(done(run_id, cursor=cursor), state=state)])
@@ -272,7 +273,7 @@ async def test_a_sync_is_given_the_source_it_names(side: Side, link: Link):
     await sync_run(side, 1, source.id)
     await link.hello(a_node(kinds=("sync",)))
 
-    (assignment,) = await link.claim("sync", 1)
+    (assignment,) = await link.claim({"sync": 1})
 
     given = {"id": source.id, "name": "shop", "kind": "jdbc_source", "config": config}
     assert json.loads(assignment.source or "") == given
@@ -285,7 +286,7 @@ async def test_a_sync_whose_source_is_gone_fails_for_good(side: Side, link: Link
     foreign, gone = await sync_run(side, 1, other.id), await sync_run(side, 2, 999)
     await link.hello(a_node(kinds=("sync",)))
 
-    assert await link.claim("sync", 10) == []
+    assert await link.claim({"sync": 10}) == []
 
     for run_id, source_id in ((foreign, other.id), (gone, 999)):
         run = await side.jobs.get_run(run_id)
@@ -303,7 +304,7 @@ async def test_two_runs_that_write_one_destination_are_not_claimed_together(side
     first, second, third = [(await side.jobs.run_now(job)).id for job in (1, 2, 3)]
     await link.hello(a_node(kinds=("spark_sql",)))
 
-    claimed = await link.claim("spark_sql", 10)
+    claimed = await link.claim({"spark_sql": 10})
 
     assert [a.run_id for a in claimed] == [first, third]
     waiting = await side.jobs.get_run(second)
@@ -312,13 +313,13 @@ async def test_two_runs_that_write_one_destination_are_not_claimed_together(side
     await link.finish([done(first)])
     side.clock.advance(4)
     await side.store.sweep()
-    assert [a.run_id for a in await link.claim("spark_sql", 10)] == [second]
+    assert [a.run_id for a in await link.claim({"spark_sql": 10})] == [second]
 
 
 async def test_progress_is_noted_where_the_run_is_held(side: Side, link: Link):
     (run_id,) = await side.order()
     await link.hello(a_node())
-    (assignment,) = await link.claim("python", 1)
+    (assignment,) = await link.claim({"python": 1})
 
     await link.note_progress([(run_id, assignment.fence + 1, '{"rows":9}'), (run_id + 7, 1, '{"rows":9}')])
     assert (await side.jobs.get_run(run_id)).progress is None
@@ -330,7 +331,7 @@ async def test_what_a_remote_agent_says_of_progress_is_believed_only_where_it_fi
     (run_id,) = await side.order()
     async with side.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
         for said in ("{", '{"rows":-1,"step":5}', '{"step":"' + "x" * 5000 + '"}'):
             await remote.link.note_progress([(run_id, 1, said)])
             assert (await side.jobs.get_run(run_id)).progress == {}
@@ -339,7 +340,7 @@ async def test_what_a_remote_agent_says_of_progress_is_believed_only_where_it_fi
 async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
     kept, lost = await side.order(2)
     await link.hello(a_node())
-    await link.claim("python", 10)
+    await link.claim({"python": 10})
 
     await link.hello(a_node(), [(kept, 1)])
 
@@ -351,7 +352,7 @@ async def test_hello_gives_back_what_is_not_held(side: Side, link: Link):
 async def test_a_beat_names_what_shall_stop_and_what_is_wanted(side: Side, link: Link):
     (run_id,) = await side.order()
     await link.hello(a_node())
-    await link.claim("python", 1)
+    await link.claim({"python": 1})
     await side.jobs.cancel(run_id)
     await side.store.want_node("n1", "cordoned")
 
@@ -387,7 +388,7 @@ async def test_an_announcement_ends_the_wait(side: Side, link: Link):
 async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):
     known, unknown = await side.order(2)
     await link.hello(a_node())
-    await link.claim("python", 2)
+    await link.claim({"python": 2})
 
     assert await link.disown([(known, 1)]) == set()
 
@@ -400,9 +401,9 @@ async def test_what_is_held_under_an_earlier_fence_is_not_ours_and_the_newer_att
 ):
     (run_id,) = await side.order()
     await link.hello(a_node())
-    (first,) = await link.claim("python", 1)
+    (first,) = await link.claim({"python": 1})
     await side.execution.take_back("n1", {run_id: first.fence})
-    (second,) = await link.claim("python", 1)
+    (second,) = await link.claim({"python": 1})
 
     assert await link.disown([(run_id, first.fence)]) == {(run_id, first.fence)}
 
@@ -413,7 +414,7 @@ async def test_what_is_held_under_an_earlier_fence_is_not_ours_and_the_newer_att
 async def test_books_that_differ_beat_after_beat_are_doubted(side: Side, link: Link):
     await side.order()
     await link.hello(a_node())
-    await side.store.claim("n1", "python", [], 1)  # and nobody heard of it
+    await claim(side.store, "n1", "python", [], 1)  # and nobody heard of it
     nothing = holding_of([])
 
     answers = [await link.beat(0, held) for held in (nothing, None, nothing, nothing)]
@@ -424,7 +425,7 @@ async def test_books_that_differ_beat_after_beat_are_doubted(side: Side, link: L
 async def test_books_that_differed_once_are_not_doubted(side: Side, link: Link):
     await side.order()
     await link.hello(a_node())
-    (claimed,) = await link.claim("python", 1)
+    (claimed,) = await link.claim({"python": 1})
     nothing, all_of_it = holding_of([]), holding_of([(claimed.run_id, claimed.fence)])
 
     for held in (nothing, all_of_it, nothing, all_of_it):
@@ -437,7 +438,7 @@ async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link)
     (run_id,) = await side.order()
     job_id = (await side.jobs.get_run(run_id)).job_id
     await link.hello(a_node())
-    await link.claim("python", 1)
+    await link.claim({"python": 1})
     await link.finish([done(run_id, result="[1]")])
 
     assert await link.load_previous([job_id, job_id + 1]) == {job_id: "[1]"}
@@ -451,7 +452,7 @@ async def test_secrets_come_with_the_claim_of_a_run_that_names_them(side: Side, 
     (without,) = await side.order(data={"looks_like": {"secret": "A"}})
 
     await link.hello(a_node())
-    claimed = {a.run_id: a for a in await link.claim("python", 10)}
+    claimed = {a.run_id: a for a in await link.claim({"python": 10})}
 
     assert json.loads(claimed[with_secrets].secrets or "") == {"A": 'correct "horse"\n'}
     assert claimed[without].secrets is None
@@ -472,7 +473,7 @@ async def test_a_thousand_large_runs_are_claimed_and_finished(far: Side, tmp_pat
     runs = await far.order(200, data={"text": "x" * 60_000})
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        claimed = await remote.link.claim("python", 1000)
+        claimed = await remote.link.claim({"python": 1000})
         assert [one.run_id for one in claimed] == runs
         results = [done(one.run_id, one.fence, result='"' + "y" * 60_000 + '"') for one in claimed]
         assert await remote.link.finish(results) == set(runs)
@@ -496,7 +497,7 @@ async def test_a_link_goes_on_after_its_server_was_away(far: Side, tmp_path: Pat
         async with far.served() as address:
             remote.link._servers = [address]
             await remote.link.hello(a_node())
-            await remote.link.claim("python", 1)
+            await remote.link.claim({"python": 1})
         async with far.served():
             assert await remote.link.beat(1) is not None
             assert await remote.link.finish([done(run_id)]) == {run_id}
@@ -523,7 +524,7 @@ async def test_a_server_that_stops_sends_its_agents_elsewhere(near: Side, tmp_pa
         async with near.served() as first:
             remote.link._servers[0] = first
             await remote.link.hello(a_node())
-            await remote.link.claim("python", 1)
+            await remote.link.claim({"python": 1})
         assert await remote.link.beat(1) is not None
         assert await remote.link.finish([done(run_id)]) == {run_id}
         (shown,) = await near.store.list_nodes()
@@ -620,7 +621,7 @@ async def test_over_nats_a_server_that_stops_sends_its_agents_elsewhere(apart: S
         async with apart.served() as address:
             remote = await stack.enter_async_context(connected(tmp_path / "agent", address))
             await remote.link.hello(a_node())
-            await remote.link.claim("python", 1)
+            await remote.link.claim({"python": 1})
             await stack.enter_async_context(apart.another("s2").served())
         assert await remote.link.beat(1) is not None
         assert await remote.link.finish([done(run_id)]) == {run_id}
@@ -651,7 +652,7 @@ async def test_over_nats_a_broker_that_was_killed_and_wiped_costs_nothing(apart:
     (run_id,) = await apart.order()
     async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
         nats.kill()
         ref = await write(remote, run_id, b"while it was away")
         with pytest.raises(Unavailable):
@@ -855,7 +856,7 @@ async def test_output_arrives_whole_before_the_result_and_is_read_there(far: Sid
     text = b"".join(b"%d\n" % number for number in range(300_000))  # four windows
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
         ref = await write(remote, run_id, text)
         with pytest.raises(Unavailable, match="does not have the output"):
             await remote.link.finish([done(run_id, output=ref)])
@@ -875,7 +876,7 @@ async def test_output_of_a_superseded_attempt_goes_nowhere(far: Side, tmp_path: 
     (run_id,) = await far.order()
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
         await far.execution.reap("n1")
         ref = await write(remote, run_id, b"late")
         await settled(remote)
@@ -891,7 +892,7 @@ async def test_another_server_gets_the_output_from_its_beginning(far: Side, tmp_
         async with far.served() as first:
             remote.link._servers = [first]
             await remote.link.hello(a_node())
-            await remote.link.claim("python", 1)
+            await remote.link.claim({"python": 1})
             output = remote.spool.open(run_id, 1, 1, 10**6)
             output.write(b"before ")
             async with asyncio.timeout(DEADLINE):
@@ -914,7 +915,7 @@ async def test_a_beat_is_answered_while_output_floods_the_wire(far: Side, tmp_pa
     (run_id,) = await far.order()
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
         gate = asyncio.Event()
         store_chunk = far.files.store_chunk
 
@@ -926,7 +927,7 @@ async def test_a_beat_is_answered_while_output_floods_the_wire(far: Side, tmp_pa
         ref = await write(remote, run_id, bytes(3_000_000))
         for _ in range(3):
             assert await remote.link.beat(1) is not None
-        assert await remote.link.claim("shell", 1) == []
+        assert await remote.link.claim({"shell": 1}) == []
         assert remote.spool.unsettled
         gate.set()
         await settled(remote)
@@ -938,7 +939,7 @@ async def test_results_and_their_output_survive_the_agent(far: Side, tmp_path: P
     (run_id,) = await far.order()
     async with far.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        await remote.link.claim("python", 1)
+        await remote.link.claim({"python": 1})
     async with connected(tmp_path / "agent", far.nowhere) as remote:  # nobody there
         ref = await write(remote, run_id, b"spooled")
         await remote.spool.keep([done(run_id, output=ref)])
@@ -963,7 +964,7 @@ async def test_what_lies_with_another_server_is_fetched_from_it(near: Side, tmp_
         await near.store.register_node(replace(a_node("s1"), grpc=address, roles=("api",)))
         async with connected(tmp_path / "agent", address) as remote:
             await remote.link.hello(a_node())
-            await remote.link.claim("python", 1)
+            await remote.link.claim({"python": 1})
             ref = await write(remote, run_id, b"far away")
             await settled(remote)
             running = await insight.read_log(run_id, attempt=None, offset=4, limit=100)

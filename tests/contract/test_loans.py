@@ -15,6 +15,8 @@ from horae.ports import Birth, Fire, Lend, Order, Result, Store, Submission, Wai
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
+from ..claiming import claim
+
 UNTIL = START + 30 * SECOND
 MINE = Lend("w1", UNTIL)
 
@@ -51,7 +53,7 @@ async def test_a_lent_run_is_running_in_the_phase_of_preparing_with_its_worker_a
     assert loan == Loan(run_id, 1, 1, 1, "w1", UNTIL)
     assert (run.state, run.phase, run.node, run.attempt, run.fence) == (State.RUNNING, Phase.PREPARING, "w1", 1, 1)
     assert run.started_at == START
-    assert await store.claim("n1", "python", [], 10) == []
+    assert await claim(store, "n1", "python", [], 10) == []
 
 
 async def test_lending_is_in_the_order_of_claims_across_the_kinds(store: Store):
@@ -129,7 +131,7 @@ async def test_a_run_that_comes_back_from_a_loan_has_no_phase_of_its_own(store: 
     loan = await lent(store)
     await store.finish([], [Waiting(replace(ended(loan, State.FAILED), reason="lost"), None, lost=True)])
 
-    await store.claim("n1", "python", [], 1)
+    await claim(store, "n1", "python", [], 1)
 
     assert (await store.get_run(loan.run_id)).phase is Phase.RUNNING
 
@@ -176,7 +178,7 @@ async def test_a_report_for_another_attempt_changes_nothing(store: Store):
 
 async def test_only_what_is_on_loan_is_renewed(store: Store):
     claimed = await queue(store, 1)
-    await store.claim("n1", "python", [], 1)
+    await claim(store, "n1", "python", [], 1)
     waiting = await queue(store, 2)
     over = await lent(store, 3)
     await store.finish([ended(over)])
@@ -189,7 +191,7 @@ async def test_only_what_is_on_loan_is_renewed(store: Store):
 async def test_a_run_that_went_from_a_loan_to_an_agent_is_no_loan(store: Store):
     loan = await lent(store)
     await store.finish([], [Waiting(replace(ended(loan, State.FAILED), reason="lost"), None, lost=True)])
-    await store.claim("n1", "python", [], 1)
+    await claim(store, "n1", "python", [], 1)
 
     assert await store.renew_loan(loan.run_id, None, MINE) is None
     assert await store.load_loans() == []
@@ -271,7 +273,7 @@ async def test_a_returned_run_waits_as_if_it_had_never_been_lent(store: Store):
     assert (run.state, run.attempt, run.node, run.started_at) == (State.QUEUED, 0, None, None)
     assert run.phase is Phase.RUNNING  # what every run has until somebody says otherwise
     assert await store.load_loans() == []
-    [claimed] = await store.claim("n1", "python", [], 1)
+    [claimed] = await claim(store, "n1", "python", [], 1)
     assert (claimed.attempt, claimed.fence) == (1, 2)
 
 
@@ -286,7 +288,7 @@ async def test_a_loan_is_returned_once_and_only_under_its_fence(store: Store):
 
 async def test_a_run_of_an_agent_cannot_be_returned(store: Store):
     run_id = await queue(store)
-    [claimed] = await store.claim("n1", "python", [], 1)
+    [claimed] = await claim(store, "n1", "python", [], 1)
 
     assert not await store.return_loan(run_id, claimed.fence)
     assert (await store.get_run(run_id)).state is State.RUNNING
@@ -412,7 +414,7 @@ async def test_nothing_is_lent_while_claims_may_have_been_lost(postgres_store: P
 
 async def test_a_loan_has_a_fence_of_the_servers_timeline(postgres_store: PostgresStore):
     await queue(postgres_store, 1)
-    await postgres_store.claim("n1", "python", [], 1)
+    await claim(postgres_store, "n1", "python", [], 1)
     postgres_store._past.timeline = 3
     fire = await due(postgres_store, 2)
     run_id = await queue(postgres_store, 3)

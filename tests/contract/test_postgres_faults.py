@@ -34,6 +34,7 @@ from horae.testing import START, FakeClock, make_job
 
 from ..acceptance.server import Server
 from ..acceptance.test_crash import check_ledger
+from ..claiming import claim
 from ..unit.service.parts import Told, fire_due, ledger, node, scheduler, submitted
 from .postgres_server import Line, Postgres, rows
 
@@ -128,9 +129,9 @@ async def test_a_table_that_is_locked_for_long_holds_up_claims_but_no_heartbeat(
             await locker.execute("LOCK TABLE live IN ACCESS EXCLUSIVE MODE")
             for _ in range(2):
                 with pytest.raises(Unavailable, match="held up"):
-                    await store.claim("n1", "python", [], 1)
+                    await claim(store, "n1", "python", [], 1)
                 assert await store.beat("n1", 0) is not None
-        assert len(await store.claim("n1", "python", [], 1)) == 1
+        assert len(await claim(store, "n1", "python", [], 1)) == 1
     await locker.close()
     await store.close()
 
@@ -348,7 +349,7 @@ async def test_commits_that_a_failover_lost_are_noticed_and_their_claims_fenced_
         await store.register_node(node("n1"))
         await asyncio.to_thread(_wait_for_copy, database, standby)
         await _stop_following(standby)
-        (lost,) = await store.claim("n1", "python", [], 1)
+        (lost,) = await claim(store, "n1", "python", [], 1)
         beats = [await store.beat("n1", 1) for _ in range(3)]
         assert not any(beat.in_doubt for beat in beats)
         await asyncio.to_thread(database.stop, "immediate")
@@ -358,7 +359,7 @@ async def test_commits_that_a_failover_lost_are_noticed_and_their_claims_fenced_
         assert beat.in_doubt
         assert (store.failovers, store.commits_lost) == (1, 1)
         assert (await store.get_run(run.id)).state is State.QUEUED  # the claim is lost
-        (again,) = await _patiently(lambda: store.claim("n1", "python", [], 1))
+        (again,) = await _patiently(lambda: claim(store, "n1", "python", [], 1))
         assert again.run_id == lost.run_id
         assert again.fence > lost.fence + 2**19
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from horae.core.model import Phase, State
+from horae.core.model import State
 from horae.ports import Birth, Fire, Order, Result, Submission, Waiting
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
@@ -32,7 +32,7 @@ async def plan_of(url: str, store: PostgresStore, name: str, *args: object) -> s
 
 
 @pytest.mark.usefixtures("full_tables_believed_empty")
-@pytest.mark.parametrize("name", ["fire", "claim", "finish", "wait", "load_definitions"])
+@pytest.mark.parametrize("name", ["fire", "finish", "wait", "load_definitions"])
 async def test_a_hot_statement_scans_no_table_and_loops_over_none(
     postgres_url: str, postgres_store: PostgresStore, name: str
 ):
@@ -46,7 +46,6 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
             [0],
             [1],
         ],
-        "claim": ["n1", "python", [], COUNT, START, 1, Phase.RUNNING, 1],
         "finish": postgres._result_arrays(results),
         "wait": postgres._waiting_arrays([Waiting(result, START) for result in results]),
         "load_definitions": [ids],

@@ -10,6 +10,8 @@ from horae.core.model import SECOND, Job, JobFilter, Run, RunFilter, Source, Sta
 from horae.ports import Birth, Order, Result, Sort, Store, Submission, Waiting
 from horae.testing import START, make_job
 
+from ..claiming import claim
+
 
 async def keep(store: Store, *jobs: Job) -> None:
     await store.submit([Submission(list(jobs))])
@@ -18,7 +20,7 @@ async def keep(store: Store, *jobs: Job) -> None:
 async def run(store: Store, job: Job, state: State = State.SUCCEEDED, result: str | None = None) -> int:
     """Make a run and end it so."""
     run_id = await queue(store, job)
-    [claimed] = [a for a in await store.claim("node", job.kind, (), 100) if a.run_id == run_id]
+    [claimed] = [a for a in await claim(store, "node", job.kind, (), 100) if a.run_id == run_id]
     ended = Result(run_id, claimed.fence, state, "", START, START + SECOND, 0, "", result)
     await store.finish([ended])
     return run_id
@@ -158,7 +160,7 @@ async def test_lost_attempts_are_listed_newest_first_with_their_run(store: Store
     job = make_job(1)
     await keep(store, job)
     run_id = await queue(store, job)
-    [claimed] = await store.claim("node", "python", (), 1)
+    [claimed] = await claim(store, "node", "python", (), 1)
     lost = Result(run_id, claimed.fence, State.FAILED, "lost", START, START + SECOND, message="its agent died")
     await store.finish([], [Waiting(lost, None, lost=True)])
     [(attempt, now)] = await store.list_lost(10)

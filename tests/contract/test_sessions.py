@@ -8,13 +8,15 @@ from dataclasses import replace
 import pytest
 
 from horae.core.holdings import Holding, holding_of
-from horae.core.lifecycle import first_phase
 from horae.core.model import Lease, Node, Overlap, Phase, State
 from horae.errors import Superseded
-from horae.ports import Birth, Order, Store, Submission
+from horae.ports import Birth, NewLine, Order, Store, Submission, Want
 from horae.stores import postgres
 from horae.stores.postgres import PostgresStore
+from horae.stores.sql import DIGEST
 from horae.testing import START, make_job
+
+from ..claiming import claim
 
 IDENTITY = "i" * 32
 
@@ -44,9 +46,14 @@ async def seen(store: Store, name: str = "n1") -> Node:
 # ── sessions ──
 
 
+async def open_line(store: Store, name: str, identity: str, via: str, line: str) -> int | None:
+    (session,) = await store.open_lines([NewLine(name, identity, via, line)])
+    return session
+
+
 async def test_every_registration_and_every_line_takes_the_next_session(store: Store):
     assert await store.register_node(node()) == 1
-    assert await store.open_line("n1", IDENTITY, "server-2", "line-2") == 2
+    assert await open_line(store, "n1", IDENTITY, "server-2", "line-2") == 2
     assert await store.register_node(node(), session=2) == 3
 
     found = await seen(store)
@@ -55,7 +62,7 @@ async def test_every_registration_and_every_line_takes_the_next_session(store: S
 
 async def test_a_registration_of_an_earlier_session_is_refused(store: Store):
     await store.register_node(node())
-    await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    await open_line(store, "n1", IDENTITY, "server-2", "line-2")
     before = await seen(store)
 
     with pytest.raises(Superseded):
@@ -80,26 +87,26 @@ async def test_a_name_without_a_node_is_registered_once(store: Store):
 
 
 async def test_only_the_same_agent_opens_a_line_of_a_living_node(store: Store):
-    assert await store.open_line("n1", IDENTITY, "s", "a") is None
+    assert await open_line(store, "n1", IDENTITY, "s", "a") == 0
     await store.register_node(node())
 
-    assert await store.open_line("n1", "x" * 32, "s", "a") is None
+    assert await open_line(store, "n1", "x" * 32, "s", "a") is None
     await store.retire_node("n1", "gone")
-    assert await store.open_line("n1", "x" * 32, "s", "a") == 2
+    assert await open_line(store, "n1", "x" * 32, "s", "a") == 2
 
 
 async def test_a_claim_of_an_earlier_line_takes_nothing(store: Store):
     old = await store.register_node(node())
     (run_id,) = await queue_run(store)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
-        await store.claim("n1", "python", [], 5, session=old)
+        await claim(store, "n1", "python", [], 5, session=old)
 
     run = await store.get_run(run_id)
     assert run is not None
     assert (run.state, run.fence) == (State.QUEUED, 0)
-    assert [one.run_id for one in await store.claim("n1", "python", [], 5, session=new)] == [run_id]
+    assert [one.run_id for one in await claim(store, "n1", "python", [], 5, session=new)] == [run_id]
 
 
 async def test_a_node_that_is_gone_claims_nothing(store: Store):
@@ -108,12 +115,12 @@ async def test_a_node_that_is_gone_claims_nothing(store: Store):
     await store.retire_node("n1", "gone")
 
     with pytest.raises(Superseded):
-        await store.claim("n1", "python", [], 5, session=session)
+        await claim(store, "n1", "python", [], 5, session=session)
 
 
 async def test_a_beat_of_an_earlier_line_is_no_sign_of_life(store: Store):
     old = await store.register_node(node())
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
     before = await seen(store)
 
     with pytest.raises(Superseded):
@@ -132,7 +139,7 @@ async def test_a_beat_of_the_present_line_of_a_node_that_is_gone_is_told_so(stor
 
 async def test_a_goodbye_of_an_earlier_line_is_refused(store: Store):
     old = await store.register_node(node())
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
         await store.retire_node("n1", "gone", session=old)
@@ -146,8 +153,8 @@ async def test_what_a_node_runs_is_told_to_its_present_line_only(store: Store):
     old = await store.register_node(node())
     assert await store.load_running("n1", session=old) == []
     await queue_run(store)
-    (claimed,) = await store.claim("n1", "python", [], 5, session=old)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    (claimed,) = await claim(store, "n1", "python", [], 5, session=old)
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     with pytest.raises(Superseded):
         await store.load_running("n1", session=old)
@@ -159,8 +166,8 @@ async def test_what_a_node_runs_is_told_to_its_present_line_only(store: Store):
 async def test_phases_and_progress_of_an_earlier_line_are_not_noted(store: Store):
     old = await store.register_node(node())
     await queue_run(store)
-    (claimed,) = await store.claim("n1", "python", [], 5, session=old)
-    new = await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    (claimed,) = await claim(store, "n1", "python", [], 5, session=old)
+    new = await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     await store.set_phases([(claimed.run_id, claimed.fence, Phase.PREPARING)], session=old)
     await store.note_progress([(claimed.run_id, claimed.fence, '{"percent": 5}')], session=old)
@@ -186,10 +193,10 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
     try:
         claiming = connection.transaction()
         await claiming.start()
-        given = ("n1", "python", [], 5, START, 1, first_phase("python"), session)
-        assert [row[0] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
+        given = (START, 1, [], *postgres._want_arrays([Want("n1", "python", 5, session)]))
+        assert [row[1] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
 
-        opening = asyncio.create_task(store.open_line("n1", IDENTITY, "server-2", "line-2"))
+        opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))
         await asyncio.wait([opening], timeout=0.3)
         assert not opening.done()
         await claiming.commit()
@@ -206,7 +213,7 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
 async def test_a_beat_says_whether_what_is_held_differs_from_the_books(store: Store):
     session = await store.register_node(node())
     await queue_run(store, 3)
-    claimed = await store.claim("n1", "python", [], 3, session=session)
+    claimed = await claim(store, "n1", "python", [], 3, session=session)
     held = [(one.run_id, one.fence) for one in claimed]
 
     async def differs(holding: Holding | None) -> bool:
@@ -229,8 +236,7 @@ async def test_large_ids_and_fences_have_the_same_digest_in_the_database(store: 
     mixed = holding_of(attempts)
 
     rows = " UNION ALL ".join(f"SELECT {run_id} AS id, {fence} AS fence" for run_id, fence in attempts)
-    digest = store.queries["digest_of" if store.dialect == "sqlite" else "beat"]  # type: ignore[attr-defined]
-    term = digest[digest.index("sum(") + 4 : digest.index("), 0)")]
+    term = DIGEST
     ((total,),) = await store.read(f"SELECT sum({term}) FROM ({rows}) AS x")  # type: ignore[attr-defined]
 
     assert int(total) == mixed.digest
@@ -245,7 +251,7 @@ async def test_large_ids_and_fences_have_the_same_digest_in_the_database(store: 
 async def test_a_node_is_buried_as_it_was_seen_and_what_it_holds_is_told(store: Store):
     session = await store.register_node(node())
     await queue_run(store)
-    (claimed,) = await store.claim("n1", "python", [], 5, session=session)
+    (claimed,) = await claim(store, "n1", "python", [], 5, session=session)
     lease = await lead(store)
 
     assert await store.bury_node(await seen(store), lease) == [(claimed.run_id, claimed.fence)]
@@ -262,7 +268,7 @@ async def test_a_node_that_was_heard_since_it_was_seen_is_not_buried(store: Stor
 
     assert await store.bury_node(before, lease) is None
     before = await seen(store)
-    await store.open_line("n1", IDENTITY, "server-2", "line-2")
+    await open_line(store, "n1", IDENTITY, "server-2", "line-2")
 
     assert await store.bury_node(before, lease) is None
     assert (await seen(store)).state == "live"

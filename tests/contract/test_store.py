@@ -42,6 +42,8 @@ from horae.ports import (
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
+from ..claiming import claim
+
 
 def birth(job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields: object) -> Birth:
     return Birth(job_id=job_id, kind="python", priority=5, overlap=overlap, **fields)  # type: ignore[arg-type]
@@ -72,7 +74,7 @@ async def order(store: Store, *births: Birth) -> list[int]:
 
 
 async def claim_one(store: Store, node: str = "n1"):
-    claimed = await store.claim(node, "python", [], 1)
+    claimed = await claim(store, node, "python", [], 1)
     assert len(claimed) == 1
     return claimed[0]
 
@@ -515,7 +517,7 @@ async def test_allow_lets_runs_of_one_job_live_together(store: Store):
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
 
-    claimed = await store.claim("n1", "python", [], 10)
+    claimed = await claim(store, "n1", "python", [], 10)
 
     assert sorted(a.run_id for a in claimed) == sorted(ids)
 
@@ -528,7 +530,7 @@ async def test_a_queued_successor_takes_the_gate_when_its_predecessor_ends(store
     assert states[third] == (State.SKIPPED, "overlap")
     assignment = await claim_one(store)
     assert assignment.run_id == first
-    assert await store.claim("n1", "python", [], 10) == []
+    assert await claim(store, "n1", "python", [], 10) == []
 
     finished = await store.finish([ended(assignment)])
 
@@ -604,7 +606,7 @@ async def test_many_claimers_never_share_a_run(store: Store):
     await due_job(store)
     await order(store, *[birth(overlap=Overlap.ALLOW)] * 200)
 
-    lists = await asyncio.gather(*(store.claim(f"n{i}", "python", [], 40) for i in range(8)))
+    lists = await asyncio.gather(*(claim(store, f"n{i}", "python", [], 40) for i in range(8)))
 
     ids = [a.run_id for claimed in lists for a in claimed]
     assert len(ids) == len(set(ids)) == 200
@@ -615,10 +617,10 @@ async def test_claims_match_kind_labels_and_pin(store: Store):
         await due_job(store, i)
     await order(store, birth(1, needs=("gpu", "eu")), birth(2, pin="n2"), replace_birth(birth(3), kind="shell"))
 
-    assert await store.claim("n1", "python", ["gpu"], 10) == []
-    assert [a.job_id for a in await store.claim("n1", "python", ["eu", "gpu", "x"], 10)] == [1]
-    assert [a.job_id for a in await store.claim("n2", "python", [], 10)] == [2]
-    assert [a.job_id for a in await store.claim("n1", "shell", [], 10)] == [3]
+    assert await claim(store, "n1", "python", ["gpu"], 10) == []
+    assert [a.job_id for a in await claim(store, "n1", "python", ["eu", "gpu", "x"], 10)] == [1]
+    assert [a.job_id for a in await claim(store, "n2", "python", [], 10)] == [2]
+    assert [a.job_id for a in await claim(store, "n1", "shell", [], 10)] == [3]
 
 
 async def test_finishing_moves_the_run_to_history_with_its_result(store: Store):
@@ -706,7 +708,7 @@ async def test_a_mixed_batch_of_results_is_accepted_one_by_one(store: Store):
     for i in range(1, 5):
         await due_job(store, i)
     await order(store, *[birth(i) for i in range(1, 5)])
-    a, b, c, d = sorted(await store.claim("n1", "python", [], 10), key=lambda a: a.run_id)
+    a, b, c, d = sorted(await claim(store, "n1", "python", [], 10), key=lambda a: a.run_id)
 
     finished = await store.finish(
         [ended(a), replace(ended(b), fence=99)],
@@ -793,7 +795,7 @@ async def test_a_run_past_its_start_deadline_is_skipped_not_claimed(store: Store
     (run_id,) = await order(store, birth(start_by=START + SECOND))
     clock.advance(2)
 
-    assert await store.claim("n1", "python", [], 10) == []
+    assert await claim(store, "n1", "python", [], 10) == []
     assert (await store.sweep()).expired == 1
     run = await store.get_run(run_id)
     assert run is not None
@@ -826,7 +828,7 @@ async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
 async def claimed_project(store: Store) -> tuple[int, int]:
     await due_job(store)
     await order(store, replace_birth(birth(), kind="git_java"))
-    (claimed,) = await store.claim("n1", "git_java", [], 1)
+    (claimed,) = await claim(store, "n1", "git_java", [], 1)
     return claimed.run_id, claimed.fence
 
 
@@ -856,7 +858,7 @@ async def test_the_next_attempt_prepares_again(store: Store):
     lost = Result(run_id, fence, State.FAILED, "lost", finished_at=START)
     await store.finish([], [Waiting(lost, None, lost=True)])
 
-    (again,) = await store.claim("n2", "git_java", [], 1)
+    (again,) = await claim(store, "n2", "git_java", [], 1)
     await store.set_phases([(run_id, fence, Phase.RUNNING)])
 
     assert again.fence > fence
@@ -872,7 +874,7 @@ async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
 
     runs = {run.id: (run.state, run.reason) for run in await runs_of(store)}
     assert runs == {gpu: (State.QUEUED, "no_label"), eu: (State.QUEUED, "")}
-    assert [a.run_id for a in await store.claim("n1", "python", ["gpu"], 10)] == [gpu]
+    assert [a.run_id for a in await claim(store, "n1", "python", ["gpu"], 10)] == [gpu]
     run = await store.get_run(gpu)
     assert run is not None
     assert run.reason == ""
@@ -884,7 +886,7 @@ async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
 async def test_runs_are_listed_newest_first_across_live_and_history(store: Store):
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 5)
-    claimed = await store.claim("n1", "python", [], 3)
+    claimed = await claim(store, "n1", "python", [], 3)
     await store.finish([ended(a) for a in claimed])
 
     first = await store.list_runs(RunFilter(job_id=1), None, 2)
@@ -925,7 +927,7 @@ async def test_the_last_real_run_of_a_trigger_is_known(store: Store):
 async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Store):
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
-    await store.finish([ended(a) for a in await store.claim("n1", "python", [], 3)])
+    await store.finish([ended(a) for a in await claim(store, "n1", "python", [], 3)])
 
     assert (await store.load_outdated(START, 10)).run_ids == []
     old = await store.load_outdated(START + 1, 2)
@@ -941,7 +943,7 @@ async def test_the_first_run_is_the_oldest_that_is_kept_live_or_ended(store: Sto
     job = await due_job(store, overlap=Overlap.ALLOW)
     first, second = await order(store, Birth(job.id, "python", 5, 1), Birth(job.id, "python", 5, 1))
     assert await store.first_run() == first
-    given = await store.claim("n1", "python", [], 1)
+    given = await claim(store, "n1", "python", [], 1)
     await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START) for a in given])
     assert await store.first_run() == first
 

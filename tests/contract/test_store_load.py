@@ -21,6 +21,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock, make_job
 
+from ..claiming import claim
 from ..unit.service.parts import node
 from .test_store import due_job, fire_of, order
 
@@ -51,7 +52,7 @@ async def use_what_is_urgent(store: Store) -> None:
     (job,) = await store.load_jobs([1])
     assert (await store.fire([fire_of(job, job.triggers[0])])).queued == 1
     await store.sweep()
-    (claimed,) = await store.claim("n1", "python", [], 1)
+    (claimed,) = await claim(store, "n1", "python", [], 1)
     assert await store.load_running("n1") == [(claimed.run_id, claimed.fence)]
     ended = Result(claimed.run_id, claimed.fence, State.SUCCEEDED, finished_at=START)
     assert (await store.finish([ended])).accepted == {claimed.run_id}

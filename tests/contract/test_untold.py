@@ -8,6 +8,8 @@ from horae.core.model import SECOND, Job, Overlap, Policy, State
 from horae.ports import Birth, Fire, Order, Result, Store, Submission
 from horae.testing import START, FakeClock, make_job
 
+from ..claiming import claim
+
 
 async def queue(store: Store, *, overlap: Overlap = Overlap.ALLOW, kind: str = "shell", **fields: int) -> int:
     job_id = {Overlap.ALLOW: 1, Overlap.FORBID: 2}[overlap]
@@ -22,7 +24,7 @@ async def untold(store: Store) -> dict[int, State]:
 
 
 async def end(store: Store) -> int:
-    [claimed] = await store.claim("n1", "shell", [], 1)
+    [claimed] = await claim(store, "n1", "shell", [], 1)
     await store.finish([Result(claimed.run_id, claimed.fence, State.SUCCEEDED, finished_at=START)])
     return claimed.run_id
 

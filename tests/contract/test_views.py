@@ -18,6 +18,8 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock, make_job
 
+from ..claiming import claim
+
 MS = START // 1000
 MINUTE = 60 * SECOND
 
@@ -48,7 +50,7 @@ async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.FORBID
 async def run(store: Store, job_id: int, state: State, result: str | None = None, seconds: int = 3) -> int:
     """A run that ended so."""
     run_id = await queue(store, job_id)
-    [claimed] = await store.claim("n1", "python", [], 1)
+    [claimed] = await claim(store, "n1", "python", [], 1)
     now = await store.now()
     await store.finish([Result(run_id, claimed.fence, state, "", now, now + seconds * SECOND, result=result)])
     return run_id
@@ -93,7 +95,7 @@ async def test_a_job_is_syncing_from_the_queue_to_its_end(store: Store):
     seen = []
     await queue(store, overlap=Overlap.QUEUE)
     seen.append(await status(store))
-    [claimed] = await store.claim("n1", "python", [], 1)
+    [claimed] = await claim(store, "n1", "python", [], 1)
     seen.append(await status(store))
     await queue(store, overlap=Overlap.QUEUE)
     await store.finish([Result(claimed.run_id, claimed.fence, State.SUCCEEDED, finished_at=START)])

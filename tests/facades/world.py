@@ -123,7 +123,7 @@ class World:
 
     async def claim(self, kind: str, limit: int = 100) -> list[Any]:
         """What an agent of this kind would get."""
-        return list(await self.execution.claim(self._agent(kind), kind, limit))
+        return list(await self.execution.claim(self._agent(kind), {kind: limit}))
 
     def _agent(self, kind: str) -> Node:
         now = self.clock.now()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ import pytest
 from horae.errors import ConfigError, Error, Unavailable
 from horae.stores import migrate
 from horae.stores.migrate import Migration, Report
+from horae.stores.sqlite import SqliteStore
+from tests.acceptance.server import free_port
 from tests.conftest import with_database
 
 DIALECTS = ("sqlite", "postgres")
@@ -33,6 +35,8 @@ class Database(Protocol):
     async def execute(self, statement: str) -> None: ...
 
     async def tables(self) -> set[str]: ...
+
+    async def rows(self, statement: str) -> list[Any]: ...
 
 
 class Lite:
@@ -56,6 +60,12 @@ class Lite:
         connection.close()
         return {row[0] for row in rows}
 
+    async def rows(self, statement: str) -> list[Any]:
+        connection = sqlite3.connect(self.path)
+        rows = connection.execute(statement).fetchall()
+        connection.close()
+        return rows
+
 
 class Postgres:
     dialect = "postgres"
@@ -76,6 +86,12 @@ class Postgres:
         rows = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         await connection.close()
         return {row[0] for row in rows}
+
+    async def rows(self, statement: str) -> list[Any]:
+        connection = await asyncpg.connect(self.url)
+        rows = list(await connection.fetch(statement))
+        await connection.close()
+        return rows
 
 
 @pytest.fixture
@@ -186,7 +202,6 @@ async def test_a_schema_of_a_newer_horae_is_refused(database: Database, check: b
         "ALTER TABLE jobs ADD COLUMN colour text",
         "ALTER TABLE history DROP COLUMN message",
         "DROP TABLE attempts",
-        "CREATE TABLE mine (id integer)",
     ],
 )
 async def test_a_schema_that_somebody_changed_is_refused(database: Database, change: str):
@@ -208,11 +223,161 @@ async def test_a_database_out_of_reach_is_unavailable(tmp_path: Path):
     with pytest.raises(Unavailable) as caught:
         await migrate.migrate_postgres(f"postgresql://nobody@/none?host={tmp_path}")
     assert caught.value.code == "E_DB_UNREACHABLE"
+    assert str(tmp_path) in caught.value.message
 
 
-def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path):
+async def test_a_server_out_of_reach_is_named_without_its_login():
+    with pytest.raises(Unavailable) as caught:
+        await migrate.migrate_postgres(f"postgresql://user:hush@127.0.0.1:{free_port()},localhost:1/none")
+    assert "127.0.0.1:" in caught.value.message
+    assert "localhost:1" in caught.value.message
+    assert "hush" not in caught.value.message
+
+
+# ── beside others ──
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_tables_of_others_change_nothing(database: Database, when: str, monkeypatch: pytest.MonkeyPatch):
+    """A replicator keeps its own in the file, an extension in the schema; they come, change and go."""
+    if when == "before" and database.dialect == "postgres":
+        await database.execute("CREATE TABLE _litestream_seq (id integer)")
+    await database.migrate()
+    await database.execute("CREATE TABLE _litestream_lock (id integer)")
+    assert await database.migrate() == Report(LATEST, LATEST, [])
+    await database.execute("ALTER TABLE _litestream_lock ADD COLUMN seq integer")
+
+    add(monkeypatch, "more", "ALTER TABLE jobs ADD COLUMN colour text;")
+    assert await database.migrate() == Report(LATEST + 1, LATEST + 1, ["more"])
+    await database.execute("DROP TABLE _litestream_lock")
+    assert await database.migrate() == Report(LATEST + 1, LATEST + 1, [])
+
+
+@pytest.mark.parametrize("check", [False, True])
+async def test_a_fingerprint_of_everything_as_it_was_stored_before_is_accepted(
+    database: Database, check: bool, monkeypatch: pytest.MonkeyPatch
+):
+    await database.migrate()
+    await database.execute("CREATE TABLE _litestream_seq (id integer)")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "fingerprint", lambda _, columns: migrate.digest(columns))
+        add(patch, "more", "ALTER TABLE jobs ADD COLUMN colour text;")
+        patch.setattr(migrate, "pending", lambda dialect, done, _: list(migrate.migrations(dialect)[len(done) :]))
+        assert await database.migrate() == Report(LATEST + 1, LATEST + 1, ["more"])
+
+    add(monkeypatch, "more", "ALTER TABLE jobs ADD COLUMN colour text;")
+    assert await database.migrate(check=check) == Report(LATEST + 1, LATEST + 1, [])
+    if not check:
+        await database.execute("DROP TABLE _litestream_seq")
+        assert await database.migrate() == Report(LATEST + 1, LATEST + 1, [])
+
+
+async def test_the_fingerprint_of_a_database_without_others_is_what_it_always_was(database: Database):
+    await database.migrate()
+    stored = dict(await database.rows("SELECT version, fingerprint FROM migrations"))
+
+    before = {"sqlite": ("51dc22871ca7b3d2", "c45b241c0e69f200"), "postgres": ("25c45eb45c087911", "bc3fd05c8cc21539")}
+    assert (stored[1], stored[9]) == before[database.dialect]
+
+
+# ── files and databases of others ──
+
+THEIRS = "CREATE TABLE theirs (id integer)"
+
+
+def strangers(path: Path) -> dict[str, Callable[[], None]]:
+    def make(*statements: str) -> Callable[[], None]:
+        def run() -> None:
+            connection = sqlite3.connect(path)
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+            connection.close()
+
+        return run
+
+    return {
+        "no database": lambda: path.write_bytes(b"this is not a database, however long it may be" * 100) and None,
+        "an application id": make("PRAGMA application_id = 252006674", THEIRS),
+        "a table": make(THEIRS),
+        "migrations of its own": make("CREATE TABLE migrations (id integer, migration text, batch integer)"),
+    }
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("what", ["no database", "an application id", "a table", "migrations of its own"])
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path, what: str, check: bool):
     path = tmp_path / "horae.db"
-    path.write_bytes(b"this is not a database, however long it may be" * 100)
+    strangers(path)[what]()
+    before = path.read_bytes()
 
-    with pytest.raises(Unavailable, match="cannot be used"):
-        migrate.migrate_sqlite(path)
+    with pytest.raises(ConfigError) as caught:
+        migrate.migrate_sqlite(path, check=check)
+    with pytest.raises(ConfigError):
+        SqliteStore(path, clock=lambda: 0).hold()
+
+    assert caught.value.code == "E_DB_FOREIGN"
+    assert caught.value.hint
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["horae.db"]
+
+
+def test_a_file_is_signed_and_one_from_before_is_known_by_its_tables(tmp_path: Path):
+    path = tmp_path / "horae.db"
+    path.touch()  # an empty file is nobody's
+    migrate.migrate_sqlite(path)
+    assert path.read_bytes()[68:72] == b"hora"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 0")
+    connection.close()
+
+    assert migrate.migrate_sqlite(path, check=True) == Report(LATEST, LATEST)
+    assert migrate.migrate_sqlite(path) == Report(LATEST, LATEST)
+
+    assert path.read_bytes()[68:72] == b"hora"
+
+
+def test_a_directory_is_no_database(tmp_path: Path):
+    with pytest.raises(ConfigError) as caught:
+        SqliteStore(tmp_path, clock=lambda: 0).hold()
+    assert caught.value.code == "E_FILE"
+
+
+async def test_a_table_of_migrations_of_another_program_is_refused(empty_url: str):
+    await Postgres(empty_url).execute("CREATE TABLE migrations (id integer, migration text)")
+    with pytest.raises(ConfigError) as caught:
+        await migrate.migrate_postgres(empty_url)
+    assert caught.value.code == "E_DB_FOREIGN"
+
+
+async def test_a_database_that_does_not_know_its_encoding_is_refused(postgres_server: str):
+    name = f"ascii_{uuid.uuid4().hex[:12]}"
+    connection = await asyncpg.connect(postgres_server)
+    await connection.execute(
+        f"CREATE DATABASE {name} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    with pytest.raises(ConfigError) as caught:
+        await migrate.migrate_postgres(with_database(postgres_server, name))
+    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    await connection.close()
+    assert caught.value.code == "E_DB_ENCODING"
+    assert "SQL_ASCII" in caught.value.message
+
+
+async def test_a_role_that_may_not_create_is_told_so_unless_there_is_nothing_to_create(empty_url: str):
+    role = f"poor_{uuid.uuid4().hex[:12]}"
+    owner = await asyncpg.connect(empty_url)
+    await owner.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'")
+    await owner.execute(f"REVOKE CREATE ON SCHEMA public FROM PUBLIC; GRANT USAGE ON SCHEMA public TO {role}")
+    theirs = empty_url.replace("://postgres:", f"://{role}:").replace("://postgres@", f"://{role}:x@")
+    try:
+        with pytest.raises(ConfigError) as caught:
+            await migrate.migrate_postgres(theirs)
+        assert caught.value.code == "E_DB_RIGHTS"
+        assert "GRANT" in caught.value.hint
+        await migrate.migrate_postgres(empty_url)
+        await owner.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}")
+        assert await migrate.migrate_postgres(theirs) == Report(LATEST, LATEST)
+    finally:
+        await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+        await owner.close()

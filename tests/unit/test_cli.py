@@ -295,6 +295,17 @@ def test_shared_options_stand_before_or_after_the_command(api: Fake, args: tuple
     assert json.loads(invoke(api, *args).stdout)
 
 
+def test_nodes_tells_what_is_caught_up_and_what_cannot_be_read(api: Fake) -> None:
+    why = "trigger 9 cannot be read on this node: no time zone 'Mars/Olympus_Mons'"
+    api.get("/v1/overview", {"node": "n1", "catch_up": {"triggers": 3, "moments": 700}, "unreadable": {"9": why}})
+
+    result = invoke(api, "nodes")
+
+    assert result.exit_code == 0
+    assert "n1 catches up: 3 triggers, about 700 moments" in result.stderr
+    assert f"n1: {why}" in result.stderr
+
+
 def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORAE_SERVER", api.url)
     assert CliRunner().invoke(app, ["nodes"]).exit_code == 0

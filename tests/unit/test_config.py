@@ -324,12 +324,21 @@ def test_an_unknown_sandbox_is_refused_with_those_there_are(sandbox: str) -> Non
 
 @pytest.mark.parametrize(
     "database",
-    ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://host", "postgresql://h:0/x",
+    ["mysql://h/x", "horae.db", "", "sqlite:", "sqlite:///", "sqlite://", "sqlite://host", "postgresql://h:0/x",
      "postgresql://h:99999/x", "postgresql://[h/x", "postgresql:x", "postgresql://a:1,b:99999/x"],
 )  # fmt: skip
 def test_a_database_is_postgresql_or_a_sqlite_file(database: str) -> None:
     error = refused({"database": database})
     assert "postgresql://user@host/name or sqlite:///path/to/file" in error.message
+
+
+@pytest.mark.parametrize("database", ["postgresql://u:p@ss:w%rd@h/x", "postgresql://u:p%@h/x", "postgres://u:p@ss@h/x"])
+def test_a_password_that_must_be_escaped_is_refused_and_not_shown(database: str) -> None:
+    error = refused({"database": database})
+    assert error.code == "E_URL"
+    assert "%40" in error.hint
+    for part in ("p@ss", "w%rd", "ss:", "p%"):
+        assert part not in error.message
 
 
 @pytest.mark.parametrize("database", ["sqlite:///x/a.db", "sqlite:////x/a.db", "sqlite:/x/a.db"])

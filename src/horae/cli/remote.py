@@ -19,7 +19,7 @@ from horae.cli.datawork import cursor_text, data_fields, progress_bar, progress_
 from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.screen import Cell, Screen, between, clean, duration, local_time, state_cell
 from horae.cli.session import Session, command, listing
-from horae.errors import Invalid, NotFound
+from horae.errors import Error, Invalid, NotFound
 
 if TYPE_CHECKING:
     from horae.client import Client
@@ -617,10 +617,28 @@ async def nodes(session: Session) -> None:
     """List the nodes: state, how busy they are, when they were last seen, through whom agents come in."""
     async with session.client() as client:
         page = await client.nodes()
+        seen = {} if session.as_json else await _overview(client)
     if session.as_json:
         session.screen.json(page)
     else:
         _show_nodes(session.screen, page["items"])
+        _show_arrears(session.screen, seen)
+
+
+async def _overview(client: Client) -> Json:
+    """What more is known, where the server tells."""
+    with contextlib.suppress(Error):
+        return await client.overview()
+    return {}
+
+
+def _show_arrears(screen: Screen, seen: Json) -> None:
+    """What the node that answered has still to catch up, and what it cannot fire."""
+    behind = seen.get("catch_up") or {}
+    if behind.get("triggers"):
+        screen.warn(f"{seen['node']} catches up: {behind['triggers']} triggers, about {behind['moments']} moments")
+    for why in (seen.get("unreadable") or {}).values():
+        screen.warn(f"{seen['node']}: {why}")
 
 
 def _show_nodes(screen: Screen, nodes: list[Json]) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -71,9 +71,10 @@ class NatsLink(RemoteLink):
         self._taken[kind].append(message)
         self._hints["runs"].set()
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        messages, self._taken[kind] = self._taken.get(kind, []), []
-        claimed = await super().claim(kind, limit)  # should it break off, the messages come again
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        messages = [message for kind in room for message in self._taken.pop(kind, ())]
+        self._taken |= {kind: [] for kind in room}
+        claimed = await super().claim(room)  # should it break off, the messages come again
         for message in messages:
             with suppress(Exception):  # a message that is not acknowledged comes again, and does no harm
                 await message.ack()

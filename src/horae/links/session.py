@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -99,6 +99,7 @@ class RemoteLink(ABC):
         self._news = asyncio.Event()  # a stream is there, or we were refused
         self._refusal: Error | None = None
         self._terms = Terms(0.0, 0.0)
+        self._protocol = wire.PROTOCOL  # that the server speaks
         self._is_joined = False
         self._hints = {"runs": asyncio.Event(), "cancel": asyncio.Event()}
 
@@ -163,6 +164,7 @@ class RemoteLink(ABC):
             )  # fmt: skip
         stream.is_welcome, stream.server, stream.room = True, welcome.node, welcome.window or wire.WINDOW
         self._terms = Terms(welcome.lease_seconds, welcome.heartbeat_seconds)
+        self._protocol = welcome.protocol
         stream.takes_ailments = welcome.ailments
         self._spool.begin(welcome.node, takes_files=welcome.files)
         self._refusal = None
@@ -246,8 +248,11 @@ class RemoteLink(ABC):
         self._is_joined = True
         return self._terms
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
-        frames = await self._ask(ASK_SECONDS, claim=pb.Claim(kind=kind, limit=limit))
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+        asked = [pb.Claim(room=room)]
+        if self._protocol == 1:  # a claim of one kind
+            asked = [pb.Claim(kind=kind, limit=limit) for kind, limit in room.items()]
+        frames = [frame for claim in asked for frame in await self._ask(ASK_SECONDS, claim=claim)]
         return [_assignment(item) for frame in frames for item in frame.assignments.items]
 
     async def finish(self, results: Sequence[Result]) -> set[int]:

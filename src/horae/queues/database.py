@@ -19,6 +19,10 @@ class LocalWatch:
     def wake(self) -> None:
         self._event.set()
 
+    @property
+    def is_due(self) -> bool:
+        return self._event.is_set()
+
     async def wait(self, seconds: float) -> bool:
         if not self._event.is_set():
             try:

@@ -14,8 +14,10 @@ taken from any line: what an agent says of an attempt that it held stays true, a
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -26,9 +28,11 @@ from horae import wire
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import Node, Phase
 from horae.errors import Error, Invalid, Superseded, Unavailable
-from horae.ports import Assignment, Clock, Files, Queue, Result, Store, Terms
+from horae.ports import Assignment, Clock, Files, NewLine, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_ailment, read_hello, read_progress, read_result
+from horae.rpc.hints import WorkHints
+from horae.service.batching import Coalescer
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
@@ -37,7 +41,7 @@ log = structlog.get_logger()
 
 HELLO_SECONDS = 10.0  # a stream that says nothing for so long is ended
 REQUEST_SECONDS = 15.0  # longest work on one request: an agent waits a little longer for its answer
-HINT_GAP = 0.02  # seconds between two hints of a topic
+HINT_GAP = 0.02  # seconds between two hints to beat
 STORE_PAUSE = 0.5  # seconds between tries when output cannot be stored
 LEAVE_SECONDS = 3.0  # that agents get to end what is in flight when the server stops
 MAX_CLAIM = 1000
@@ -84,6 +88,9 @@ class Agents:
         self.node, self.version, self.terms = node, version, terms
         self._admit = admit
         self._sessions: dict[str, Session] = {}
+        self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
+        self.hints = WorkHints(store, queue, clock)
+        self._hinting: asyncio.Task[None] | None = None  # while there are sessions
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -115,10 +122,17 @@ class Agents:
             return await session.serve()
         finally:
             log.info("agent.disconnected", node=name, session=session.id)
+            self.hints.forget(session)
             if self._sessions.get(name) is session:
                 del self._sessions[name]
             if not self._sessions:
                 self._is_empty.set()
+                self._stop_hinting()
+
+    def _stop_hinting(self) -> None:
+        if self._hinting is not None:
+            self._hinting.cancel()
+            self._hinting = None
 
     async def _open(self, context: Any, topics: Sequence[str]) -> Session:
         frame = await _read(context, HELLO_SECONDS)
@@ -151,8 +165,8 @@ class Agents:
             text = f"an earlier life of {node.name} was heard a moment ago; it may join when that has ended"
             raise Refused(grpc.StatusCode.UNAVAILABLE, text)
         try:
-            number = await self.store.open_line(node.name, node.identity, self.node, session.link.line)
-            if number is None and await self.store.get_node(node.name) is not None:
+            number = await self._lines.add(NewLine(node.name, node.identity, self.node, session.link.line))
+            if number is None:
                 raise _taken(node.name)
         except Unavailable as error:
             raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
@@ -160,7 +174,8 @@ class Agents:
             there.end()
         self._sessions[node.name] = session
         self._is_empty.clear()
-        return number or 0
+        self._hinting = self._hinting or asyncio.create_task(self.hints.run())
+        return number
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
@@ -224,6 +239,7 @@ class Session:
 
     def __init__(self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str]) -> None:
         self.node = node
+        self._kinds = frozenset(node.kinds)
         self._topics = topics
         self.id = session_id
         self._agents = agents
@@ -272,8 +288,8 @@ class Session:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._store_chunks())
                 group.create_task(self._wait_for_end())
-                for topic in self._topics:
-                    group.create_task(self._hint(topic))
+                if "cancel" in self._topics:
+                    group.create_task(self._hint_cancels())
                 await self._read_all(group)
         except* _Over:
             pass
@@ -309,11 +325,14 @@ class Session:
         await self._ended.wait()
         raise _Over
 
-    async def _hint(self, topic: str) -> None:
+    async def _hint_cancels(self) -> None:
         while True:
-            if await self.link.wait(topic, 3600.0):
-                self.send(pb.ServerFrame(hint=pb.Hint(topic=topic)))
+            if await self.link.wait("cancel", 3600.0):
+                self._tell("cancel")
                 await asyncio.sleep(HINT_GAP)
+
+    def _tell(self, topic: str) -> None:
+        self.send(pb.ServerFrame(hint=pb.Hint(topic=topic)))
 
     # ── requests ──
     async def _answer(self, body: str, frame: pb.AgentFrame) -> None:
@@ -350,11 +369,18 @@ class Session:
         return [pb.ServerFrame(beat=pb.BeatAnswer(cancel=cancel, wanted=answer.wanted, in_doubt=answer.in_doubt))]
 
     async def _on_claim(self, claim: pb.Claim) -> list[pb.ServerFrame]:
-        if claim.kind not in self.node.kinds or not 1 <= claim.limit <= MAX_CLAIM:
-            raise invalid(f"a claim needs a kind that hello named and a limit from 1 to {MAX_CLAIM}")
-        claimed = await self.link.claim(claim.kind, claim.limit)
+        room = dict(claim.room) or {claim.kind: claim.limit}  # of protocol 1: one kind
+        if not self._kinds.issuperset(room) or not all(1 <= limit <= MAX_CLAIM for limit in room.values()):
+            raise invalid(f"a claim needs kinds that hello named and a limit from 1 to {MAX_CLAIM} for each")
+        hints = self._agents.hints
+        announcements = hints.announcements
+        claimed = [] if hints.none_wait(room) else await self.link.claim(room)
         for one in claimed:
             self._held[one.run_id] = one.fence
+        if "runs" in self._topics:
+            missing = Counter(room)
+            missing.subtract(one.kind for one in claimed)
+            hints.note_claim(self, self.node, missing, announcements, partial(self._tell, "runs"))
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:

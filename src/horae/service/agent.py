@@ -10,6 +10,7 @@ here after somebody else was allowed to start it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -172,18 +173,14 @@ class Agent:
             await self._settle()
         if self.cordoned or self.health.ailment or len(self._results) > MAX_UNREPORTED:
             return 0
-        count = 0
-        for kind in tuple(self._hungry):
-            limit = min(self._free[kind], MAX_CLAIM)
-            if limit <= 0:
-                continue
-            life = self._life
-            claimed = await self._claim_kind(kind, limit)
-            if len(claimed) < limit:
-                self._hungry.discard(kind)
-            if claimed:
-                count += await self._take(self._executors[kind], claimed, life)
-        return count
+        room = {kind: min(self._free[kind], MAX_CLAIM) for kind in self._hungry if self._free[kind] > 0}
+        if not room:
+            return 0
+        life = self._life
+        claimed = await self._claim_room(room)
+        found = Counter(a.kind for a in claimed)
+        self._hungry -= {kind for kind, limit in room.items() if found[kind] < limit}
+        return await self._take(claimed, life) if claimed else 0
 
     async def _settle(self) -> None:
         """Agree with the service on what is ours. Only between claims: what one is about to bring is not held yet.
@@ -216,17 +213,17 @@ class Agent:
             self._let_go.add(run_id)
             self._held[run_id][0].stop(run_id, Reason.LOST)
 
-    async def _claim_kind(self, kind: str, limit: int) -> list[Assignment]:
+    async def _claim_room(self, room: Mapping[str, int]) -> list[Assignment]:
         self._is_claiming = True
         try:
-            return await self._link.claim(kind, limit)
+            return await self._link.claim(room)
         except Unavailable:
             self._in_doubt = True
             raise
         finally:
             self._is_claiming = False
 
-    async def _take(self, executor: Executor, claimed: Sequence[Assignment], life: int) -> int:
+    async def _take(self, claimed: Sequence[Assignment], life: int) -> int:
         """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
         claimed = [a for a in claimed if not self._refuse_unreadable(a)]
         curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
@@ -240,9 +237,10 @@ class Agent:
             return 0
         for a in claimed:
             if a.run_id in self._held:
-                self._wait_for_copy(executor, a, previous.get(a.job_id))
-        if fresh := [a for a in claimed if a.run_id not in self._held]:
-            self._start(executor, fresh, previous)
+                self._wait_for_copy(self._executors[a.kind], a, previous.get(a.job_id))
+        fresh = [a for a in claimed if a.run_id not in self._held]
+        for kind in dict.fromkeys(a.kind for a in fresh):
+            self._start(self._executors[kind], [a for a in fresh if a.kind == kind], previous)
         return len(claimed)
 
     def _refuse_unreadable(self, a: Assignment) -> bool:

@@ -1,6 +1,7 @@
 """Natural group commit: what arrives while a flush is under way goes with the next one.
 
-An idle system adds no delay, a busy one makes larger batches by itself. A caller is answered only
+An idle system adds no delay, a busy one makes larger batches by itself. Where a little delay does not matter but every
+commit does (heartbeats), flushes keep a distance, and what arrives meanwhile is gathered. A caller is answered only
 after its flush has returned.
 """
 
@@ -19,9 +20,21 @@ Out = TypeVar("Out")
 class Coalescer(Generic[In, Out]):
     """Collects single calls into batches of one function; answers come in the order of the items."""
 
-    def __init__(self, flush: Callable[[list[In]], Awaitable[Sequence[Out]]], *, limit: int = 1000) -> None:
+    def __init__(
+        self,
+        flush: Callable[[list[In]], Awaitable[Sequence[Out]]],
+        *,
+        limit: int = 1000,
+        weigh: Callable[[In], int] | None = None,
+        gap: float = 0.0,
+    ) -> None:
+        """A batch weighs at most `limit`, unless one item alone does; an item weighs 1, unless `weigh` says otherwise.
+        `gap`: seconds from the beginning of a flush to that of the next one, at least."""
         self._flush = flush
         self._limit = limit
+        self._weigh = weigh
+        self._gap = gap
+        self._flushed_at = float("-inf")
         self._waiting: list[tuple[In, asyncio.Future[Out]]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -33,10 +46,27 @@ class Coalescer(Generic[In, Out]):
         return await future
 
     async def _drain(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._waiting:
-            batch = self._waiting[: self._limit]
-            del self._waiting[: self._limit]
-            await self._settle(batch)
+            wait = self._flushed_at + self._gap - loop.time()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            self._flushed_at = loop.time()
+            await self._settle(self._next_batch())
+
+    def _next_batch(self) -> list[tuple[In, asyncio.Future[Out]]]:
+        count = self._limit if self._weigh is None else self._count_by_weight(self._weigh)
+        batch = self._waiting[:count]
+        del self._waiting[:count]
+        return batch
+
+    def _count_by_weight(self, weigh: Callable[[In], int]) -> int:
+        weight = 0
+        for count, (item, _) in enumerate(self._waiting):
+            weight += weigh(item)
+            if weight > self._limit:
+                return max(count, 1)
+        return len(self._waiting)
 
     async def _settle(self, batch: list[tuple[In, asyncio.Future[Out]]]) -> None:
         try:

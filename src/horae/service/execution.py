@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from secrets import token_hex
 
 import structlog
@@ -18,7 +19,8 @@ from horae.core.datawork import WRITERS
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
 from horae.errors import ConfigError, Invalid, Superseded, Unavailable
-from horae.ports import Assignment, Beat, Clock, Finished, Held, Queue, Result, Store, Waiting
+from horae.ports import Assignment, Beat, Clock, Finished, Held, Queue, Result, Sign, Store, Waiting, Want
+from horae.service.batching import Coalescer
 from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
@@ -27,6 +29,8 @@ from horae.service.sealing import Sealing, may_be_sealed, unopened
 from horae.service.secrets import Secrets
 
 log = structlog.get_logger(__name__)
+CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
+FINISHED_TOGETHER = 2000  # and finishes, unless one batch alone is larger
 CONVINCED = 2  # beats in a row that must find the books different
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
@@ -44,9 +48,11 @@ class Execution:
         secrets: Secrets | None = None,
         sealing: Sealing | None = None,
         events: Events | None = None,
+        beat_gap: float = 0.0,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail, without `sealing`, those that hold some. `events` tells others what happens."""
+        that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
+        `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one."""
         self._events = events
         self._store = store
         self._queue = queue
@@ -56,22 +62,49 @@ class Execution:
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
         self._datawork = DataWork(store, self._sealing)
+        self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
+        self._beats = Coalescer(store.beat_all, gap=beat_gap)
+        self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
 
-    async def claim(self, node: Node, kind: str, limit: int, session: int | None = None) -> list[Assignment]:
-        if kind in self._foreign_kinds:
+    async def claim(self, node: Node, room: Mapping[str, int], session: int | None = None) -> list[Assignment]:
+        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
+        wants = [Want(node.name, kind, free, session) for kind, free in room.items() if kind not in self._foreign_kinds]
+        if not wants:
             return []
-        claimed = await self._store.claim(node.name, kind, node.labels, limit, session=session)
-        if claimed:
-            now = self._clock.now()
-            self._metrics.claimed += len(claimed)
-            self._metrics.batches["claim"] += 1
-            self._metrics.observe_lateness((now - a.due_at) / SECOND for a in claimed if a.attempt == 1)
+        claimed = await self._claims_of(node.labels).add(wants)
+        if claimed is None:
+            raise Superseded(f"{node.name} goes on over a newer line, or under another process of that name")
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
-        ready = await self._ready(claimed, limit) if kind in WRITERS and claimed else claimed
+        ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
         opened = await self._opened(given)
         self._tell_started(node.name, opened)
         return opened
+
+    def _claims_of(self, labels: Sequence[str]) -> Coalescer[list[Want], list[Assignment] | None]:
+        """Nodes with the same labels claim together: there may be many of them, and few such sets."""
+        key = tuple(sorted(labels))
+        if key not in self._claims:
+            self._claims[key] = Coalescer(partial(self._claim_all, key), limit=CLAIMED_TOGETHER, weigh=_room)
+        return self._claims[key]
+
+    async def _claim_all(self, labels: Sequence[str], asked: list[list[Want]]) -> list[list[Assignment] | None]:
+        answers = iter(await self._store.claim([want for wants in asked for want in wants], labels))
+        claimed = [_together([next(answers) for _ in wants]) for wants in asked]
+        given = [a for each in claimed for a in each or ()]
+        if given:
+            now, metrics = self._clock.now(), self._metrics
+            metrics.claimed += len(given)
+            metrics.batches["claim"] += 1
+            metrics.observe_lateness((now - a.due_at) / SECOND for a in given if a.attempt == 1)
+        return claimed
+
+    async def beat(self, sign: Sign) -> Beat | None:
+        """As Store.beat; those of many nodes are gathered, and go together."""
+        answer = await self._beats.add(sign)
+        if isinstance(answer, Superseded):
+            raise answer
+        return answer
 
     async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
         """Those whose own secrets open; the others have failed."""
@@ -90,17 +123,19 @@ class Execution:
             await self.finish([unopened(run.id, run.fence, error, await self._store.now())])
             return None
 
-    async def _ready(self, claimed: list[Assignment], limit: int) -> list[Assignment]:
+    async def _ready(self, claimed: list[Assignment], room: Mapping[str, int]) -> list[Assignment]:
         """Those that may begin, with what they need."""
-        locked = await self._datawork.lock(claimed)
-        if len(locked) < len(claimed):
+        writers = [a for a in claimed if a.kind in WRITERS]
+        locked = await self._datawork.lock(writers)
+        if len(locked) < len(writers):
             self._queue.announce("waiting")
         ready, gone = await self._datawork.equip(locked, await self._store.now())
         if gone:
             await self.finish(gone)
-        if len(ready) < len(claimed) == limit:
+        asked, left = Counter(a.kind for a in writers), Counter(a.kind for a in ready)
+        if any(left[kind] < count == room[kind] for kind, count in asked.items()):
             self._queue.announce("runs")  # whoever gets less than it asked for believes that there is no more
-        return ready
+        return [*(a for a in claimed if a.kind not in WRITERS), *ready]
 
     async def lock(self, job: Job, run: Run) -> bool:
         """Whether a run that was lent may begin; else it waits from now on."""
@@ -152,9 +187,8 @@ class Execution:
         return len(await self._write(books, len(held)))
 
     async def _write(self, books: _Books, count: int) -> set[int]:
-        finished = await self._put(books.final, books.waiting)
+        finished = await self._finishes.add(books)
         metrics = self._metrics
-        metrics.batches["finish"] += 1
         metrics.fenced += count - len(finished.accepted)
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
@@ -173,6 +207,21 @@ class Execution:
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
         return finished.accepted
+
+    async def _finish_all(self, every: list[_Books]) -> list[Finished]:
+        """Those of many agents in one go; but of one run only one word at a time, whoever says it."""
+        together: list[_Books] = []
+        seen: set[int] = set()
+        for books in every:
+            if not seen.isdisjoint(books.run_ids):
+                break
+            together.append(books)
+            seen |= books.run_ids
+        final, waiting = ([one for books in together for one in getattr(books, part)] for part in ("final", "waiting"))
+        finished = await self._put(final, waiting)
+        self._metrics.batches["finish"] += 1
+        answers = [Finished(finished.accepted & books.run_ids, finished.promoted) for books in together]
+        return answers + (await self._finish_all(every[len(together) :]) if len(together) < len(every) else [])
 
     async def _put(self, final: Sequence[Result], waiting: Sequence[Waiting]) -> Finished:
         """Into the store. An attempt whose words cannot be written takes nobody with it: it has failed, and says so."""
@@ -194,6 +243,15 @@ class Execution:
         return await self._store.finish(*([one], []) if isinstance(one, Result) else ([], [one]))
 
 
+def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
+    """What the wants of one node got; None when its line is not the one that counts any more."""
+    return None if None in answers else [a for each in answers for a in each or ()]
+
+
+def _room(wants: Sequence[Want]) -> int:
+    return sum(want.room for want in wants)
+
+
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
 
@@ -202,6 +260,10 @@ class _Books:
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
+
+    @property
+    def run_ids(self) -> set[int]:
+        return {result.run_id for result in self.final} | {waiting.result.run_id for waiting in self.waiting}
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
@@ -271,10 +333,10 @@ class LocalLink:
         """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
         self._node, self.session = node, session
 
-    async def claim(self, kind: str, limit: int) -> list[Assignment]:
+    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
         session = self.session
         try:
-            return await self._execution.claim(self._me, kind, limit, session)
+            return await self._execution.claim(self._me, room, session)
         except Superseded as error:
             if session == self.session:
                 raise
@@ -299,7 +361,7 @@ class LocalLink:
 
     async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
         """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do."""
-        answer = await self._store.beat(self._me.name, busy, session=self.session, held=held)
+        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
         elif answer.differs:

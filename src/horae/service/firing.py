@@ -82,7 +82,7 @@ class Firing:
         self._known: dict[int, Known] = {}
         self._unreadable: dict[int, tuple[int, str]] = {}  # trigger → version, and why this node cannot fire it
         self._passed_by: dict[int, int] = {}  # those of them, with their version, that were met since the last sweep
-        metrics.unreadable = lambda: len(self._unreadable)
+        metrics.unreadable = lambda: {trigger_id: why for trigger_id, (_, why) in self._unreadable.items()}
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
         self._refill = REFILL

@@ -7,8 +7,8 @@ from the files of this node, or asked of the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, RunFilter, Trigger
@@ -55,6 +55,8 @@ class Overview:
     recent: list[Run]
     due: list[Trigger]  # the soonest
     node: str
+    behind: tuple[int, int] = (0, 0)  # triggers that this node catches up, and about how many moments they missed
+    unreadable: Mapping[int, str] = field(default_factory=dict)  # triggers that this node cannot fire, and why
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,8 @@ class Insight:
             recent=recent.items,
             due=[trigger for trigger in due if trigger is not None],
             node=self.node,
+            behind=self._metrics.behind(),
+            unreadable=self._metrics.unreadable(),
         )
 
     async def _count(self) -> Census:
@@ -251,7 +255,7 @@ class Insight:
         triggers, moments = self._metrics.behind()
         if triggers:
             return f"ok: catching up; {triggers} triggers have about {moments} missed moments left"
-        unreadable = self._metrics.unreadable()
+        unreadable = len(self._metrics.unreadable())
         return f"ok, but {unreadable} triggers cannot be read by this node: its log names them" if unreadable else ""
 
     def metrics(self) -> bytes:

@@ -29,7 +29,7 @@ class Metrics:
         self.rebalances: Callable[[], int] = int
         self.busy: Callable[[], int] = int  # asked when somebody looks
         self.behind: Callable[[], tuple[int, int]] = lambda: (0, 0)  # triggers, and about how many of their moments
-        self.unreadable: Callable[[], int] = int  # triggers that this node's scheduler passes by
+        self.unreadable: Callable[[], dict[int, str]] = dict  # triggers that this node's scheduler passes by, and why
         self.slots = 0
         self.leads: Callable[[], bool] = bool
         self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
@@ -56,7 +56,7 @@ class Metrics:
         yield GaugeMetricFamily("horae_catch_up_triggers", "Triggers that are being caught up.", value=triggers)
         yield GaugeMetricFamily("horae_catch_up_moments", "About how many missed moments they have.", value=moments)
         text = "Triggers that this node cannot read, and so does not fire."
-        yield GaugeMetricFamily("horae_triggers_unreadable", text, value=self.unreadable())
+        yield GaugeMetricFamily("horae_triggers_unreadable", text, value=len(self.unreadable()))
         yield _counter("horae_runs_claimed", "Attempts given to this node's agent.", self.claimed)
         yield _counter("horae_attempts_retried", "Failed attempts that will be repeated.", self.retried)
         yield _counter("horae_attempts_lost", "Attempts lost with their agent.", self.lost)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -228,6 +228,13 @@ def addresses(url: str) -> list[str]:
     return [urlunsplit(parts._replace(netloc=login + at + host, query=query)) for host in every]
 
 
+def place(address: str) -> str:
+    """host:port of one address, for people; nothing of its login."""
+    parts = urlsplit(address)
+    host = parts.hostname or parse_qs(parts.query).get("host", ["the local socket"])[0]
+    return f"{host}:{parts.port or 5432}"
+
+
 async def connect(url: str, *, timeout: float | None = None, settings: Mapping[str, str] | None = None) -> Connection:
     """A connection whose statements take no longer than `timeout`, ANSWER unless given.
 
@@ -243,6 +250,9 @@ async def connect(url: str, *, timeout: float | None = None, settings: Mapping[s
                 command_timeout=timeout + 1,  # the server's own is first
                 server_settings=_settings(timeout, settings or {}),
             )
+        except (OSError, TimeoutError) as error:
+            if address == every[-1]:
+                raise ConnectionError(f"{', '.join(map(place, every))}: {error or 'no answer in time'}") from error
         except LOST:
             if address == every[-1]:
                 raise

@@ -2,13 +2,16 @@
 
 `migrations/NNNN_name.<dialect>.sql`, each a transaction of its own. The first line of each says whether
 it goes before or after the code that needs it. A schema newer than the code is refused; so is one whose
-tables are not what the migrations made, found by a fingerprint of tables and columns.
+tables are not what the migrations made, found by a fingerprint of our own tables and columns. Others may have theirs
+beside them: a replicator, an extension.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +25,9 @@ from horae.stores import lanes, sqlite
 
 PATIENCE = 600.0  # seconds a migration may take, or wait for another one
 LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
+
+_MADE = re.compile(r"\b(?:CREATE\s+(?:TABLE|VIEW)(?:\s+IF\s+NOT\s+EXISTS)?|RENAME\s+TO)\s+(\w+)", re.IGNORECASE)
+Column = tuple[str, str, str]  # table, column, type
 
 TABLE = """CREATE TABLE IF NOT EXISTS migrations
   (version integer PRIMARY KEY, name text NOT NULL, fingerprint text NOT NULL)"""
@@ -53,7 +59,12 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-def pending(dialect: str, done: list[tuple[int, str]], fingerprint: str) -> list[Migration]:
+def own_names(dialect: str) -> frozenset[str]:
+    """The tables and views that the migrations make, as both databases spell them."""
+    return frozenset(name.lower() for migration in migrations(dialect) for name in _MADE.findall(migration.text))
+
+
+def pending(dialect: str, done: list[tuple[int, str]], columns: Sequence[Column]) -> list[Migration]:
     """What is still to be applied. `done` are (version, fingerprint after it), in order."""
     known = migrations(dialect)
     latest = known[-1].version
@@ -63,7 +74,7 @@ def pending(dialect: str, done: list[tuple[int, str]], fingerprint: str) -> list
             code="E_SCHEMA_NEWER",
             hint="start the newer Horae that made it, or restore a backup from before its upgrade",
         )
-    if done and done[-1][1] != fingerprint:
+    if done and done[-1][1] not in (fingerprint(dialect, columns), digest(columns)):
         raise ConfigError(
             f"the tables are not those that migration {done[-1][0]} makes: somebody changed them by hand",
             code="E_SCHEMA_DRIFT",
@@ -72,8 +83,14 @@ def pending(dialect: str, done: list[tuple[int, str]], fingerprint: str) -> list
     return list(known[len(done) :])
 
 
-def digest(columns: list[tuple[str, str, str]]) -> str:
-    """A fingerprint of (table, column, type)."""
+def fingerprint(dialect: str, columns: Sequence[Column]) -> str:
+    """Of our own tables."""
+    ours = own_names(dialect)
+    return digest([column for column in columns if column[0].lower() in ours])
+
+
+def digest(columns: Sequence[Column]) -> str:
+    """A fingerprint of these, whoever's they are: what was stored before others were told apart."""
     text = "\n".join("|".join(column) for column in sorted(columns) if column[0] != "migrations")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -84,6 +101,7 @@ def digest(columns: list[tuple[str, str, str]]) -> str:
 def migrate_sqlite(path: Path, *, check: bool = False) -> Report:
     if check and not path.exists():
         return Report(0, migrations("sqlite")[-1].version)
+    sqlite.refuse_foreign(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with closing(sqlite.connect(path)) as connection:
@@ -100,15 +118,19 @@ def _migrate_sqlite(connection: sqlite3.Connection, check: bool) -> Report:
     done = (
         connection.execute("SELECT version, fingerprint FROM migrations ORDER BY version").fetchall() if exists else []
     )
-    todo = pending("sqlite", done, _sqlite_fingerprint(connection))
+    columns = _sqlite_columns(connection)
+    todo = pending("sqlite", done, columns)
     current, latest = done[-1][0] if done else 0, migrations("sqlite")[-1].version
     if check:
         return Report(current, latest)
+    sqlite.sign(connection)
     connection.execute(TABLE)
+    if done and done[-1][1] != (ours := fingerprint("sqlite", columns)):
+        connection.execute("UPDATE migrations SET fingerprint = ? WHERE version = ?", (ours, current))
     for migration in todo:
         for statement in _statements(migration.text):
             connection.execute(statement)
-        row = (migration.version, migration.name, _sqlite_fingerprint(connection))
+        row = (migration.version, migration.name, fingerprint("sqlite", _sqlite_columns(connection)))
         connection.execute("INSERT INTO migrations VALUES (?, ?, ?)", row)
     return Report(latest, latest, [migration.name for migration in todo])
 
@@ -124,15 +146,14 @@ def _statements(text: str) -> list[str]:
     return found
 
 
-def _sqlite_fingerprint(connection: sqlite3.Connection) -> str:
+def _sqlite_columns(connection: sqlite3.Connection) -> list[Column]:
     tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    columns = [
+    return [
         (table, row[1], row[2])
         for table in tables
         if not table.startswith("sqlite_")
         for row in connection.execute("SELECT * FROM pragma_table_info(?)", (table,))
     ]
-    return digest(columns)
 
 
 # ── PostgreSQL ─────────────────────────────────────────────────────────────────────────────────────
@@ -151,31 +172,63 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         raise ConfigError(
             "the database is a standby; give the address of the primary", code="E_DB_READ_ONLY"
         ) from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise ConfigError(
+            f"the role of this address may not make what the schema needs: {error}",
+            code="E_DB_RIGHTS",
+            hint="let its owner say: GRANT USAGE, CREATE ON SCHEMA public TO that role; or give another role",
+        ) from error
+    except asyncpg.UndefinedColumnError as error:
+        raise _foreign_migrations() from error
     except (*lanes.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
         await lanes.part_from(connection)
 
 
+def _foreign_migrations() -> ConfigError:
+    return ConfigError(
+        "the table migrations in this schema is that of another program",
+        code="E_DB_FOREIGN",
+        hint="give Horae a database or a schema of its own",
+    )
+
+
+async def _refuse_encoding(connection: lanes.Connection) -> None:
+    """One that does not know what its bytes mean keeps text that nobody can read back."""
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"the encoding of the database must be UTF8; it is {encoding}",
+            code="E_DB_ENCODING",
+            hint="make another: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0",
+        )
+
+
 async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report:
+    await _refuse_encoding(connection)
     exists = await connection.fetchval("SELECT to_regclass('migrations')")
     rows = await connection.fetch("SELECT version, fingerprint FROM migrations ORDER BY version") if exists else []
     done = [(row[0], row[1]) for row in rows]
-    todo = pending("postgres", done, await _postgres_fingerprint(connection))
+    columns = await _postgres_columns(connection)
+    todo = pending("postgres", done, columns)
     current, latest = done[-1][0] if done else 0, migrations("postgres")[-1].version
     if check:
         return Report(current, latest)
-    await connection.execute(TABLE)
+    if not exists:  # else it needs no right to make tables
+        await connection.execute(TABLE)
+    if done and done[-1][1] != (ours := fingerprint("postgres", columns)):
+        await connection.execute("UPDATE migrations SET fingerprint = $1 WHERE version = $2", ours, current)
     for migration in todo:
         await connection.execute(migration.text)
-        row = (migration.version, migration.name, await _postgres_fingerprint(connection))
+        row = (migration.version, migration.name, fingerprint("postgres", await _postgres_columns(connection)))
         await connection.execute("INSERT INTO migrations VALUES ($1, $2, $3)", *row)
     return Report(latest, latest, [migration.name for migration in todo])
 
 
-async def _postgres_fingerprint(connection: lanes.Connection) -> str:
+async def _postgres_columns(connection: lanes.Connection) -> list[Column]:
     rows = await connection.fetch(
         "SELECT table_name, column_name, data_type FROM information_schema.columns "
         "WHERE table_schema = current_schema()"
     )
-    return digest([(row[0], row[1], row[2]) for row in rows])
+    return [(row[0], row[1], row[2]) for row in rows]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from horae.core.holdings import Holding
 from horae.core.model import Lease, Node
 from horae.errors import Superseded
-from horae.ports import Beat
+from horae.ports import Beat, Sign
 from horae.stores.loans import LoanStore, Steps
 from horae.stores.sql import Row, node_from_row, node_values
 
@@ -28,10 +28,6 @@ class NodeStore(LoanStore):
         if not rows:
             raise superseded(node.name)
         return int(rows[0][0])
-
-    async def open_line(self, name: str, identity: str, via: str, line: str) -> int | None:
-        rows = await self._put("open_line", name, identity, via, line)
-        return int(rows[0][0]) if rows else None
 
     async def retire_node(self, name: str, state: str, *, session: int | None = None) -> None:
         if not await self._put("retire_node", name, state, session) and session is not None:
@@ -48,6 +44,23 @@ class NodeStore(LoanStore):
             return [(row[0], row[1]) for row in held]
 
         return await self._transact(steps)
+
+    async def beat(
+        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+    ) -> Beat | None:
+        (answer,) = await self.beat_all([Sign(name, busy, session, held)])
+        if isinstance(answer, Superseded):
+            raise answer
+        return answer
+
+    async def beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        # Of one that beats twice, the later word counts: a row can be moved only once in a statement.
+        last = {(sign.name, sign.session): sign for sign in signs}
+        answers = dict(zip(last, await self._beat_all(list(last.values())), strict=True))
+        return [answers[sign.name, sign.session] for sign in signs]
+
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        raise NotImplementedError  # each database has its own way to write many rows
 
     async def want_node(self, name: str, wanted: str) -> bool:
         return bool(await self._put("want_node", name, wanted))
@@ -77,14 +90,13 @@ class NodeStore(LoanStore):
         return held
 
 
-def beat_of(name: str, session: int | None, rows: Sequence[Row], held: Holding | None) -> tuple[Beat, int] | None:
-    """The answer to a beat, and how far the beat is, from rows of (0, beat, wanted, [count, digest]) for the node,
-    (run id, fence) for what shall stop, and (-1, session, state) for a node that could not beat."""
+def beat_of(sign: Sign, rows: Sequence[Row], is_in_doubt: bool = False) -> Beat | Superseded | None:
+    """The answer to a sign of life, from rows of (0, beat, wanted, [count, digest]) for the node, (run id, fence) for
+    what shall stop, and (-1, session, state) for a node that could not beat."""
     own = next((row for row in rows if row[0] == 0), None)
     if own is None:
-        if any(row[0] == -1 and session is not None and row[1] != session for row in rows):
-            raise superseded(name)
-        return None
+        is_superseded = any(row[0] == -1 and sign.session is not None and row[1] != sign.session for row in rows)
+        return superseded(sign.name) if is_superseded else None
     books = own[3]
-    differs = held is not None and books is not None and Holding(*books) != held
-    return Beat([(row[0], row[1]) for row in rows if row[0] > 0], own[2], differs=differs), own[1]
+    differs = sign.held is not None and books is not None and Holding(*books) != sign.held
+    return Beat([(row[0], row[1]) for row in rows if row[0] > 0], own[2], is_in_doubt, differs)

@@ -29,19 +29,19 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import asyncpg
 import structlog
 
-from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
-from horae.errors import ConfigError, Unavailable
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Backlog,
     Beat,
     Birth,
     Cancelled,
@@ -52,12 +52,15 @@ from horae.ports import (
     Fired,
     Idempotency,
     Lend,
+    NewLine,
     Order,
     Receipt,
     Result,
+    Sign,
     Submission,
     Swept,
     Waiting,
+    Want,
 )
 from horae.stores import sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
@@ -71,7 +74,7 @@ from horae.stores.lanes import (
     connect,
 )
 from horae.stores.loans import Steps
-from horae.stores.nodes import beat_of, superseded
+from horae.stores.nodes import beat_of
 from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
@@ -90,7 +93,7 @@ RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.Uniq
 
 
 # Signs of life: for these, twice is the same as once.
-SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_line", "get_node", "retire_node", "get_lease",
+SIGNS = frozenset({"beat", "beat_alone", "register_node", "open_lines", "get_node", "retire_node", "get_lease",
                    "make_lease", "take_lease", "renew_lease", "resign_lease"})  # fmt: skip
 
 
@@ -536,27 +539,24 @@ class PostgresStore(DataWorkStore):
         return _receipts(row[0])
 
     # ── runs ──
-    async def claim(
-        self, node: str, kind: str, labels: Sequence[str], limit: int, *, session: int | None = None
-    ) -> list[Assignment]:
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        claimed: list[list[Assignment] | None] = [[] for _ in wants]
         async with self._claim.use() as connection:
             floor = self._fence_floor()
             if floor is None:
-                return []
-            rows = await connection.fetch(
-                self.queries["claim"],
-                node,
-                kind,
-                labels,
-                limit,
-                self._clock(),
-                floor,
-                first_phase(kind),
-                session,
-            )
-        if rows and rows[0][0] == 0:
-            raise superseded(node)
-        return [Assignment._make((*row[:7], *row[7], row[8], None, None, None)) for row in rows]
+                return claimed
+            rows = await connection.fetch(self.queries["claim"], self._clock(), floor, labels, *_want_arrays(wants))
+        for row in rows:
+            given = claimed[row[0] - 1]
+            if row[1] is None or given is None:
+                claimed[row[0] - 1] = None
+            else:
+                given.append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
+        return claimed
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = await self._get("load_backlog", kinds, limit)
+        return [Backlog(row[0], row[1], row[2] or (), row[3]) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         if not waiting and not has_cursors(results):
@@ -634,19 +634,28 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     # ── nodes and leases ──
-    async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
-    ) -> Beat | None:
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        """Of one name, one at a time: a row can be moved only once in a statement."""
+        first = {line.name: line for line in reversed(lines)}
+        rows = await self._put("open_lines", *_columns(list(first.values()), 4))
+        sessions: dict[str, int | None] = {row[0]: row[1] for row in rows}
+        rest = [line for line in lines if line is not first[line.name]]
+        later = iter(await self.open_lines(rest) if rest else ())
+        return [sessions.get(line.name, 0) if line is first[line.name] else next(later) for line in lines]
+
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        names, busy, sessions = ([sign[column] for sign in signs] for column in range(3))
+        tells = [sign.held is not None for sign in signs]
         try:
-            rows = await self._put("beat", name, busy, self._clock(), session, held is not None)
+            rows = await self._put("beat", names, busy, sessions, tells, self._clock())
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
-            rows = await self._put("beat_alone", name, busy, self._clock(), session)
-        found = beat_of(name, session, rows, held)
-        if found is None:
-            return None
-        answer, beat = found
-        self._note_beat(name, beat)
-        return replace(answer, in_doubt=self._is_in_doubt)
+            rows = await self._put("beat_alone", names, busy, sessions, self._clock())
+        by_sign: list[list[Row]] = [[] for _ in signs]
+        for row in rows:
+            by_sign[row[0] - 1].append(row[1:])
+            if row[1] == 0:
+                self._note_beat(names[row[0] - 1], row[2])
+        return [beat_of(sign, found, self._is_in_doubt) for sign, found in zip(signs, by_sign, strict=True)]
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         rows = await self._put(
@@ -731,6 +740,10 @@ def _order_arrays(orders: Sequence[Order]) -> Columns:
         for b in (order.birth for order in orders)
     ]
     return _columns(rows, 8)
+
+
+def _want_arrays(wants: Sequence[Want]) -> Columns:
+    return _columns([(want.node, want.kind, want.room, first_phase(want.kind), want.session) for want in wants], 5)
 
 
 def _result_arrays(results: Sequence[Result]) -> Columns:

@@ -207,30 +207,64 @@ INSERT INTO history ({history_columns})
 VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
 
 -- claim --
--- The literal state lets the partial index serve. What the job says is looked up row by row, as one array: a join
--- could begin with all jobs. The start deadline is met now: it does not bind a second attempt.
--- The node's row is locked only where there is something to claim: no new line of it opens before this has committed,
--- and a claim of an earlier line gets the one row with the id 0.
+-- Many wants of nodes with the same labels, in one statement: the best runs of each kind by the partial index, which the
+-- literal state lets serve, and those pinned to one of the nodes by theirs; the best of both are dealt out, every node's
+-- first slot before anybody's second. What the job says is looked up row by row, as one array: a join could begin with
+-- all jobs. The start deadline is met now: it does not bind a second attempt.
+-- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
+-- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
 WITH c AS (
-  SELECT COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-), picked AS MATERIALIZED (
-  SELECT id FROM live
-  WHERE state = 0 AND kind = $2 AND (pin IS NULL OR pin = $1) AND (needs IS NULL OR needs <@ $3::text[])
-    AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-  ORDER BY priority DESC, due_at, id LIMIT $4 FOR UPDATE SKIP LOCKED
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), w AS MATERIALIZED (
+  SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
+    WITH ORDINALITY AS t(node, kind, room, phase, session, number)
+), k AS MATERIALIZED (
+  SELECT kind, sum(room) AS room FROM w GROUP BY kind
+), found AS MATERIALIZED (
+  SELECT q.* FROM k CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q
+  UNION ALL SELECT q.* FROM w CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = 0 AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q
+), best AS MATERIALIZED (
+  SELECT id, kind, pin, nth FROM (
+    SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY priority DESC, due_at, id) AS nth,
+      row_number() OVER (PARTITION BY kind ORDER BY priority DESC, due_at, id) AS place FROM found) AS f
+  JOIN k USING (kind) WHERE place <= room
 ), line AS MATERIALIZED (
-  SELECT 1 FROM nodes
-  WHERE name = $1 AND session = $8::bigint AND state <> 'gone' AND EXISTS (SELECT 1 FROM picked) FOR SHARE
+  SELECT name, session FROM nodes
+  WHERE name = ANY($4::text[]) AND state <> 'gone' AND EXISTS (SELECT 1 FROM best) ORDER BY name FOR SHARE
+), late AS MATERIALIZED (
+  SELECT number FROM w WHERE session IS NOT NULL AND EXISTS (SELECT 1 FROM best WHERE best.kind = w.kind)
+    AND (node, session) NOT IN (SELECT name, session FROM line)
+), slot AS MATERIALIZED (
+  SELECT number, node, kind, nth FROM (SELECT * FROM w WHERE number NOT IN (SELECT number FROM late)) AS w
+  CROSS JOIN LATERAL generate_series(1, LEAST(room, (SELECT count(*) FROM best))) AS s(nth)
+), given AS MATERIALIZED (
+  SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
+  UNION ALL SELECT b.id, s.number FROM best b JOIN (
+    SELECT number, kind, row_number() OVER (PARTITION BY kind ORDER BY nth, number) AS place FROM slot
+    WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
+  ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
 ), claimed AS (
-UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $6), node = $1, reason = '', start_by = NULL,
-  started_at = (SELECT now FROM c), phase = $7
-WHERE r.id = ANY(ARRAY(SELECT id FROM picked)) AND ($8::bigint IS NULL OR EXISTS (SELECT 1 FROM line))
-RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
+UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
+  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase
+FROM given g JOIN w USING (number)
+WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
+RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data
 )
-SELECT * FROM claimed
-UNION ALL SELECT 0, 0, 0, 0, NULL, 0, '', NULL, NULL
-WHERE $8::bigint IS NOT NULL AND EXISTS (SELECT 1 FROM picked) AND NOT EXISTS (SELECT 1 FROM line);
+SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late;
+
+-- load_backlog --
+SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
+  SELECT pin, needs FROM live WHERE state = 0 AND live.kind = k.kind ORDER BY priority DESC, due_at, id LIMIT $2) AS q
+GROUP BY k.kind, q.pin, q.needs;
 
 -- set_phases --
 UPDATE live r SET phase = x.phase
@@ -405,29 +439,60 @@ SELECT
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = 0);
 
--- beat --
-WITH b AS (
-  UPDATE nodes SET beat = beat + 1, busy = $2,
-    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+-- open_lines --
+-- Locked in order, as beats and claims lock them.
+WITH x AS (
+  SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS t(name, identity, via, line)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), u AS (
+  UPDATE nodes n SET via = x.via, line = x.line, session = n.session + 1
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND (n.identity = x.identity OR n.state = 'gone')
+  RETURNING n.name, n.session
 )
-SELECT 0::bigint, beat, wanted,
-  CASE WHEN $5::bool THEN
-    (SELECT ARRAY[count(*), COALESCE(sum({digest}), 0)::bigint] FROM live WHERE node = $1 AND state = 1)
-  END
-FROM b
-UNION ALL SELECT id, fence::bigint, NULL, NULL FROM live WHERE cancel AND node = $1 AND state = 1
-UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
+SELECT name, session FROM u UNION ALL SELECT name, NULL FROM o WHERE name NOT IN (SELECT name FROM u);
+
+-- beat --
+-- Many at once; their rows are locked in order, as claims lock them. Rows of (number, 0, beat, wanted, [count, digest])
+-- for each that beat, (number, run, fence) for what it shall stop, (number, -1, session, state) for those that could not.
+WITH x AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bool[])
+    WITH ORDINALITY AS t(name, busy, session, tells, number)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), b AS (
+  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy,
+    heartbeat_at = COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.state IN ('live', 'draining')
+    AND (x.session IS NULL OR n.session = x.session)
+  RETURNING x.number, n.name, n.beat, n.wanted
+), h AS MATERIALIZED (
+  SELECT node, ARRAY[count(*), sum({digest})::bigint] AS held FROM live
+  WHERE state = 1 AND node = ANY(ARRAY(SELECT name FROM x WHERE tells)) GROUP BY node
+)
+SELECT b.number, 0::bigint, b.beat, b.wanted, CASE WHEN x.tells THEN COALESCE(h.held, ARRAY[0, 0]::bigint[]) END
+FROM b JOIN x USING (number) LEFT JOIN h ON h.node = b.name
+UNION ALL SELECT x.number, l.id, l.fence, NULL, NULL FROM live l JOIN x ON x.name = l.node
+WHERE l.cancel AND l.node = ANY($1::text[]) AND l.state = 1
+UNION ALL SELECT x.number, -1, n.session, n.state, NULL FROM nodes n JOIN x USING (name)
+WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- beat_alone --
 -- Without a look at the live runs, for when they are locked.
-WITH b AS (
-  UPDATE nodes SET beat = beat + 1, busy = $2,
-    heartbeat_at = COALESCE($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-  WHERE name = $1 AND state IN ('live', 'draining') AND ($4::bigint IS NULL OR session = $4) RETURNING beat, wanted
+WITH x AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[]) WITH ORDINALITY AS t(name, busy, session, number)
+), o AS MATERIALIZED (
+  SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
+), b AS (
+  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy,
+    heartbeat_at = COALESCE($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+  FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.state IN ('live', 'draining')
+    AND (x.session IS NULL OR n.session = x.session)
+  RETURNING x.number, n.beat, n.wanted
 )
-SELECT 0::bigint, beat, wanted, NULL::bigint[] FROM b
-UNION ALL SELECT -1, session, state, NULL FROM nodes WHERE name = $1 AND NOT EXISTS (SELECT 1 FROM b);
+SELECT number, 0::bigint, beat, wanted, NULL::bigint[] FROM b
+UNION ALL SELECT x.number, -1, n.session, n.state, NULL FROM nodes n JOIN x USING (name)
+WHERE n.name = ANY($1::text[]) AND x.number NOT IN (SELECT number FROM b);
 
 -- assign_segments --
 -- Only while the leader's lease is held under its term.

@@ -105,10 +105,6 @@ SELECT name, roles, kinds, labels, version, address, state, started_at, heartbea
   wanted, identity, session, holder, ailment
 FROM nodes WHERE name = $1;
 
--- open_line --
-UPDATE nodes SET via = $3, line = $4, session = session + 1
-WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;
-
 -- keep_setting --
 -- An update that changes nothing, because only then is the row that is kept returned.
 INSERT INTO settings (name, value) VALUES ($1, $2)

@@ -101,21 +101,39 @@ SELECT id, state FROM live WHERE gate = $1;
 SELECT id FROM live WHERE job_id = $1 AND state = 2 AND reason = 'overlap' ORDER BY id;
 
 -- pick --
--- The runs to claim, best first.
-SELECT json_group_array(json_array(id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec, policy,
-                                   data)) FROM (
-  SELECT r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy, r.data
+-- The runs to claim, best first, with what decides that.
+SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
+                                   policy, data)) FROM (
+  SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
+    r.data
   FROM live r JOIN jobs j ON j.id = r.job_id
-  WHERE r.state = 0 AND r.kind = $2 AND (r.pin IS NULL OR r.pin = $1) AND (r.start_by IS NULL OR r.start_by > $5)
+  WHERE r.state = 0 AND r.kind = $1 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
-      SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($3))))
-  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $4);
+      SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($2))))
+  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $3);
+
+-- pick_pinned --
+-- The same, of those that only one node may run.
+SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
+                                   policy, data)) FROM (
+  SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
+    r.data
+  FROM live r JOIN jobs j ON j.id = r.job_id
+  WHERE r.state = 0 AND r.kind = $1 AND r.pin = $5 AND (r.start_by IS NULL OR r.start_by > $4)
+    AND (r.needs IS NULL OR NOT EXISTS (
+      SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($2))))
+  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $3);
 
 -- claim --
 -- The start deadline is met now: it does not bind a second attempt.
 UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, reason = '', started_at = $2,
   start_by = NULL, phase = $4
 WHERE id IN (SELECT value FROM json_each($3));
+
+-- load_backlog --
+SELECT kind, pin, needs, count(*) FROM (
+  SELECT kind, pin, needs FROM live WHERE state = 0 AND kind = $1 ORDER BY priority DESC, due_at, id LIMIT $2)
+GROUP BY kind, pin, needs;
 
 -- set_phases --
 UPDATE live SET phase = x.phase
@@ -249,6 +267,10 @@ SELECT
 -- beat --
 UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
+
+-- open_line --
+UPDATE nodes SET via = $3, line = $4, session = session + 1
+WHERE name = $1 AND (identity = $2 OR state = 'gone') RETURNING session;
 
 -- may_claim --
 SELECT 1 FROM nodes WHERE name = $1 AND session = $2 AND state <> 'gone';

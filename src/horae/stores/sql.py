@@ -14,7 +14,7 @@ way to move a thousand rows in one statement differs; everything else lives here
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -57,6 +57,7 @@ from horae.ports import (
     Result,
     Submission,
     Waiting,
+    Want,
 )
 
 Row = Sequence[Any]
@@ -71,8 +72,8 @@ URGENT = {
         "beat": ("now", "list_nodes", "get_node", "want_node", "route_node", "get_lease", "load_segments",
                  "assign_segments", "load_taken_segments", "drop_segments"),
         "fire": ("load_due", "load_definitions", "load_last_runs"),
-        "claim": ("load_queued", "load_previous", "load_cursors", "load_sources", "load_jobs", "due_of", "load_loans",
-                  "get_run", "get_sealed", "list_sealed", "list_secrets", "put_secret", "delete_secret"),
+        "claim": ("load_queued", "load_backlog", "load_previous", "load_cursors", "load_sources", "load_jobs", "due_of",
+                  "load_loans", "get_run", "get_sealed", "list_sealed", "list_secrets", "put_secret", "delete_secret"),
         "finish": ("load_held", "load_running", "load_running_in_session", "load_running_of", "look_over", "set_phases",
                    "note_progress"),
     }.items()
@@ -648,3 +649,41 @@ def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result]
     ends = [w for w in waiting if w.result.run_id in unwanted]
     results = [replace(w.result, state=State.CANCELLED) if w.lost else w.result for w in ends]
     return results, [w for w in waiting if w.result.run_id not in unwanted]
+
+
+# ── claims ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:
+    """Kind → how many runs of it all of them together want."""
+    room: dict[str, int] = {}
+    for want in wants:
+        room[want.kind] = room.get(want.kind, 0) + want.room
+    return room
+
+
+def deal(wants: Sequence[Want], found: Sequence[Row]) -> list[list[Row]]:
+    """What each want gets of the runs that were found for them, each (-priority, pin, id, fence, attempt, job, trigger,
+    due moment, kind, …): of each kind the best, pinned ones to their node, and every node gets one before any gets
+    two."""
+    left, rest = room_by_kind(wants), []
+    given: list[list[Row]] = [[] for _ in wants]
+    mine = {(want.node, want.kind): number for number, want in enumerate(wants)}
+    once = {row[2]: row for row in found}
+    for row in sorted(once.values(), key=lambda row: (row[0], row[7], row[2])):
+        if left[row[8]]:
+            left[row[8]] -= 1
+            given[mine[row[1], row[8]]].append(row) if row[1] is not None else rest.append(row)
+    slots = {kind: _slots(wants, given, kind) for kind in left}
+    for row in rest:
+        given[next(slots[row[8]])].append(row)
+    return given
+
+
+def _slots(wants: Sequence[Want], given: Sequence[Sequence[Row]], kind: str) -> Iterator[int]:
+    """The numbers of wants that have room, as often as they have, in turn."""
+    taken = {number: len(given[number]) for number, want in enumerate(wants) if want.kind == kind}
+    return iter([
+        number for nth in range(max(wants[number].room for number in taken))
+        for number in taken if taken[number] <= nth < wants[number].room
+    ])  # fmt: skip

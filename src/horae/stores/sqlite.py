@@ -27,13 +27,13 @@ from typing import IO, Any, TypeVar
 
 import structlog
 
-from horae.core.holdings import Holding
 from horae.core.lifecycle import first_phase
 from horae.core.model import Job, Lease, Moment, Overlap, Phase, State
-from horae.errors import ConfigError, Invalid, Unavailable
+from horae.errors import ConfigError, Invalid, Superseded, Unavailable
 from horae.ports import (
     NEVER,
     Assignment,
+    Backlog,
     Beat,
     Birth,
     Cancelled,
@@ -44,17 +44,20 @@ from horae.ports import (
     Fired,
     Idempotency,
     Lend,
+    NewLine,
     Order,
     Receipt,
     Result,
+    Sign,
     Submission,
     Swept,
     Waiting,
+    Want,
 )
 from horae.stores import lanes, sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.loans import Steps
-from horae.stores.nodes import beat_of, superseded
+from horae.stores.nodes import beat_of
 from horae.stores.sql import Row, encode, from_json
 
 log = structlog.get_logger()
@@ -65,6 +68,7 @@ Outcome = tuple[Any, BaseException | None]  # what a write returned, or why it d
 CHUNKS = (1000, 100, 10, 1)  # rows per VALUES list: few sizes, so that every statement is prepared once
 HAND_OVER = 0.001  # seconds the event loop may keep the interpreter lock while the writer waits for it
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
+APPLICATION = 0x686F7261  # "hora", in the head of each file of ours
 READERS = 2  # threads for what users read
 STEPS = 200_000  # of SQLite's machine between two looks whether a read has taken too long: some milliseconds
 
@@ -255,6 +259,7 @@ class SqliteStore(DataWorkStore):
 
     def hold(self) -> None:
         """Take the file for this process, before anything is read or migrated."""
+        refuse_foreign(self._path)
         self._lock = self._lock or lock_file(self._path, self._holder)
 
     async def open(self) -> None:
@@ -566,21 +571,30 @@ class SqliteStore(DataWorkStore):
         return await self._do(write)
 
     # ── runs ──
-    async def claim(
-        self, node: str, kind: str, labels: Sequence[str], limit: int, *, session: int | None = None
-    ) -> list[Assignment]:
-        def write(connection: sqlite3.Connection) -> bytes | None:
-            now = self._clock()
-            if session is not None and not self._run(connection, "may_claim", node, session).fetchone():
-                raise superseded(node)
-            text = self._run(connection, "pick", node, kind, encode(list(labels)), limit, now).fetchone()[0]
-            if text == "[]":
-                return None
-            self._run(connection, "claim", node, now, encode([row[0] for row in from_json(text)]), first_phase(kind))
-            return text  # type: ignore[no-any-return]
+    async def claim(self, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        def write(connection: sqlite3.Connection) -> list[list[Any] | None]:
+            now, text = self._clock(), encode(list(labels))
+            valid = [want for want in wants if self._may_claim(connection, want)]
+            found = []
+            for kind, room in sql.room_by_kind(valid).items():
+                found += self._json(connection, "pick", kind, text, room, now)
+            for want in valid:
+                found += self._json(connection, "pick_pinned", want.kind, text, want.room, now, want.node)
+            given = dict(zip(valid, sql.deal(valid, found), strict=True))
+            for want, rows in given.items():
+                ids = encode([row[2] for row in rows])
+                self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
+            return [given.get(want) for want in wants]
 
-        text = await self._do(write)
-        return [Assignment(*row) for row in from_json(text)] if text else []
+        answers = await self._do(write)
+        return [None if rows is None else [Assignment(*row[2:]) for row in rows] for rows in answers]
+
+    def _may_claim(self, connection: sqlite3.Connection, want: Want) -> bool:
+        return want.session is None or bool(self._run(connection, "may_claim", want.node, want.session).fetchone())
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
+        return [Backlog(row[0], row[1], from_json(row[2] or "[]"), row[3]) for row in rows]
 
     async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:
@@ -679,18 +693,29 @@ class SqliteStore(DataWorkStore):
         await self._do(write)
 
     # ── nodes and leases ──
-    async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
-    ) -> Beat | None:
-        def write(connection: sqlite3.Connection) -> tuple[Beat, int] | None:
-            own = self._run(connection, "beat", name, busy, self._clock(), session).fetchone()
-            if own is None:
-                return beat_of(name, session, self._run(connection, "session_of", name).fetchall(), None)
-            books = self._run(connection, "digest_of", name).fetchone() if held is not None else None
-            return beat_of(name, session, [(*own, books), *self._run(connection, "cancels_of", name)], held)
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        def write(connection: sqlite3.Connection) -> list[int | None]:
+            return [self._open_line(connection, line) for line in lines]
 
-        found = await self._do(write)
-        return found[0] if found else None
+        return await self._do(write)
+
+    def _open_line(self, connection: sqlite3.Connection, line: NewLine) -> int | None:
+        opened = self._run(connection, "open_line", *line).fetchone()
+        is_known = opened is not None or self._run(connection, "session_of", line.name).fetchone() is not None
+        return int(opened[0]) if opened is not None else None if is_known else 0
+
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        def write(connection: sqlite3.Connection) -> list[Beat | Superseded | None]:
+            return [self._beat_one(connection, sign) for sign in signs]
+
+        return await self._do(write)
+
+    def _beat_one(self, connection: sqlite3.Connection, sign: Sign) -> Beat | Superseded | None:
+        own = self._run(connection, "beat", sign.name, sign.busy, self._clock(), sign.session).fetchone()
+        if own is None:
+            return beat_of(sign, self._run(connection, "session_of", sign.name).fetchall())
+        books = self._run(connection, "digest_of", sign.name).fetchone() if sign.held is not None else None
+        return beat_of(sign, [(*own, books), *self._run(connection, "cancels_of", sign.name)])
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)
@@ -713,10 +738,56 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def sign(connection: sqlite3.Connection) -> None:
+    """Say in the head of the file whose it is."""
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+
+
+def refuse_foreign(path: Path) -> None:
+    """Before anything is written: a file that is there must be ours, or empty."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(100)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"the database {path} cannot be opened: {error.strerror}", code="E_FILE") from None
+    if head and not head.startswith(b"SQLite format 3\0"):
+        raise _foreign(path, "is no SQLite database")
+    number = int.from_bytes(head[68:72], "big")
+    if number not in (0, APPLICATION):
+        raise _foreign(path, f"belongs to another program: its application id is {number:#x}")
+    if number == 0 and head and (stranger := _stranger(path)):
+        raise _foreign(path, f"belongs to another program: it has a table {stranger}")
+
+
+def _stranger(path: Path) -> str:
+    """A table of somebody else in a file without ours; files of older versions say nothing but that they have ours."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            ours = [row[1] for row in connection.execute("PRAGMA table_info(migrations)")]
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+    except sqlite3.Error as error:
+        raise Unavailable(f"{path} cannot be used as a database: {error}") from error
+    return "" if ours == ["version", "name", "fingerprint"] or not tables else str(tables[0][0])
+
+
+def _foreign(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path} {why}; nothing was changed in it",
+        code="E_DB_FOREIGN",
+        hint="give the path of a file that does not exist yet, or of one that Horae made",
+    )
+
+
 def lock_file(path: Path, holder: str) -> IO[str]:
     """Hold the database for this process, or say who does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held while open
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = open(path.with_name(path.name + ".lock"), "a+", encoding="utf-8")  # noqa: SIM115 - held while open
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be written: {error.strerror}", code="E_FILE") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -437,6 +437,8 @@ class Native:
             recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
             due=[render.trigger(trigger) for trigger in seen.due],
             names=names,
+            catch_up=render.CatchUp(*seen.behind),
+            unreadable={str(trigger_id): why for trigger_id, why in seen.unreadable.items()},
         )
 
     # ── tokens ──

@@ -222,8 +222,16 @@ class Census(Struct):
     oldest_queued_at: When | None
 
 
+class CatchUp(Struct):
+    """What the node that answers has still to record of moments that were missed."""
+
+    triggers: Count
+    moments: Annotated[Count, Meta(description="About how many.")]
+
+
 class Overview(Struct):
-    """What the front page shows. `names` maps ids of jobs to their names."""
+    """What the front page shows. `names` maps ids of jobs to their names; `unreadable` maps ids of triggers that the
+    node that answers cannot fire to the reason."""
 
     at: When
     node: str
@@ -233,6 +241,8 @@ class Overview(Struct):
     recent: list[Run]
     due: list[Trigger]
     names: dict[str, str]
+    catch_up: CatchUp
+    unreadable: dict[str, str]
 
 
 class Previewed(Struct):

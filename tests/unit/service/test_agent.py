@@ -21,6 +21,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import START, FakeClock
 
+from ...claiming import claim
 from .parts import Probe, Told, draft, node, submitted
 
 LEASE = 30.0
@@ -175,8 +176,8 @@ async def test_a_run_that_the_agent_cannot_read_fails_alone(fields: dict[str, st
     runs = await stage.order(3)
     claim = stage.link.store.claim
 
-    async def spoiled(kind: str, limit: int) -> Any:
-        first, *others = await claim(kind, limit)
+    async def spoiled(room: Any) -> Any:
+        first, *others = await claim(room)
         return [first._replace(**fields), *others]
 
     stage.link.store.claim = spoiled
@@ -491,7 +492,7 @@ async def test_what_is_held_under_an_earlier_fence_is_stopped_when_the_books_are
     stage.hands.obeys = False
     await stage.agent.claim()
     await execution.take_back("n1", {run: 1})
-    await probe.claim("n1", "python", [], 1)  # under fence 2, and its answer was lost
+    await claim(probe, "n1", "python", [], 1)  # under fence 2, and its answer was lost
 
     for _ in range(2):
         await stage.agent.beat()
@@ -690,10 +691,10 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
         f"UPDATE live SET state = 1, node = '{stage.agent.node.name}', fence = 1 WHERE id = {finished}"
     )
 
-    async def doubt(answer: Beat) -> None:
-        object.__setattr__(answer, "in_doubt", True)
+    async def doubt(answers: list[Beat]) -> None:
+        object.__setattr__(answers[0], "in_doubt", True)
 
-    probe.after("beat", doubt)
+    probe.after("beat_all", doubt)
     await stage.agent.beat()
     assert stage.agent.is_hungry
     await stage.agent.claim()

@@ -19,6 +19,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import FakeClock
 
+from ...claiming import claim
 from .parts import Probe, Told, node
 from .test_agent import LEASE, Hands, Leash, Stage
 
@@ -149,7 +150,7 @@ async def test_a_claim_that_broke_off_is_disowned_at_once_and_again_when_the_bea
     assert await stage.agent.claim() == 1
     assert stage.link.calls["disown"] == 1
     (late,) = await stage.order()
-    await probe.claim("n1", "python", [], 1)  # another one has its effect only now
+    await claim(probe, "n1", "python", [], 1)  # another one has its effect only now
     await stage.agent.beat()
     await stage.agent.claim()
     assert stage.link.calls["disown"] == 1

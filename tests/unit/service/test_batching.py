@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -98,3 +99,31 @@ async def test_a_store_out_of_reach_is_told_to_all_and_asked_once():
     assert len(calls) == 1
     with pytest.raises(Unavailable):
         await coalescer.add(1)
+
+
+async def test_a_batch_is_full_by_weight_and_a_heavy_item_goes_alone():
+    slow = Slow()
+    coalescer = Coalescer(slow.flush, limit=10, weigh=lambda item: item)
+
+    await asyncio.gather(*(coalescer.add(item) for item in (4, 6, 1, 50, 10)))
+
+    assert slow.batches == [[4, 6], [1], [50], [10]]
+
+
+async def test_flushes_keep_their_distance_and_what_comes_meanwhile_is_gathered():
+    begun, gap = [], 0.1
+
+    async def flush(items: list[int]) -> list[int]:
+        begun.append(asyncio.get_running_loop().time())
+        return items
+
+    coalescer = Coalescer(flush, gap=gap)
+
+    async def come(item: int) -> int:
+        for _ in range(item):
+            await asyncio.sleep(0)
+        return await coalescer.add(item)
+
+    assert await asyncio.gather(*map(come, range(100))) == list(range(100))
+    assert 2 <= len(begun) < 50, "the first goes at once, and others wait for each other"
+    assert all(after - before >= gap for before, after in pairwise(begun))

@@ -16,6 +16,7 @@ from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.testing import START, FakeClock
 
+from ...claiming import claim
 from .parts import BOTH, Probe, Told, node, submitted
 
 TTL = 15.0
@@ -198,7 +199,7 @@ async def test_with_the_store_for_itself_a_node_waits_for_nobody(probe: Probe, c
 async def running_on(probe: Probe, jobs: Jobs, name: str = "n1") -> Run:
     job = await submitted(jobs)
     run = await jobs.run_now(job.id)
-    assert len(await probe.claim(name, "python", [], 1)) == 1
+    assert len(await claim(probe, name, "python", [], 1)) == 1
     return run
 
 
@@ -295,7 +296,7 @@ async def test_what_a_node_claims_while_the_leader_takes_back_is_its_own(probe: 
     async def come_back(*_: Any) -> None:
         link = LocalLink(Execution(probe.store, Told(), clock, Metrics()), probe.store, Told())
         await link.hello(node("n1"))
-        again.extend(await link.claim("python", 1))
+        again.extend(await link.claim({"python": 1}))
 
     probe.before("load_held", come_back)
     await lead(leader, clock, 5)
@@ -690,7 +691,7 @@ async def test_the_sweep_says_when_there_is_more_to_do(
     assert await leader.sweep() is None
     job = await submitted(jobs, retry={"attempts": 2, "backoff": "10s", "jitter": 0})
     await jobs.run_now(job.id)
-    (assignment,) = await execution.claim(node("n1"), "python", 1)
+    (assignment,) = await execution.claim(node("n1"), {"python": 1})
     await execution.finish([Result(assignment.run_id, assignment.fence, State.FAILED, finished_at=START)])
     queue.take()
 

@@ -147,7 +147,7 @@ async def test_other_kinds_pay_nothing_for_destinations_sources_and_cursors(stag
     await stage.jobs.run_now(1)
     probe.calls.clear()
 
-    assert len(await stage.execution.claim(node("n1"), "python", 10)) == 1
+    assert len(await stage.execution.claim(node("n1"), {"python": 10})) == 1
 
     assert set(probe.calls) == {"claim"}
 
@@ -158,7 +158,7 @@ async def test_who_gets_less_than_asked_because_of_a_busy_destination_is_told_to
         await stage.jobs.run_now(job)
     stage.queue.take()
 
-    assert len(await stage.execution.claim(node("n1"), "spark_sql", 2)) == 1
+    assert len(await stage.execution.claim(node("n1"), {"spark_sql": 2})) == 1
 
     assert {"waiting", "runs"} <= set(stage.queue.take())
 
@@ -170,7 +170,7 @@ async def test_a_start_deadline_binds_until_the_first_attempt_has_begun(
     await probe.submit([Submission([spark(1), spark(2, policy=policy), spark(3, policy=policy)])])
     first, second, third = [(await stage.jobs.run_now(job)).id for job in (1, 2, 3)]
     await lending.lend_run(first, **W1)
-    await stage.execution.claim(node("n1"), "spark_sql", 1)
+    await stage.execution.claim(node("n1"), {"spark_sql": 1})
     with pytest.raises(Conflict):
         await lending.lend_run(third, **W1)
     clock.advance(2)

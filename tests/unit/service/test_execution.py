@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from structlog.testing import capture_logs
 
 from horae.core.lifecycle import BIRTHS, TRANSITIONS, backoff
 from horae.core.model import SECOND, Reason, Retry, Run, RunFilter, State
-from horae.ports import Assignment, Result
+from horae.errors import Superseded
+from horae.ports import Assignment, Beat, Result, Sign
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -34,7 +36,7 @@ async def one_run(jobs: Jobs, execution: Execution, **fields: Any) -> tuple[Run,
 
 
 async def claim_one(execution: Execution) -> Assignment:
-    (assignment,) = await execution.claim(N1, "python", 1)
+    (assignment,) = await execution.claim(N1, {"python": 1})
     return assignment
 
 
@@ -69,7 +71,7 @@ async def test_a_failure_without_retries_ends_the_run(jobs: Jobs, execution: Exe
 async def test_a_thousand_results_are_one_write(jobs: Jobs, execution: Execution, probe: Probe):
     job = await submitted(jobs, overlap="allow", retry=2)
     await asyncio.gather(*(jobs.run_now(job.id) for _ in range(1000)))
-    claimed = await execution.claim(N1, "python", 1000)
+    claimed = await execution.claim(N1, {"python": 1000})
     assert len(claimed) == 1000
     probe.calls.clear()
 
@@ -98,7 +100,7 @@ async def test_a_failed_attempt_is_repeated_until_the_budget_is_spent(
         assert (waiting.state, waiting.reason) == (State.BLOCKED, "retry")
         assert waiting.eligible_at == clock.now() + round(backoff(policy, attempt, run.id) * SECOND)
         assert queue.take() == ["waiting"]
-        assert await execution.claim(N1, "python", 1) == []
+        assert await execution.claim(N1, {"python": 1}) == []
         clock.advance((waiting.eligible_at - clock.now()) / SECOND)
         assert (await probe.sweep()).queued == 1
         assignment = await claim_one(execution)
@@ -360,7 +362,7 @@ class World:
         if what == "run":
             await self.jobs.run_now(job_id)
         elif what == "claim":
-            claimed += await self.execution.claim(N1, "python", 2)
+            claimed += await self.execution.claim(N1, {"python": 2})
         elif what == "cancel":
             runs = [run for run in await ledger(self.store, job_id) if not run.state.is_terminal]
             if runs:
@@ -455,3 +457,53 @@ async def test_a_success_and_a_result_that_comes_too_late_are_not_logged(jobs: J
         await execution.finish([ended(assignment, State.FAILED)])
 
     assert lines == []
+
+
+async def test_claims_of_many_agents_go_together(execution: Execution, probe: Probe):
+    """However many ask at once: while one statement is under way, the others gather for the next."""
+    nodes = [replace(N1, name=f"n{number}") for number in range(50)]
+
+    await asyncio.gather(*(execution.claim(each, {"python": 2, "shell": 2}) for each in nodes))
+
+    assert probe.calls["claim"] == 1
+
+
+async def test_one_line_that_was_superseded_takes_no_other_claim_with_it(
+    jobs: Jobs, execution: Execution, probe: Probe
+):
+    job = await submitted(jobs)
+    await jobs.run_now(job.id)
+    session = await probe.register_node(N1)
+
+    late, taken = await asyncio.gather(
+        execution.claim(N1, {"python": 1}, session + 1), execution.claim(N1, {"python": 1}, session),
+        return_exceptions=True,
+    )  # fmt: skip
+
+    assert isinstance(late, Superseded)
+    assert isinstance(taken, list)
+    assert len(taken) == 1
+    assert probe.calls["claim"] == 1
+
+
+async def test_beats_of_many_nodes_go_together(execution: Execution, probe: Probe):
+    session = await probe.register_node(N1)
+    signs = [Sign("n1", 0, session), Sign("n1", 0, session + 1), *(Sign(f"n{number}", 0) for number in range(2, 50))]
+
+    answers = await asyncio.gather(*map(execution.beat, signs), return_exceptions=True)
+
+    assert probe.calls["beat_all"] == 1
+    assert answers[0] == Beat([])
+    assert isinstance(answers[1], Superseded)
+    assert answers[2:] == [None] * 48  # nobody of them is registered
+
+
+async def test_results_of_many_agents_go_together(jobs: Jobs, execution: Execution, probe: Probe):
+    claimed = [(await one_run(jobs, execution))[1] for _ in range(10)]
+    good = [[Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START)] for a in claimed]
+    stale = [Result(claimed[0].run_id, claimed[0].fence + 1, State.SUCCEEDED, finished_at=START)]
+
+    answers = await asyncio.gather(*map(execution.finish, [*good, stale]))
+
+    assert answers == [*({a.run_id} for a in claimed), set()]
+    assert probe.calls["finish"] == 2, "of one run, one word at a time"

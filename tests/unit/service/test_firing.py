@@ -26,6 +26,7 @@ from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock
 
+from ...claiming import claim
 from .parts import (
     ALL_SEGMENTS,
     BOTH,
@@ -58,7 +59,7 @@ def moment(text: str) -> int:
 
 async def finish_all(store: Any, at: int | None = None) -> None:
     """Claim and end everything that waits."""
-    while claimed := await store.claim("n1", "python", [], 1000):
+    while claimed := await claim(store, "n1", "python", [], 1000):
         now = await store.now() if at is None else at
         await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=now) for a in claimed])
 
@@ -170,8 +171,8 @@ async def test_data_priority_and_labels_reach_the_run(jobs: Jobs, firing: Firing
 
     await fire_due(firing)
 
-    assert await probe.claim("n1", "python", [], 1) == []
-    (assignment,) = await probe.claim("n1", "python", ["gpu", "big"], 1)
+    assert await claim(probe, "n1", "python", [], 1) == []
+    (assignment,) = await claim(probe, "n1", "python", ["gpu", "big"], 1)
     assert assignment.data == '{"x":[1]}'
 
 
@@ -181,7 +182,7 @@ async def test_data_priority_and_labels_reach_the_run(jobs: Jobs, firing: Firing
 async def test_a_fixed_delay_counts_from_the_finish(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
     job = await submitted(jobs, triggers=[{"every": "10s", "mode": "delay"}])
     await live_until(firing, probe.store, clock, START + 10 * SECOND)
-    (assignment,) = await probe.claim("n1", "python", [], 1)
+    (assignment,) = await claim(probe, "n1", "python", [], 1)
     await live_until(firing, probe.store, clock, START + 73 * SECOND)  # it runs for a minute and three seconds
     result = Result(assignment.run_id, assignment.fence, State.SUCCEEDED, finished_at=START + 73 * SECOND)
     await probe.finish([result])
@@ -1120,6 +1121,7 @@ async def test_a_trigger_that_cannot_be_read_here_stops_no_other(how: str, jobs:
     assert await ledger(probe, strange.id) == []
     assert [(line["event"], line["job_id"]) for line in told] == [("trigger.unreadable", strange.id)]
     assert b"horae_triggers_unreadable 1.0" in metrics.text()
+    assert list(metrics.unreadable()) == [only(strange).id]
 
 
 @BOTH

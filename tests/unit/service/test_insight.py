@@ -50,7 +50,7 @@ class Story:
         self.run_id = (await self.jobs.run_now(job.id)).id
 
     async def claim(self) -> Assignment:
-        (assignment,) = await self.execution.claim(node("n1"), "python", 1)
+        (assignment,) = await self.execution.claim(node("n1"), {"python": 1})
         return assignment
 
     async def write(self, a: Assignment, *texts: bytes) -> str | None:
@@ -263,6 +263,7 @@ async def test_a_node_that_catches_up_is_ready_and_says_how_far_it_is(
 
     assert answer.ready
     assert answer.checks["progress"] == "ok: catching up; 1 triggers have about 60 missed moments left"
+    assert (await insight.overview()).behind == (1, 60)
     while firing.is_behind:
         await firing.catch_up()
     assert (await insight.readiness()).checks["progress"] == "ok"

@@ -15,6 +15,7 @@ from horae.service.firing import Firing
 from horae.service.jobs import Jobs, Submitted
 from horae.testing import START, FakeClock
 
+from ...claiming import claim
 from .parts import (
     ALL_SEGMENTS,
     BOTH,
@@ -36,7 +37,7 @@ KEY = Idempotency("local POST /v1/jobs", "abc", "d1")
 
 
 async def claimed(store: Any, node: str = "n1") -> Any:
-    (assignment,) = await store.claim(node, "python", [], 1)
+    (assignment,) = await claim(store, node, "python", [], 1)
     return assignment
 
 

@@ -276,7 +276,7 @@ async def test_a_run_that_was_given_back_is_for_the_agents_again(
     await lending.give_back(run.id)
 
     assert "runs" in queue.take()
-    [claimed] = await execution.claim(node(), "python", 1)
+    [claimed] = await execution.claim(node(), {"python": 1})
     assert (claimed.run_id, claimed.attempt) == (run.id, 1)
     assert await refused(lending.give_back(run.id)) == "E_CONFLICT"
 
@@ -301,7 +301,7 @@ async def test_a_due_moment_is_fired_and_lent_in_one_go(
 
     assert (run.job_id, run.due_at, run.state, run.node) == (job.id, START + MINUTE, State.RUNNING, "w1")
     assert [loan.run_id for loan in await lending.loans()] == [run.id]
-    assert await execution.claim(node(), "python", 10) == []
+    assert await execution.claim(node(), {"python": 10}) == []
     assert (await jobs.get(job.id)).triggers[0].next_at == START + 2 * MINUTE
 
 
@@ -390,4 +390,4 @@ async def test_a_moment_fired_without_a_worker_waits_for_an_agent(jobs: Jobs, ex
     run = await jobs.fire_due(job.id)
 
     assert run.state is State.QUEUED
-    assert [a.run_id for a in await execution.claim(node(), "python", 10)] == [run.id]
+    assert [a.run_id for a in await execution.claim(node(), {"python": 10})] == [run.id]

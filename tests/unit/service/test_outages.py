@@ -22,6 +22,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, make_job
 
+from ...claiming import claim
 from .parts import Told, draft, node, submitted
 
 DEADLINE = 180
@@ -101,7 +102,7 @@ async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, A
     jobs = Jobs(postgres_store, Told())
     job = await submitted(jobs)
     run = await jobs.run_now(job.id)
-    await postgres_store.claim("n1", "python", [], 0)
+    await claim(postgres_store, "n1", "python", [], 0)
     async with asyncio.timeout(DEADLINE):
         while found := await sessions(watcher, "true"):
             for pid in found:
@@ -116,7 +117,7 @@ async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, A
 
     assert (await jobs.get_run(run.id)).state is State.QUEUED
     assert await postgres_store.beat("n1", 0) is None
-    assert len(await again(lambda: postgres_store.claim("n1", "python", [], 1))) == 1
+    assert len(await again(lambda: claim(postgres_store, "n1", "python", [], 1))) == 1
     assert (await again(lambda: jobs.submit([draft(schedule="1h")]))).jobs[0].created_at == START
 
 
@@ -165,7 +166,7 @@ async def test_a_deadlock_is_tried_again(connections: tuple[Any, Any], postgres_
     jobs = Jobs(postgres_store, Told())
     many = (await jobs.submit([draft(f"job {i}") for i in range(2)])).jobs
     runs = [(await jobs.run_now(job.id)).id for job in many]
-    claimed = {a.run_id: a for a in await postgres_store.claim("n1", "python", [], 2)}
+    claimed = {a.run_id: a for a in await claim(postgres_store, "n1", "python", [], 2)}
     await other.execute("SET deadlock_timeout = '1min'")  # the store's session is the one to notice, and gives way
     async with asyncio.timeout(DEADLINE), other.transaction():
         await other.execute("SELECT 1 FROM live WHERE id = $1 FOR UPDATE", runs[1])

@@ -232,7 +232,7 @@ async def test_runs_of_foreign_kinds_are_left_waiting_for_their_workers(
     run = await jobs.run_now((await submitted(jobs)).id)
 
     await lead(leader, clock, 10)
-    assert await execution.claim(node("n1"), "python", 10) == []
+    assert await execution.claim(node("n1"), {"python": 10}) == []
 
     await probe.register_node(node("n1", kinds=("shell",)))
     await lead(leader, clock, 10)

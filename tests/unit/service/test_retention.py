@@ -35,7 +35,7 @@ def keeping(probe: Probe, files: ObjectFiles, days: int) -> Retention:
 async def ran(jobs: Jobs, execution: Execution, files: ObjectFiles, clock: FakeClock, job_id: int) -> int:
     """A run that wrote a log."""
     run = await jobs.run_now(job_id)
-    (given,) = await execution.claim(node("n1"), "python", 1)
+    (given,) = await execution.claim(node("n1"), {"python": 1})
     output = files.open(run.id, given.attempt, given.fence, 1000)
     output.write(b"hello")
     await output.close()

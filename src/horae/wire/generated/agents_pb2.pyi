@@ -163,12 +163,21 @@ class Held(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("kind", "limit")
+    __slots__ = ("kind", "limit", "room")
+    class RoomEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     KIND_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROOM_FIELD_NUMBER: _ClassVar[int]
     kind: str
     limit: int
-    def __init__(self, kind: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    room: _containers.ScalarMap[str, int]
+    def __init__(self, kind: _Optional[str] = ..., limit: _Optional[int] = ..., room: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Assignments(_message.Message):
     __slots__ = ("items",)
