@@ -1018,7 +1018,7 @@ class Exit:
     message: str = ""  # why it could not be started, or was ended
     reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it; Reason.LOST: not its own fault
     ailment: str = ""  # what the machine is short of, so that it could not be started
-    seconds: float | None = None  # how long it ran, if it ended by itself before anybody told it to
+    seconds: float | None = field(default=None, compare=False)  # it ran, if it ended by itself before it was told to
 
 
 class Process(Protocol):
