@@ -1057,6 +1057,7 @@ class Exit:
     message: str = ""  # why it could not be started, or was ended
     reason: str = ""  # Reason.OOM or Reason.PROCESSES: a limit ended it; Reason.LOST: not its own fault
     ailment: str = ""  # what the machine is short of, so that it could not be started
+    seconds: float | None = field(default=None, compare=False)  # it ran, if it ended by itself before it was told to
 
 
 class Process(Protocol):

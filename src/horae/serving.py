@@ -291,6 +291,8 @@ def _on_signals() -> asyncio.Event:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # which would end us, and mean nothing here
+        loop.add_signal_handler(number, partial(log.info, "signal.ignored", signal=number.name))
     return stop
 
 

@@ -10,6 +10,7 @@ import resource
 import select
 import signal
 import subprocess
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -149,6 +150,10 @@ class Rig:
         self.executor.start([work], lambda r: self._done(r, output))
         return output
 
+    def is_started(self, run_id: int) -> bool:
+        assert isinstance(self.executor, SectionExecutor)
+        return self.executor._attempts[run_id]._process is not None
+
     def _done(self, result: Result, output: MemoryOutput) -> None:
         self.results.append(result)
         self.closed_before_done.append(output.is_closed)
@@ -233,6 +238,47 @@ async def test_work_that_runs_too_long_is_timed_out_with_its_whole_tree(rig: Rig
     result = await rig.ended()
     assert (result.state, result.reason) == (State.TIMED_OUT, Reason.TIMEOUT)
     assert is_gone(daemon)
+
+
+async def test_work_that_ended_in_time_while_its_agent_stood_still_is_not_timed_out(
+    shell: Rig, keeper: KeeperProcess, tmp_path: Path
+) -> None:
+    """The agent stands still from before the end of the work until after its timeout, of which it then learns first."""
+    go, link = tmp_path / "go", keeper._link
+    output = shell.start(steps(f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done"), timeout=30.0)
+    await output.until("begun")
+    assert link is not None
+    while not shell.is_started(1):  # its output may come before the word that it was started
+        await asyncio.sleep(0)
+    go.touch()
+    stand_still_until(lambda: bool(select.select([link], [], [], 0)[0]))  # the keeper has told of the end
+    shell.clock.advance(31)
+    shell.executor.stop(1, Reason.TIMEOUT)
+    result = await shell.ended()
+    assert (result.state, result.exit_code) == (State.SUCCEEDED, 0)
+
+
+async def test_work_that_ended_too_late_while_its_agent_stood_still_is_timed_out(
+    shell: Rig, keeper: KeeperProcess, tmp_path: Path
+) -> None:
+    go, link = tmp_path / "go", keeper._link
+    output = shell.start(steps(f"echo begun; while [ ! -e {go} ]; do sleep 0.01; done; sleep 0.2"), timeout=0.1)
+    await output.until("begun")
+    assert link is not None
+    while not shell.is_started(1):  # its output may come before the word that it was started
+        await asyncio.sleep(0)
+    go.touch()
+    stand_still_until(lambda: bool(select.select([link], [], [], 0)[0]))
+    shell.executor.stop(1, Reason.TIMEOUT)
+    assert (await shell.ended()).state is State.TIMED_OUT
+
+
+def stand_still_until(condition: Callable[[], bool]) -> None:
+    """Without giving the event loop a turn."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("reason", [Reason.REQUESTED, Reason.REPLACED, Reason.DELETED])

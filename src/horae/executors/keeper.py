@@ -7,7 +7,8 @@ children travel with the packets, so no output flows through here.
     agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …], "groups",
                       "rlimits", "carries", "gentle"} + descriptors
                      {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
-    keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message], …]
+    keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message, seconds], …]
+                     seconds it ran, if it ended by itself; else null
 
 Between the keeper and each program stands a *warder*: a fork of the keeper that starts one program after the
 other and waits for its end. To fork a Python for every program, only so that the kernel is told a few things before
@@ -462,7 +463,9 @@ class Post:
 class Child:
     """One job: the program that was spawned, below its warder, and what is known of its end."""
 
-    __slots__ = ("carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "post", "spared")
+    __slots__ = (
+        "begun_at", "carries", "code", "ended_at", "gentle", "id", "kill_at", "message", "pid", "post", "spared",
+    )  # fmt: skip
 
     def __init__(self, number: int, post: Post, *, carries: bool = False, gentle: bool = False) -> None:
         self.id = number
@@ -471,6 +474,7 @@ class Child:
         self.carries = carries  # the program is a sandbox, which would take its work with it: TERM passes it by
         self.gentle = gentle  # it has something to end elsewhere: should the agent die, TERM comes before KILL
         self.code: int | None = None  # of the program, once its warder was reaped
+        self.begun_at = boottime()
         self.ended_at = 0.0
         self.kill_at: float | None = None  # from then on SIGKILL; a time to come is the grace
         self.spared: set[int] = set()  # members that got SIGTERM and have until kill_at
@@ -483,6 +487,10 @@ class Child:
         """Everything of it should have vanished by now."""
         is_ending = self.code is not None or self.kill_at is not None
         return is_ending and now - max(self.ended_at, self.kill_at or 0.0) > VERIFY_SECONDS
+
+    def seconds(self, now: float) -> float | None:
+        """How long it ran; None when it was told to end."""
+        return None if self.kill_at is not None else (self.ended_at or now) - self.begun_at
 
     def kill_by(self, moment: float) -> None:
         self.kill_at = moment if self.kill_at is None else min(self.kill_at, moment)
@@ -674,7 +682,8 @@ class Keeper:
         """Nothing is left of a job: its warder is free."""
         post.child = None
         del self.children[child.id]
-        self.reports.append(["exit", child.id, code, (child.message or message)[:MESSAGE_LIMIT]])
+        why = (child.message or message)[:MESSAGE_LIMIT]
+        self.reports.append(["exit", child.id, code, why, child.seconds(boottime())])
         if len(self.idle) < IDLE_WARDERS:
             self.idle.append(post)
         else:
@@ -774,7 +783,7 @@ class Keeper:
             child.message = f"not verified: {len(left)} processes do not die: {shown}"
         del self.children[child.id]
         code = -int(signal.SIGKILL) if child.code is None else child.code
-        self.reports.append(["exit", child.id, code, child.message[:MESSAGE_LIMIT]])
+        self.reports.append(["exit", child.id, code, child.message[:MESSAGE_LIMIT], child.seconds(now)])
 
     def plan(self, is_restless: bool, now: float) -> None:
         """Look again soon while something should vanish, and at the end of every grace."""

@@ -256,14 +256,14 @@ class KeeperProcess:
         if report[0] == "start" and report[1] in self._children:
             self._children[report[1]].started(report[2])
         elif report[0] == "exit" and report[1] in self._children:
-            self._children.pop(report[1]).ended(_exit(report[2], report[3]))
+            self._children.pop(report[1]).ended(_exit(*report[2:]))
         elif report[0] == program.READY:
             self._answered.set()
 
 
-def _exit(code: int, message: str) -> Exit:
+def _exit(code: int, message: str, seconds: float | None = None) -> Exit:
     is_ill = message.startswith(program.MACHINE)
-    return Exit(code, message, Reason.LOST, message) if is_ill else Exit(code, message)
+    return Exit(code, message, Reason.LOST, message) if is_ill else Exit(code, message, seconds=seconds)
 
 
 def _encode(order: dict[str, Any]) -> bytes:

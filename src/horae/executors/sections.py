@@ -225,6 +225,8 @@ class _Attempt:
         self._cursor: str | None = None  # how far a section said it came
         self._phase = Phase.PREPARING
         self._started_at: Moment = clock.now()
+        self._begun = clock.elapsed()
+        self._used = 0.0  # seconds of its time before the last section began
 
     def stop(self, reason: str) -> None:
         """The first reason stands."""
@@ -266,7 +268,10 @@ class _Attempt:
 
     async def _run_sections(self, workspace: Path) -> Result:
         await _make(workspace)
+        is_late = False  # the timeout came when the last section had ended in time
         for section in self._plan(self.work, workspace):
+            if is_late:
+                self._reason = Reason.TIMEOUT
             if self._reason:
                 break
             if section.reason is Reason.EXIT and not self._is_own:
@@ -278,9 +283,17 @@ class _Attempt:
             if section.before is not None and not await self._run_errand(section.before()):
                 break
             exit_ = await self._run_section(section, workspace)
+            is_late = self._is_timeout_late(exit_)
+            if is_late:  # we stood still when it ended: that its time is over now is not its doing
+                self._reason = ""
             if (exit_.code and not section.may_fail) or exit_.message or self._reason:
                 return self._explain(section, exit_)
         return self._stopped("") if self._reason else self._result(State.SUCCEEDED, Reason.NONE, "", 0)
+
+    def _is_timeout_late(self, exit_: Exit) -> bool:
+        """Whether the section had ended by itself, in time, before the timeout came."""
+        limit, ran = self.work.timeout_seconds, exit_.seconds
+        return self._reason == Reason.TIMEOUT and limit is not None and ran is not None and self._used + ran <= limit
 
     def _enter(self, phase: Phase) -> None:
         if phase is not self._phase:
@@ -322,6 +335,7 @@ class _Attempt:
 
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
         begun = self._clock.elapsed()
+        self._used = begun - self._begun
         with ExitStack() as stack:
             pipe = stack.enter_context(_Pipe(self._log, section.watch))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None

@@ -269,7 +269,7 @@ def _exit_of(seen: Exit, state: dict[str, Any]) -> Exit:
         return seen
     if state.get("Status") == "created":
         return Exit(seen.code, f"the container could not be started: {state.get('Error') or 'see the log'}")
-    return seen if state.get("Running") else Exit(int(state["ExitCode"]))
+    return seen if state.get("Running") else Exit(int(state["ExitCode"]), seconds=seen.seconds)
 
 
 async def _remove(container: DockerContainer) -> None:
