@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import grpc
 import pytest
 
@@ -20,12 +18,9 @@ from horae.core.results import MAX_CURSOR, MAX_MESSAGE, MAX_RESULT
 from horae.ports import Result, Store
 from horae.service.agent import Agent
 from horae.service.execution import LocalLink
-from horae.stores import migrate
-from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock
 from horae.wire.generated import agents_pb2 as pb
 
-from ..conftest import with_database
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 from ..unit.service.test_agent import Hands, Leash
@@ -284,36 +279,3 @@ async def test_an_attempt_that_is_tried_again_is_so_though_its_words_cannot_be_w
     assert await side.execution.finish([bad]) == {run_id}
 
     assert await side.state(run_id) is State.BLOCKED
-
-
-@pytest.fixture
-async def narrow(postgres_server: str, clock: FakeClock, tmp_path: Path) -> AsyncIterator[Side]:
-    """A service on a database that knows the letters of western Europe only."""
-    name = f"narrow_{uuid.uuid4().hex[:12]}"
-    connection = await asyncpg.connect(postgres_server)
-    await connection.execute(f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
-    url = with_database(postgres_server, name)
-    await migrate.migrate_postgres(url)
-    store = PostgresStore(url, clock=clock)
-    await store.open()
-    yield Side(store, clock, tmp_path)
-    await store.close()
-    await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    await connection.close()
-
-
-async def test_letters_that_the_database_does_not_know_cost_one_run_and_no_agent(narrow: Side, tmp_path: Path):
-    runs = await narrow.order(5)
-    async with agent_at(narrow, "local", tmp_path) as (agent, hands), asyncio.timeout(DEADLINE):
-        await agent.claim()
-        for run_id, step in ((runs[0], "\u8aad"), (runs[1], "reading")):
-            hands.works[run_id].tell_progress({"step": step})
-        await agent.tell_progress()
-        assert [(await found(narrow, run)).progress for run in runs[:2]] == [None, {"step": "reading"}]
-        for run_id in runs[:-1]:
-            hands.tell(run_id)
-        hands.tell(runs[-1], result='"\u8aad"')
-        assert await agent.report() == len(runs)
-
-    assert [await narrow.state(run) for run in runs] == [State.SUCCEEDED] * 4 + [State.FAILED]
-    assert "has no equivalent" in (await found(narrow, runs[-1])).message
