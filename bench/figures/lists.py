@@ -135,6 +135,6 @@ def _rest(store: Store, jobs: int) -> dict[str, Ask]:
         "held by a node": lambda: store.load_running("node 10"),
         "queued": lambda: store.load_queued(1000),
         "due next": lambda: store.load_due(range(SEGMENTS), (-1, 0), NEVER, 10),
-        "outdated": lambda: store.load_outdated(1, 1000),
+        "outdated": lambda: store.load_outdated(1, 0, 1000),
         "nodes": store.list_nodes,
     }

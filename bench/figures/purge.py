@@ -50,7 +50,7 @@ async def _purge(place: Place, size: int) -> tuple[float, dict[str, Any]]:
     await store.close()
     left = (await place.rows("SELECT count(*) FROM history"))[0][0]
     gone = size - left
-    if not 0.49 < gone / size < 0.51:
+    if not 0.48 < gone / size < 0.51:  # where parts are dropped as a whole, rows have a day more
         raise Void(f"{gone} of {size} runs went, half of them were to")
     detail: dict[str, Any] = {"dropped": gone, "batches": batches, "seconds": round(seconds, 2)}
     if before is not None and after is not None:
