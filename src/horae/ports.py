@@ -510,7 +510,8 @@ class Store(Protocol):
         job move, where a result that is accepted and succeeded brings one."""
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
-        """What waits of these kinds; of each, about `limit` runs are counted at most."""
+        """What waits of these kinds. Of each, `limit` runs at most are counted of those that anybody may take, of those
+        that are pinned, and of those that need labels."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """What decides about failed attempts of these live runs."""

@@ -65,6 +65,7 @@ class Raw:
 
     def __init__(self, call: Any) -> None:
         self._call, self._number = call, 0
+        self._hints: list[str] = []
 
     async def ask(self, **body: Any) -> pb.ServerFrame:
         self._number += 1
@@ -73,6 +74,12 @@ class Raw:
             answer = pb.ServerFrame.FromString(await self._call.read())
             if answer.id == self._number:
                 return answer
+            if answer.WhichOneof("body") == "hint":
+                self._hints.append(answer.hint.topic)
+
+    def hints(self, topic: str) -> int:
+        """How often it was told of this, up to the last answer."""
+        return self._hints.count(topic)
 
     async def finish(self, *results: pb.Result) -> list[int]:
         return list((await self.ask(finish=pb.Finish(results=results))).accepted.run_ids)
@@ -166,17 +173,19 @@ async def test_deep_progress_does_not_end_the_line(near: Side):
         assert (await raw.ask(note_progress=pb.NoteProgress(items=[note]))).WhichOneof("body") == "done"
 
 
+async def given(raw: Raw, limit: int) -> list[int]:
+    answer = await raw.ask(claim=pb.Claim(kind="python", limit=limit))
+    return [one.run_id for one in answer.assignments.items]
+
+
 async def test_an_agent_is_given_no_more_than_it_has_room_for(side: Side):
-    await side.order(12)
-
-    async def given(raw: Raw, limit: int) -> list[int]:
-        answer = await raw.ask(claim=pb.Claim(kind="python", limit=limit))
-        return [one.run_id for one in answer.assignments.items]
-
+    """It may have as many again: their results are on the way, as far as the server knows."""
+    await side.order(16)
     async with side.served() as address:
         async with joined(address, slots=4) as raw:
             first = await given(raw, 12)
             assert len(first) == 4
+            assert len(await given(raw, 12)) == 4
             assert await given(raw, 12) == []
             await raw.finish(said(first[0]), said(first[1]))
             assert len(await given(raw, 12)) == 2
@@ -184,6 +193,20 @@ async def test_an_agent_is_given_no_more_than_it_has_room_for(side: Side):
             assert await given(raw, 1) == [first[2]]
         async with joined(address, node="large", slots=1, capacity={"python": 5}) as raw:
             assert len(await given(raw, 12)) == 5
+
+
+async def test_an_agent_that_got_nothing_for_want_of_its_results_is_told_when_they_have_come(side: Side):
+    """It does not ask again by itself: it believes that nothing waits."""
+    await side.order(6)
+    async with side.served() as address, joined(address, slots=2) as raw:
+        first = await given(raw, 2)
+        assert len(await given(raw, 2)) == 2  # those that ended are not reported yet
+        assert await given(raw, 2) == []
+        assert raw.hints("runs") == 0
+        await raw.finish(*map(said, first))
+        await raw.ask(beat=pb.Beat(busy=2))  # what was told before its answer has come
+        assert raw.hints("runs") == 1
+        assert len(await given(raw, 2)) == 2
 
 
 # ── an agent, in the same process and elsewhere ──

@@ -108,6 +108,18 @@ async def test_only_who_could_take_a_run_is_told(crowd: Crowd):
     assert sorted(crowd.told) == ["gpu", "pinned"]
 
 
+async def test_runs_that_few_may_take_hide_none_of_the_others(crowd: Crowd):
+    await crowd.order(5, pin="elsewhere", priority=9)
+    await crowd.order(5, needs=("gpu",), priority=9)
+    await crowd.order(2)
+
+    found = await crowd.store.load_backlog(["python", "shell"], 3)
+
+    assert sorted((one.pin or "", tuple(one.needs), one.runs) for one in found) == [
+        ("", (), 2), ("", ("gpu",), 3), ("elsewhere", (), 3)
+    ]  # fmt: skip
+
+
 async def test_whoever_is_told_and_does_not_claim_is_passed_over(crowd: Crowd):
     """It may be cordoned, or its line about to break."""
     crowd.idle("cordoned")

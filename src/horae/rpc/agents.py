@@ -258,6 +258,7 @@ class Session:
         self.capacity: dict[str, int] = {}  # kind → how many runs of it at once; else the node's slots
         self._given: dict[int, str] = {}  # run → kind, of those that this line gave
         self._claiming: Counter[str] = Counter()  # kind → runs that claims under way may give
+        self._is_held_back = False  # it asked for more than it could take before its results were here
         self._heard_at = agents.clock.elapsed()
 
     def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
@@ -377,6 +378,7 @@ class Session:
         if not self._kinds.issuperset(asked) or not all(1 <= limit <= MAX_CLAIM for limit in asked.values()):
             raise invalid(f"a claim needs kinds that hello named and a limit from 1 to {MAX_CLAIM} for each")
         room = await self._bounded(asked)
+        self._is_held_back = room != asked
         hints = self._agents.hints
         announcements = hints.announcements
         claimed = [] if not room or hints.none_wait(room) else await self._claim(room)
@@ -387,16 +389,18 @@ class Session:
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
 
     async def _bounded(self, asked: dict[str, int]) -> dict[str, int]:
-        """No more than the agent said that it can take; it asks for no more, unless our books are old."""
+        """No more than the agent can take, by what it said; it asks for no more, unless our books are old."""
         if any(self._room(kind) < limit for kind, limit in asked.items()):
             self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
         rooms = {kind: min(limit, self._room(kind)) for kind, limit in asked.items()}
         return {kind: limit for kind, limit in rooms.items() if limit > 0}
 
     def _room(self, kind: str) -> int:
-        """How many more runs of a kind this agent said that it can take, by what this line has given it."""
+        """How many more runs of a kind this agent can take, by what this line has given it. Besides those in its slots
+        as many may have ended: it asks for more before their results are here."""
+        slots = self.capacity.get(kind, self.node.slots)
         held = sum(of == kind and run_id in self._held for run_id, of in self._given.items())
-        return self.capacity.get(kind, self.node.slots) - held - self._claiming[kind]
+        return min(slots, 2 * slots - held - self._claiming[kind])
 
     async def _claim(self, room: dict[str, int]) -> list[Assignment]:
         self._claiming.update(room)
@@ -417,6 +421,9 @@ class Session:
         for result in mine:
             self._held.pop(result.run_id, None)
             self._given.pop(result.run_id, None)
+        if mine and self._is_held_back:  # it believes that nothing waits
+            self._is_held_back = False
+            self._tell("runs")
         self._agents.execution.note_fenced(len(results) - len(mine))
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]

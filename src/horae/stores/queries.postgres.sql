@@ -278,8 +278,13 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
 SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late;
 
 -- load_backlog --
+-- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
 SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
-  SELECT pin, needs FROM live WHERE state = 0 AND live.kind = k.kind ORDER BY priority DESC, due_at, id LIMIT $2) AS q
+  (SELECT pin, needs FROM live WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND needs IS NULL
+   ORDER BY priority DESC, due_at, id LIMIT $2)
+  UNION ALL (SELECT pin, needs FROM live WHERE state = 0 AND live.kind = k.kind AND pin IS NOT NULL LIMIT $2)
+  UNION ALL (SELECT pin, needs FROM live
+    WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND needs IS NOT NULL LIMIT $2)) AS q
 GROUP BY k.kind, q.pin, q.needs;
 
 -- set_phases --

@@ -141,8 +141,13 @@ UPDATE live SET state = 1, attempt = attempt + 1, fence = fence + 1, node = $1, 
 WHERE id IN (SELECT value FROM json_each($3));
 
 -- load_backlog --
+-- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
 SELECT kind, pin, needs, count(*) FROM (
-  SELECT kind, pin, needs FROM live WHERE state = 0 AND kind = $1 ORDER BY priority DESC, due_at, id LIMIT $2)
+  SELECT * FROM (SELECT kind, pin, needs FROM live WHERE state = 0 AND kind = $1 AND pin IS NULL AND needs IS NULL
+    ORDER BY priority DESC, due_at, id LIMIT $2)
+  UNION ALL SELECT * FROM (SELECT kind, pin, needs FROM live WHERE state = 0 AND kind = $1 AND pin IS NOT NULL LIMIT $2)
+  UNION ALL SELECT * FROM (SELECT kind, pin, needs FROM live
+    WHERE state = 0 AND kind = $1 AND pin IS NULL AND needs IS NOT NULL LIMIT $2))
 GROUP BY kind, pin, needs;
 
 -- set_phases --
