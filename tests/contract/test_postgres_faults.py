@@ -385,9 +385,9 @@ async def test_a_process_that_starts_just_after_a_failover_waits_with_the_others
         fresh, later = PostgresStore(standby.url, lease=600), PostgresStore(standby.url, lease=1)
         stores += [fresh, later]
         assert await _patiently(lambda: fresh.beat("n1", 0, session=session))
-        assert await fresh.claim("n1", "python", [], 1, session=session) == []
+        assert await claim(fresh, "n1", "python", [], 1, session=session) == []
         assert (await fresh.beat("n1", 0)).in_doubt
-        assert len(await _patiently(lambda: later.claim("n1", "python", [], 1, session=session))) == 1
+        assert len(await _patiently(lambda: claim(later, "n1", "python", [], 1, session=session))) == 1
     finally:
         for store in stores:
             await store.close()

@@ -145,7 +145,7 @@ async def test_connections_that_nobody_wants_are_given_back(postgres_url: str, m
     await store.open()
     watcher = await asyncpg.connect(postgres_url)
     async with asyncio.timeout(DEADLINE):
-        await asyncio.gather(store.get_run(1), store.get_run(2), store.for_roles().first_run())
+        await asyncio.gather(store.get_run(1), store.get_run(2), store.for_roles().census())
         while await watcher.fetchval(
             "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'horae' AND datname = current_database()"
         ):

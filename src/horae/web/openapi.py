@@ -212,6 +212,11 @@ _ENV: Json = {
 }
 
 
+def _or_null(schema: Json) -> Json:
+    """What may also be null, which says as much as not to say it."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 def _object(properties: Json, *required: str, **more: Any) -> Json:
     return {
         "type": "object",
@@ -245,12 +250,12 @@ _SCHEDULE: Json = {
     "period": _object(
         {
             "unit": {"enum": ["minute", "hour", "day", "week", "month", "year"]},
-            "every": _whole(1, 366 * 24 * 60),
-            "at": {"type": "string", "description": "The time of day, as 02:30."},
-            "days": {"type": "array", "items": {"type": "string"}, "minItems": 1},
-            "month_days": {"type": "array", "items": _whole(-1, 31), "minItems": 1},
-            "months": {"type": "array", "items": _whole(1, 12), "minItems": 1},
-            "overflow": {"type": "string"},
+            "every": _or_null(_whole(1, 366 * 24 * 60)),
+            "at": _or_null({"type": "string", "description": "The time of day, as 02:30."}),
+            "days": _or_null({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+            "month_days": _or_null({"type": "array", "items": _whole(-1, 31), "minItems": 1}),
+            "months": _or_null({"type": "array", "items": _whole(1, 12), "minItems": 1}),
+            "overflow": _or_null({"type": "string"}),
         },
         "unit",
     ),
@@ -268,7 +273,7 @@ _AS_TEXT: Json = {
     "description": "A cron expression, a macro, a duration, a moment or a rule as text; or a schedule document.",
 }
 _TRIGGER: Json = {
-    **{name: {"anyOf": [schema, {"type": "null"}]} for name, schema in _SCHEDULE.items()},
+    **{name: _or_null(schema) for name, schema in _SCHEDULE.items()},
     "schedule": _AS_TEXT,
     "data": {"type": ["object", "null"], "description": "Given to every run it makes."},
     "enabled": {"type": "boolean"},

@@ -373,7 +373,7 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
     NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
     RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
     Trigger, TriggerPage,
