@@ -160,11 +160,13 @@ async def settle_retention(config: Config, store: Store) -> Config:
 
 
 def _share_of_disk(files: str) -> int:
-    """Of the disk that output lies on; 0 where it lies in a bucket, which has no size."""
+    """Of the disk that output lies on, in whole GiB or MiB; 0 where it lies in a bucket, which has no size."""
     if "://" in files:
         return 0
     Path(files).mkdir(parents=True, exist_ok=True)
-    return shutil.disk_usage(files).total // DISK_SHARE // 2**20 * 2**20  # in whole MiB
+    share = shutil.disk_usage(files).total // DISK_SHARE
+    unit = 2**30 if share >= 2**30 else 2**20
+    return share // unit * unit
 
 
 def open_queue(config: Config) -> LocalQueue:

@@ -25,7 +25,8 @@ async def kept(path: Path, **flags: str) -> tuple[int | None, int | None]:
 
 
 def tenth(path: Path) -> int:
-    return shutil.disk_usage(path).total // 10 // 2**20 * 2**20
+    share = shutil.disk_usage(path).total // 10
+    return share - share % (2**30 if share >= 2**30 else 2**20)
 
 
 async def test_a_new_installation_keeps_ninety_days_and_a_tenth_of_the_disk(tmp_path: Path) -> None:
