@@ -376,6 +376,7 @@ async def test_a_node_that_was_given_up_learns_it_from_its_beat(side: Side, link
 
 async def test_an_announcement_ends_the_wait(side: Side, link: Link):
     await link.hello(a_node())
+    assert await link.claim({"python": 1}) == []  # it has room: who has none is not told of runs
     for topic in ("runs", "cancel"):
         while await link.wait(topic, 0.01):
             pass  # what was announced before
