@@ -24,7 +24,7 @@ from horae.wire.generated import agents_pb2 as pb
 from ..nats_server import Nats
 from ..unit.service.parts import draft
 from ..unit.service.test_agent import Hands, Leash
-from .test_links import DEADLINE, Side, a_node, connected, hello
+from .test_links import DEADLINE, TERMS, Side, a_node, connected, hello
 
 DEEP = "[" * 20_000 + "]" * 20_000
 WORST: dict[str, tuple[dict[str, Any], str]] = {
@@ -190,6 +190,8 @@ async def test_an_agent_is_given_no_more_than_it_has_room_for(side: Side):
             await raw.finish(said(first[0]), said(first[1]))
             assert len(await given(raw, 12)) == 2
             await side.execution.take_back("raw", {first[2]: 1})  # it is told nothing of this
+            assert await given(raw, 1) == []
+            side.clock.advance(TERMS.heartbeat_seconds + 1)
             assert await given(raw, 1) == [first[2]]
         async with joined(address, node="large", slots=1, capacity={"python": 5}) as raw:
             assert len(await given(raw, 12)) == 5

@@ -661,7 +661,7 @@ async def test_over_nats_a_server_that_died_is_missed_at_the_next_word(apart: Si
     door = NatsDoor(other.agents(), Connector(str(apart.broker), "s2"))
     async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
-        remote.link._terms = Terms(900.0, 300.0)  # a beat would wait five minutes for its answer
+        remote.link._terms = Terms(90.0, 30.0)  # a beat that is lost on the way waits half a minute, no other does
         await apart.doors[-1].stop()
         door.start()
         async with asyncio.timeout(DEADLINE):

@@ -278,7 +278,7 @@ class Session:
         What is being written is written to its end: gRPC cannot end a stream in the middle of a message.
         """
         writer = asyncio.create_task(self._write())
-        writer.add_done_callback(lambda _: self.end())
+        writer.add_done_callback(self._note_written)
         try:
             return await self._converse()
         finally:
@@ -286,6 +286,11 @@ class Session:
             await asyncio.wait([writer], timeout=LEAVE_SECONDS)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
+
+    def _note_written(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled():
+            writer.exception()  # that of a line that broke; should the server stop just now, nobody else asks
+        self.end()
 
     async def _converse(self) -> Refused | None:
         refused = None
@@ -389,9 +394,12 @@ class Session:
         return [pb.ServerFrame(assignments=pb.Assignments(items=items)) for items in _frames(map(_assignment, claimed))]
 
     async def _bounded(self, asked: dict[str, int]) -> dict[str, int]:
-        """No more than the agent can take, by what it said; it asks for no more, unless our books are old."""
-        if any(self._room(kind) < limit for kind, limit in asked.items()):
-            self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
+        """No more than the agent can take, by what it said; it asks for no more, unless our books are old, or its
+        results are on the way: those are not looked for again and again."""
+        now = self._agents.clock.elapsed()
+        is_old = now - self._held_at > self._agents.terms.heartbeat_seconds
+        if is_old and any(self._room(kind) < limit for kind, limit in asked.items()):
+            self._held, self._held_at = await self._load_held(), now
         rooms = {kind: min(limit, self._room(kind)) for kind, limit in asked.items()}
         return {kind: limit for kind, limit in rooms.items() if limit > 0}
 
