@@ -8,8 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.verdict import alone, plain
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +23,15 @@ def test_flaky_{0}():
 """
 GOOD = "def test_good():\n    pass\n"
 BROKEN = "def test_broken():\n    assert 1 == 2\n"
+HANGS_ONCE = """
+import time
+from pathlib import Path
+
+def test_hangs_once():
+    seen = Path(__file__).with_suffix(".seen")
+    first, _ = not seen.exists(), seen.touch()
+    while first: time.sleep(0.1)
+"""
 GROUPED = """
 import pytest
 
@@ -84,20 +91,26 @@ def test_tests_of_a_group_with_odd_names_are_found_again(tmp_path: Path) -> None
     assert said.rstrip().endswith("flaky: 3, broken: 0")
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("import os\ndef test_crash():\n    os._exit(3)\n", "crashed"),
-        ("import nowhere_to_be_found\n", "nowhere_to_be_found"),
-    ],
-    ids=["worker", "collection"],
-)
-def test_a_crash_is_red_and_not_run_again(tmp_path: Path, text: str, word: str) -> None:
-    code, said = judge(tmp_path, text, GOOD)
+def test_a_file_that_cannot_be_read_is_red_and_nothing_is_run_again(tmp_path: Path) -> None:
+    code, said = judge(tmp_path, "import nowhere_to_be_found\n", GOOD)
     assert code != 0
-    assert word in said
+    assert "nowhere_to_be_found" in said
     assert "RED: " in said
     assert "once more" not in said
+
+
+def test_a_test_that_takes_its_worker_with_it_is_run_again(tmp_path: Path) -> None:
+    code, said = judge(tmp_path, "import os\ndef test_crash():\n    os._exit(3)\n", GOOD)
+    assert code == 1
+    assert re.search(r"^BROKEN \S*test_0.py::test_crash$", said, re.M), said
+
+
+def test_a_test_that_hangs_is_ended_and_run_again(tmp_path: Path) -> None:
+    limit = "-p pytest_timeout --timeout=3 --timeout-method=thread -o faulthandler_timeout=1"
+    code, said = judge(tmp_path, HANGS_ONCE, GOOD, PYTEST_ADDOPTS=limit)
+    assert code == 0, said
+    assert "in test_hangs_once" in said  # where it was
+    assert "\nflaky: 1, broken: 0\n" in said
 
 
 def test_all_that_pass_are_green_without_a_word(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Runs pytest, and tells flaky from broken: `python -m tests.verdict` with the arguments of pytest.
 
-What fails is run once more, each test alone and without workers. What passes then is printed as FLAKY with its first
-output; what fails again is broken. Broken ones are red, and so are more than three flaky ones. When a worker crashed,
-a file could not be collected or pytest itself ended badly, nothing is run again: that is red.
+What fails is run once more, each test alone and without workers; so is one that hung until its time was up, or that
+took its worker with it. What passes then is printed as FLAKY with its first output; what fails again is broken. Broken
+ones are red, and so are more than three flaky ones. When a file could not be collected or pytest itself ended badly,
+nothing is run again: that is red.
 
 `FLAKY_LIST` may name a file that gathers the flaky ones of several runs.
 """
@@ -47,11 +48,7 @@ class Recorder:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._write("crash", report.nodeid, report.longreprtext)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str) -> None:
-        self._write("crash", crashitem, "the worker crashed")
+            self._write("uncollected", report.nodeid, report.longreprtext)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def run(arguments: list[str]) -> tuple[int, dict[str, str], list[str]]:
-    """What pytest exits with; the tests that failed, with their output; what crashed."""
+    """What pytest exits with; the tests that failed, with their output; the files that could not be read."""
     with tempfile.TemporaryDirectory() as directory:
         record = Path(directory) / "record"
         record.touch()
@@ -74,7 +71,7 @@ def run(arguments: list[str]) -> tuple[int, dict[str, str], list[str]]:
     for kind, name, text in lines:
         if kind == "failed":
             failed[plain(name)] = failed.get(plain(name), "") + text
-    return code, failed, [name for kind, name, _ in lines if kind == "crash"]
+    return code, failed, [name for kind, name, _ in lines if kind == "uncollected"]
 
 
 def plain(name: str) -> str:
@@ -93,17 +90,18 @@ def say(text: str) -> None:
 
 
 def judge(arguments: list[str]) -> int:
-    code, failed, crashed = run(arguments)
-    if code != pytest.ExitCode.TESTS_FAILED or crashed or not failed or len(failed) > MOST_RERUN:
+    code, failed, uncollected = run(arguments)
+    if code != pytest.ExitCode.TESTS_FAILED or uncollected or not failed or len(failed) > MOST_RERUN:
         if code:
-            say(f"RED: pytest ended with {code}, {len(failed)} tests failed, crashed: {', '.join(crashed) or 'none'}")
+            files = ", ".join(uncollected) or "none"
+            say(f"RED: pytest ended with {code}, {len(failed)} tests failed, files that could not be read: {files}")
         return code
     flaky = [name for name in failed if is_flaky(name, arguments)]
     broken = [name for name in failed if name not in flaky]
     for name in flaky:
         say(f"\nFLAKY {name}: it failed, and passed when it was run alone. What it said first:\n{failed[name]}")
     for name in broken:
-        say(f"BROKEN {name}")
+        say(f"\nBROKEN {name}")
     count = remember(flaky)
     say(f"flaky: {count}, broken: {len(broken)}")
     return 1 if broken or count > MOST_FLAKY else 0

@@ -148,12 +148,19 @@ class RemoteLink(ABC):
         except Unavailable as error:
             self._tell_loss(server, error.message)
         finally:
-            if self._stream is stream:
-                self._stream = None
-                self._news.clear()
-            stream.fail(f"the connection to {server} broke")
+            self._part_from(stream, f"the connection to {server} broke")
             await line.close()
         return stream.is_welcome
+
+    def _part_from(self, stream: Stream, why: str) -> None:
+        """Who asks next waits for another: one that has failed would refuse at once, again and again."""
+        self._hide(stream)
+        stream.fail(why)
+
+    def _hide(self, stream: Stream) -> None:
+        if self._stream is stream:
+            self._stream = None
+            self._news.clear()
 
     def _shown(self, server: str) -> str:
         """As people may see it."""
@@ -228,9 +235,7 @@ class RemoteLink(ABC):
             for name in frame.stored.refused:
                 self._spool.note_refused(name.run_id, name.fence)
         elif body == "leaving":
-            if self._stream is stream:
-                self._stream = None
-                self._news.clear()
+            self._hide(stream)
             stream.leave()
 
     async def _ship(self, stream: Stream) -> None:
@@ -269,7 +274,7 @@ class RemoteLink(ABC):
             await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
         except NoAnswer:
             if self._stream is not None:
-                self._stream.fail(f"joining was not answered within {ASK_SECONDS:g} s")
+                self._part_from(self._stream, f"joining was not answered within {ASK_SECONDS:g} s")
             raise
         self._is_joined = True
         return self._terms
@@ -314,7 +319,7 @@ class RemoteLink(ABC):
             (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy, held=said))
         except Unavailable:
             if stream is not None and stream is self._stream:
-                stream.fail(f"a beat was not answered within {seconds:g} s")
+                self._part_from(stream, f"a beat was not answered within {seconds:g} s")
             raise
         answer = frame.beat
         if answer.retired:
