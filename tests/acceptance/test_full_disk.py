@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.disks import clear, fill, needs_root, small_disk
+from tests.disks import FILLER, clear, fill, needs_root, small_disk
 
 from .agent import AgentProcess
 from .server import DEADLINE, Server, free_port, horae
@@ -89,11 +89,17 @@ def is_refused(server: Server) -> dict[str, str] | None:
     return answer.json() if answer.status_code == 503 else None
 
 
-def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("names", "code", "exit_code"), [(0, "E_FILE", 1), (100, "E_MACHINE", 6)])
+def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(
+    tmp_path: Path, names: int, code: str, exit_code: int
+) -> None:
+    """One that takes no more names, and one that takes them, but no bytes."""
     with small_disk(tmp_path / "small") as disk:
         fill(disk)
+        for number in range(names):
+            (disk / FILLER / str(number)).unlink()
         argv = [horae(), "up", "--data", str(disk / "data"), "--port", str(free_port())]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        6, f"error[E_MACHINE]: {disk / 'data'}: No space left on device",
-    )  # fmt: skip
+    assert done.returncode == exit_code
+    assert done.stderr.startswith(f"error[{code}]: ")
+    assert "No space left on device" in done.stderr
