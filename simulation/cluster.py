@@ -11,7 +11,7 @@ from typing import Any
 from campaign.history import CRASH
 
 from simulation.database import Database
-from simulation.loop import WORLD, Process, context_of
+from simulation.loop import WORLD, Process
 from simulation.machine import Machine
 from simulation.network import Network
 from simulation.processes import Program, RemoteAgent, Server, Settings
@@ -87,9 +87,9 @@ class Cluster:
         place.stopped.clear()
         process = place.process = self.world.loop.new_process(f"{place.name}#{place.lives}")
         self.world.tell("starts", process)
-        program = place.program = context_of(process).run(place.build)
+        program = place.program = process.context.run(place.build)
         task = self.world.loop.spawn(process, program.run())
-        task.add_done_callback(lambda ended: self._note_end(place, process, ended), context=context_of(WORLD))
+        task.add_done_callback(lambda ended: self._note_end(place, process, ended), context=WORLD.context)
 
     def _note_end(self, place: Place, process: Process, ended: asyncio.Task[Any]) -> None:
         """It has ended by itself: as it was told to, or because of an error."""

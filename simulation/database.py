@@ -64,10 +64,19 @@ class Database:
         self.connection = self._writer._connection
         _template().backup(self.connection)
         self.ids = dict(self.connection.execute(load_queries("sqlite")["load_ids"]).fetchall())
+        self.ends: dict[int, int] = {}  # run → when it ended, by the true time
+        self._note_ends()
         self.is_away = False
         self.is_silent = False  # while it is away it does not even refuse
         self.apart: set[str] = set()  # nodes that do not reach it
         self._held_up: list[Callable[[], None]] = []  # statements that wait until it is back
+
+    def _note_ends(self) -> None:
+        """What agents say of the end of a run is by their own clocks; the judge wants to know it better."""
+        self.connection.create_function("note_end", 1, lambda run: self.ends.update({run: self.world.now()}))
+        self.connection.execute(
+            "CREATE TEMP TRIGGER note_end AFTER DELETE ON live BEGIN SELECT note_end(old.id); END"
+        )
 
     def come_back(self) -> None:
         self.is_away = False

@@ -44,6 +44,7 @@ class Process:
         self.ready: deque[asyncio.Handle] = deque()
         self.is_paused = False
         self.is_dead = False
+        self.context = contextvars.Context()
         self.fuse: tuple[int, Callable[[], None]] | None = None  # steps left until something happens to it
 
     def __repr__(self) -> str:
@@ -52,6 +53,7 @@ class Process:
 
 WORLD = Process("world", 0)  # the network, the database, the clients and whoever breaks things: it never fails
 CURRENT: contextvars.ContextVar[Process] = contextvars.ContextVar("process", default=WORLD)
+WORLD.context.run(CURRENT.set, WORLD)
 
 
 class Task(asyncio.Task[T]):
@@ -83,23 +85,26 @@ class Loop(asyncio.BaseEventLoop):
         self.digest = 0  # of every step: who, when
         self.errors: list[str] = []  # exceptions that nobody caught
         Task._numbers = count()
+        WORLD.ready.clear()  # of an earlier loop
         self.set_task_factory(_make_task)
         self.set_exception_handler(self._note_error)
 
     # ── processes ──
     def new_process(self, name: str) -> Process:
-        return Process(name, next(self._numbers))
+        process = Process(name, next(self._numbers))
+        process.context.run(CURRENT.set, process)
+        return process
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task of a process."""
-        return self.create_task(coroutine, context=context_of(process))
+        return self.create_task(coroutine, context=process.context.copy())
 
     def tell(self, process: Process, callback: Callable[..., object], *args: Any, after: float = 0.0) -> None:
         """A callback of a process, after so many seconds."""
         if after:
-            self.call_at(self._now + after, callback, *args, context=context_of(process))
+            self.call_at(self._now + after, callback, *args, context=process.context)
         else:
-            self.call_soon(callback, *args, context=context_of(process))
+            self.call_soon(callback, *args, context=process.context)
 
     def pause(self, process: Process) -> None:
         process.is_paused = True
@@ -219,8 +224,6 @@ class Loop(asyncio.BaseEventLoop):
         every = [*self._graveyard, *asyncio.all_tasks(self)]
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
-            for process in {task.process for task in every if isinstance(task, Task)}:
-                process.is_dead = True
             for task in every:
                 task._log_destroy_pending = False
                 try:
@@ -243,8 +246,3 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = N
     task.process = context[CURRENT]
     return task
 
-
-def context_of(process: Process) -> contextvars.Context:
-    context = contextvars.Context()
-    context.run(CURRENT.set, process)
-    return context

@@ -131,6 +131,9 @@ class Workload:
                 self._note(replace(blank, outcome=outcome, answered_at=self._world.now()), str(failure))
                 if isinstance(failure, Refused):
                     return None
+            except asyncio.CancelledError:  # the time is up: whether this one happened, nobody knows
+                self._note(replace(blank, outcome=INFO, answered_at=self._world.now()), "not waited for")
+                raise
             else:
                 self._note(_read(replace(blank, outcome=OK, answered_at=self._world.now()), answer))
                 return answer

@@ -75,6 +75,9 @@ class Clock:
         self._began = world.between(0, 1e6)
         self.jumped = 0  # µs that its wall clock is wrong by
 
+    def jump(self, seconds: float) -> None:
+        self.jumped += round(seconds * SECOND)
+
     def now(self) -> int:
         return self._world.now() + self.jumped
 
