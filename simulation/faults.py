@@ -62,10 +62,10 @@ class Faults:
         return self._cluster.leader() or self._any()
 
     def _long(self) -> float:
-        """Seconds: below the lease, around it, or beyond the time after which a node is declared gone."""
+        """Seconds: below the lease, around it, just until a node is declared gone, or well beyond that."""
         lease, gone = self._cluster.settings.lease, self._dead_after
-        least, most = self._world.chance.choice(((0.1, lease), (lease * 0.7, gone), (gone, gone * 2.3)))
-        return self._world.between(least, most)
+        spans = ((0.1, lease), (lease * 0.7, gone), (gone - 1, gone + 3), (gone, gone * 2.3))
+        return self._world.between(*self._world.chance.choice(spans))
 
     def _soon(self, place: Place, act: Callable[[], None]) -> None:
         """At one of the next steps of a process."""

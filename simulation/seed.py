@@ -7,7 +7,7 @@ import gc
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from simulation.world import World
 
 CALM = 5.0  # seconds before the first fault
 QUIET = 300.0  # seconds in which everything must have come to its end, once all is healed
+SETTLED = 30.0  # seconds after which no request of earlier can have an effect any more
 MOST_STEPS = 3_000_000
 MEMORY = Path("/dev/shm")  # noqa: S108  # a disk that costs nothing, where there is one
 
@@ -56,9 +57,9 @@ def live_through(seed: int, *, seconds: float | None = None, told: Callable[[str
         try:
             life = _Life(world, disk, seconds)
             failure = _run(world, life)
-            verdict = _judged(life.history())
-            if failure or life.failure:
-                extra = [Violation("progress", text) for text in (failure, life.failure) if text]
+            verdict = _judged(life.history(), life.workload.cancelled)
+            extra = [Violation("progress", failure)] if failure else life.violations
+            if extra:
                 verdict = Verdict(RED, [*verdict.violations, *extra], verdict.reasons, verdict.counts)
             return Outcome(seed, verdict, world.loop.digest, world.loop.steps, world.elapsed, life.shape)
         finally:
@@ -67,12 +68,15 @@ def live_through(seed: int, *, seconds: float | None = None, told: Callable[[str
             shutil.rmtree(disk, ignore_errors=True)
 
 
-def _judged(history: past.History) -> Verdict:
-    """The judge of campaigns decides. When a run ended is what the store says here, which may be long after its last
-    sign; for one that timed out, that is no contradiction."""
+def _judged(history: past.History, cancelled: Collection[int]) -> Verdict:
+    """The judge of campaigns decides, but for two things that it cannot know. When a run ended is what the store says
+    here, which may be long after its last sign: for one that timed out, that is no contradiction. And these runs
+    somebody wanted cancelled."""
     verdict = judge(history)
     states = {run.id: run.state for run in history.final.runs}
-    left = [one for one in verdict.violations if one.rule != "result" or states.get(one.run or 0) != "timed_out"]
+    known = {("result", run_id) for run_id, state in states.items() if state == "timed_out"}
+    known |= {("justified", run_id) for run_id in cancelled if states.get(run_id) == "cancelled"}
+    left = [one for one in verdict.violations if (one.rule, one.run) not in known]
     return Verdict(RED if left else "green", left, verdict.reasons, verdict.counts)
 
 
@@ -144,7 +148,7 @@ class _Life:
             f"{', '.join(self.faults.names) or 'no faults'}"
         )
         self.final = past.Final((), (), incomplete="it was not read")
-        self.failure = ""
+        self.violations: list[Violation] = []
         self._store = Store(self.cluster.database)
 
     async def live(self) -> None:
@@ -158,6 +162,8 @@ class _Life:
             group.create_task(self.faults.run(self.seconds))
         self.world.tell("everything is healed")
         self.faults.heal()
+        await asyncio.sleep(SETTLED)
+        await self._look_for_halves()
         await self.workload.end()
         await self._wait_until_quiet()
         self.final = await self._read()
@@ -171,7 +177,15 @@ class _Life:
             if not live and not due and not self._alive():
                 return
             await asyncio.sleep(1.0)
-        self.failure = f"{QUIET:g} s after everything was healed, something is still not done"
+        self.violations.append(Violation("progress", f"not done {QUIET:g} s after everything was healed"))
+
+    async def _look_for_halves(self) -> None:
+        """A job that is neither paused nor deleted has a next moment, unless it has had its last."""
+        page = await self._store.list_jobs(JobFilter(paused=False), None, 500)
+        for job in page.items:
+            if job.triggers[0].next_at is None and "at" not in job.triggers[0].schedule:
+                what = "neither deleted nor paused, but it has no next moment"
+                self.violations.append(Violation("half", what, job.name))
 
     def _alive(self) -> list[int]:
         return [pid for place in self.cluster.places.values() for pid in place.machine.running]
@@ -186,9 +200,8 @@ class _Life:
             if cursor is None:
                 break
         jobs = await self._store.list_jobs(JobFilter(), None, 500)
-        gone = await self._store.list_jobs(JobFilter(deleted=True), None, 500)
         rows = [await self._row(run) for run in runs]
-        names = tuple(job.name for job in (*jobs.items, *gone.items))
+        names = tuple(job.name for job in jobs.items)
         return past.Final(tuple(rows), names, tuple(self._alive()))
 
     async def _row(self, run: Run) -> past.Run:

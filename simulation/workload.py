@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from campaign.history import FAIL, INFO, OK, PAUSE, RUN, SUBMIT, Operation, Plan
+from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan
 
 from horae.core import specs
 from horae.errors import Error, Unavailable
@@ -44,6 +45,10 @@ class Workload:
     def __init__(self, world: World, cluster: Cluster, *, jobs: int) -> None:
         self._world, self._cluster, self._count = world, cluster, jobs
         self.jobs: dict[str, int] = {}  # name → id
+        self._plans: dict[str, tuple[Plan, str]] = {}  # of those, with what their witnesses are told
+        self._paused: set[str] = set()
+        self._unsure: set[str] = set()  # a change of it was not answered: it may happen at any time
+        self.cancelled: set[int] = set()  # runs that somebody wanted cancelled
         self._keys = 0
 
     # ── plans ──
@@ -68,7 +73,7 @@ class Workload:
 
     def _labour(self, plan: Plan) -> str:
         """Least and most seconds, per cent of attempts that fail, habits: what a witness is told."""
-        most = self._world.chance.choice((0.1, 0.5, 2.0, 8.0, 25.0))
+        most = self._world.chance.choice((0.1, 0.5, 2.0, 8.0, 25.0, 60.0))
         habits = "talks" * plan.talks + "stubborn" * plan.stubborn or "none"
         return f"witness 0.0 {max(most, 4.0) if plan.timeout else most} {40.0 if plan.attempts > 1 else 5.0} {habits}"
 
@@ -83,6 +88,8 @@ class Workload:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
                 group.create_task(self._run_once_jobs())
                 group.create_task(self._run_now())
+                group.create_task(self._change())
+                group.create_task(self._cancel())
         except TimeoutError:
             return
 
@@ -104,11 +111,53 @@ class Workload:
                 for _ in range(self._world.chance.choice((1, 1, 1, 2))):
                     await self._insist(Operation(RUN, key, FAIL, 0, 0, job_id=job_id), _run(job_id, key))
 
+    async def _change(self) -> None:
+        """Pause, resume, give another schedule, delete. Of one job, nothing before the last change was answered."""
+        chance = self._world.chance
+        while True:
+            await asyncio.sleep(self._world.between(2, 20))
+            if names := sorted(self._plans.keys() - self._unsure):
+                name = chance.choice(names)
+                await self._change_one(name, chance.choice((PAUSE, PAUSE, UPDATE, DELETE)))
+
+    async def _change_one(self, name: str, kind: str) -> None:
+        job_id = self.jobs[name]
+        if kind == PAUSE and name in self._paused:
+            kind = RESUME
+        self._keys += 1
+        blank = Operation(kind, f"{name} {kind} {self._keys}", FAIL, 0, 0, job_id=job_id)
+        if kind == UPDATE:
+            plan, labour = self._plans[name]
+            plan = replace(plan, every=self._world.chance.randint(40, 300) * SECOND // 10, seconds=None, minutes=None)
+            draft = specs.parse_job(_document(plan, labour))  # which is not paused
+            self._plans[name] = (plan, labour)
+            self._paused.discard(name)
+            answer = await self._insist(replace(blank, plan=plan), lambda jobs: jobs.replace(job_id, draft))
+        elif kind == DELETE:
+            answer = await self._insist(blank, lambda jobs: jobs.delete(job_id))
+            self._unsure.add(name)
+        else:
+            answer = await self._insist(blank, lambda jobs: jobs.set_paused(job_id, kind == PAUSE))
+            self._paused ^= {name} if answer is not None else set()
+        if any(one.outcome == INFO for one in self._world.operations if one.key == blank.key):
+            self._unsure.add(name)
+
+    async def _cancel(self) -> None:
+        while True:
+            await asyncio.sleep(self._world.between(5, 40))
+            runs = sorted({witness.run for witness in self._world.witnesses[-5:]})
+            if runs:
+                run_id = self._world.chance.choice(runs)
+                self.cancelled.add(run_id)
+                await self._try(lambda jobs: jobs.cancel(run_id))
+
     async def end(self) -> None:
         """Let nothing more come due. The cluster is healed."""
         for name, job_id in self.jobs.items():
+            self._keys += 1
             await self._insist(
-                Operation(PAUSE, name, FAIL, 0, 0, job_id=job_id), lambda jobs, of=job_id: jobs.set_paused(of, True)
+                Operation(PAUSE, f"{name} end {self._keys}", FAIL, 0, 0, job_id=job_id),
+                lambda jobs, of=job_id: jobs.set_paused(of, True),
             )
 
     async def _submit(self, plan: Plan, labour: str) -> None:
@@ -118,6 +167,12 @@ class Workload:
         answer = await self._insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
         if answer is not None:
             self.jobs[plan.name] = answer.jobs[0].id
+            if plan.at is None:
+                self._plans[plan.name] = (plan, labour)
+
+    async def _try(self, call: Call) -> None:
+        with suppress(Refused, Unheard, Unknown):
+            await self._send(self._world.chance.choice(self._cluster.servers), call)
 
     async def _insist(self, blank: Operation, call: Call) -> Any:
         """Send a request until it is answered."""
@@ -136,7 +191,7 @@ class Workload:
                 raise
             else:
                 self._note(_read(replace(blank, outcome=OK, answered_at=self._world.now()), answer))
-                return answer
+                return OK if answer is None else answer
             await asyncio.sleep(0.5)
         return None
 
@@ -189,6 +244,8 @@ def _read(heard: Operation, answer: Any) -> Operation:
     """What an answer tells."""
     if heard.kind == RUN:
         return replace(heard, run_id=answer.id)
+    if heard.kind == UPDATE:
+        return replace(heard, created_at=answer.triggers[0].created_at)
     if heard.kind != SUBMIT:
         return heard
     job = answer.jobs[0]
