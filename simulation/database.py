@@ -1,4 +1,4 @@
-"""The database: the real store on SQLite in memory, reached over a network that loses, delays and repeats nothing twice.
+"""The database: the real store on SQLite in memory, reached over a network that loses and delays what is sent.
 
 Every statement travels to the database, is carried out there at one moment, and its answer travels back. On the way
 
@@ -21,9 +21,8 @@ from typing import Any, TypeVar
 from horae.core.model import Moment
 from horae.errors import Unavailable
 from horae.stores import migrate
-from horae.stores.sqlite import Outcome, SqliteStore, Write, Writer, connect
 from horae.stores.sql import Row, load_queries
-
+from horae.stores.sqlite import Outcome, SqliteStore, Write, Writer, connect
 from simulation.loop import CURRENT
 from simulation.world import World
 
@@ -74,9 +73,7 @@ class Database:
     def _note_ends(self) -> None:
         """What agents say of the end of a run is by their own clocks; the judge wants to know it better."""
         self.connection.create_function("note_end", 1, lambda run: self.ends.update({run: self.world.now()}))
-        self.connection.execute(
-            "CREATE TEMP TRIGGER note_end AFTER DELETE ON live BEGIN SELECT note_end(old.id); END"
-        )
+        self.connection.execute("CREATE TEMP TRIGGER note_end AFTER DELETE ON live BEGIN SELECT note_end(old.id); END")
 
     def come_back(self) -> None:
         self.is_away = False

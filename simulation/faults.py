@@ -42,6 +42,7 @@ class Faults:
     def heal(self) -> None:
         """Nothing is broken any more, and everybody is up."""
         database, network = self._cluster.database, self._cluster.network
+        self._world.is_healed = True
         database.weather.clear_up()
         database.apart.clear()
         database.come_back()
@@ -53,6 +54,8 @@ class Faults:
                 self._world.loop.resume(place.process)
             place.is_wanted = True
             self._cluster.start(place)
+            for witness in list(place.machine.running.values()):
+                witness.hurry()
 
     # ── choosing ──
     def _any(self) -> Place:

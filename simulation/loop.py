@@ -121,24 +121,28 @@ class Loop(asyncio.BaseEventLoop):
         self.pause(process)
         process.is_dead = True
         process.fuse = None
+        self._graveyard += [
+            task for task in asyncio.all_tasks(self) if isinstance(task, Task) and task.process is process
+        ]
         process.ready.clear()
-        self._graveyard += [task for task in asyncio.all_tasks(self) if isinstance(task, Task) and task.process is process]
 
     # ── the loop ──
     def time(self) -> float:
         return self._now
 
-    def call_soon(self, callback: Any, *args: Any, context: contextvars.Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._put(handle)
         return handle
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
@@ -228,7 +232,7 @@ class Loop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False
                 try:
                     task.get_coro().close()
-                except BaseException:  # noqa: S112  # whatever it is
+                except BaseException:  # whatever it is
                     continue
             self._graveyard.clear()
             self._timers.clear()
@@ -245,4 +249,3 @@ def _make_task(loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = N
     task: Task[Any] = Task(coroutine, loop=loop, context=context)
     task.process = context[CURRENT]
     return task
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from campaign.history import Witness
 from campaign.witness import TICK, chance, failure_code, line_of
@@ -18,13 +18,13 @@ from horae.core.model import Reason, State
 from horae.errors import Error, Unavailable
 from horae.ports import Command, Done, Output, Result, Work
 from horae.ports import Process as ProcessPort
-
 from simulation.loop import CURRENT, Process
 from simulation.world import Clock, World
 
 SPAWN = 0.05  # most seconds to start a process
 KILL = 0.1  # most seconds to kill one, and see that it is gone
 GRACE = 5.0  # seconds from TERM to KILL
+SHORT = 0.5  # most seconds that work takes once all is healed
 UP = 0.3  # most seconds that a keeper takes to start
 
 
@@ -55,6 +55,7 @@ class WitnessProcess:
         self._talks = "talks" in habits
         self._work = work
         seconds = float(least) + (float(most) - float(least)) * chance(f"time {a.run_id} {a.fence}")
+        seconds = min(seconds, SHORT) if world.is_healed else seconds
         self._fails = 100 * chance(f"fail {a.run_id} {a.attempt}") < float(percent)
         self.pid = len(world.witnesses) + 1
         self.witness = Witness(
@@ -77,6 +78,10 @@ class WitnessProcess:
             world = self._machine.world
             world.loop.tell(self._agent, self._work.output.write, line.encode() + b"\n")
             world.later(TICK * 5, self._talk)
+
+    def hurry(self) -> None:
+        """All faults are over: nobody wants to wait for it."""
+        self._machine.world.later(SHORT, self._end)
 
     def _end(self) -> None:
         if not self._is_over:
@@ -325,5 +330,3 @@ class _MemoryOutput:
 
     async def close(self) -> None:
         await asyncio.sleep(0.001)
-
-

@@ -19,7 +19,6 @@ from horae.links.session import Line, LineEnded, RemoteLink
 from horae.queues.database import LocalQueue, LocalWatch
 from horae.rpc.agents import Agents
 from horae.wire.generated import agents_pb2 as pb
-
 from simulation.loop import CURRENT, Process
 from simulation.world import World
 
@@ -125,7 +124,9 @@ def _give(opened: asyncio.Future[_Connection], connection: _Connection) -> None:
 class _Pipe:
     """One direction of a connection: what goes in comes out, in order, at its time."""
 
-    def __init__(self, network: Network, source: str, target: str, deliver: Callable[[bytes | None, End], None]) -> None:
+    def __init__(
+        self, network: Network, source: str, target: str, deliver: Callable[[bytes | None, End], None]
+    ) -> None:
         self._network = network
         self._source, self._target = source, target
         self._deliver = deliver

@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 from horae.core.model import Node
-from horae.ports import Assignment, Cancelled, Fire, Fired, Finished, Idempotency, Result, Waiting, Want
 from horae.links.spool import AgentSpool
+from horae.ports import Assignment, Cancelled, Finished, Fire, Fired, Idempotency, Result, Waiting, Want
 from horae.service import agent as agent_module
 from horae.service import jobs as jobs_module
 from horae.service import ledger
@@ -25,7 +25,6 @@ from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.stores.sql import encode, load_queries, room_by_kind
 from horae.stores.sqlite import SqliteStore
-
 from simulation.database import Store
 
 Plant = Callable[[ExitStack], None]
@@ -131,7 +130,9 @@ def fire_in_two(stack: ExitStack) -> None:
     async def fire(self: Store, fires: Sequence[Fire], terms: Any = None, lend: Any = None) -> Fired:
         def advance(connection: sqlite3.Connection) -> list[Fire]:
             now = self._clock()
-            held = list(self._holding(connection, [one for one in fires if one.newest <= now and one.newest < one.next_at]))
+            held = list(
+                self._holding(connection, [one for one in fires if one.newest <= now and one.newest < one.next_at])
+            )
             rows = [(one.trigger_id, one.cur_at, one.next_at, one.last_at, None) for one in held]
             self._rows(connection, "advance_due", rows)
             return held
@@ -218,7 +219,9 @@ def claim_in_two(stack: ExitStack) -> None:
                     return []
                 rooms = room_by_kind([want])
                 text, now = encode(list(labels)), self._clock()
-                return [row for kind, room in rooms.items() for row in self._json(connection, "pick", kind, text, room, now)]
+                return [
+                    row for kind, room in rooms.items() for row in self._json(connection, "pick", kind, text, room, now)
+                ]
 
             rows = await self._do(choose)
 
@@ -239,5 +242,3 @@ PLANTED: dict[str, Plant] = {
         uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two,
     )
 }  # fmt: skip
-
-

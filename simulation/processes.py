@@ -24,7 +24,6 @@ from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.service.naming import find_session
-
 from simulation.database import Database, Store
 from simulation.loop import CURRENT
 from simulation.machine import Machine, SimulatedKeeper, WitnessExecutor
@@ -81,7 +80,14 @@ class Server:
     """All roles; with an agent of its own, or without."""
 
     def __init__(
-        self, world: World, machine: Machine, database: Database, network: Network, settings: Settings, *, is_agent: bool
+        self,
+        world: World,
+        machine: Machine,
+        database: Database,
+        network: Network,
+        settings: Settings,
+        *,
+        is_agent: bool,
     ) -> None:
         self._world, self._machine, self._network, self._settings = world, machine, network, settings
         self._process = CURRENT.get()
@@ -150,12 +156,8 @@ class Server:
 
     def _run_roles(self, group: asyncio.TaskGroup) -> dict[str, asyncio.Task[None]]:
         settings, clock = self._settings, self._machine.clock
-        coordinator = CoordinatorRole(
-            self.cluster, self.queue, clock, interval=settings.heartbeat, look=settings.look
-        )
-        scheduler = SchedulerRole(
-            self.firing, self.cluster, self.queue, clock, scan_interval=settings.scan_interval
-        )
+        coordinator = CoordinatorRole(self.cluster, self.queue, clock, interval=settings.heartbeat, look=settings.look)
+        scheduler = SchedulerRole(self.firing, self.cluster, self.queue, clock, scan_interval=settings.scan_interval)
         tasks = {
             "coordinator": group.create_task(coordinator.run()),
             "scheduler": group.create_task(scheduler.run()),

@@ -7,9 +7,10 @@ import gc
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from campaign import history as past
 from campaign.checker import RED, Verdict, Violation, judge
 
 from horae.core.model import Attempt, JobFilter, Run, RunFilter
-
 from simulation.cluster import Cluster
 from simulation.database import Store
 from simulation.faults import Faults
@@ -28,10 +28,10 @@ from simulation.workload import Workload
 from simulation.world import World
 
 CALM = 5.0  # seconds before the first fault
-QUIET = 300.0  # seconds in which everything must have come to its end, once all is healed
+QUIET = 200.0  # seconds in which everything must have come to its end, once all is healed
 SETTLED = 30.0  # seconds after which no request of earlier can have an effect any more
 MOST_STEPS = 3_000_000
-MEMORY = Path("/dev/shm")  # noqa: S108  # a disk that costs nothing, where there is one
+MEMORY = Path("/dev/shm")  # a disk that costs nothing, where there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +96,27 @@ def _still(seed: int) -> Iterator[None]:
     """Nothing moves by itself: no collection of garbage, and whoever rolls dice of his own gets the same ones."""
     state = random.getstate()
     random.seed(seed)
+    _freeze()
     gc.disable()
-    gc.collect()
-    gc.freeze()  # what is loaded is not looked at again
     try:
         yield
     finally:
-        gc.unfreeze()
         gc.enable()
         random.setstate(state)
+
+
+@cache
+def _freeze() -> None:
+    """What is loaded is not looked at again whenever garbage is collected: that would cost more than most seeds."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager
 def _logs(world: World) -> Iterator[None]:
     """What the product logs is part of the account."""
 
-    def hear(_: Any, method: str, event: dict[str, Any]) -> Any:
+    def hear(_: Any, method: str, event: MutableMapping[str, Any]) -> Any:
         words = " ".join(f"{name}={value}" for name, value in event.items() if name != "event")
         world.counts[f"log {event['event']}"] += 1
         world.tell(f"log {method} {event['event']} {words}")
@@ -162,7 +167,8 @@ class _Life:
             group.create_task(self.faults.run(self.seconds))
         self.world.tell("everything is healed")
         self.faults.heal()
-        await asyncio.sleep(SETTLED)
+        if any(one.outcome == past.INFO for one in self.world.operations):
+            await asyncio.sleep(SETTLED)
         await self._look_for_halves()
         await self.workload.end()
         await self._wait_until_quiet()
@@ -225,5 +231,3 @@ class _Life:
 
 def _attempt(one: Attempt) -> past.Attempt:
     return past.Attempt(one.attempt, one.fence, one.state.word, one.reason, one.exit_code)
-
-

@@ -7,6 +7,7 @@ import datetime
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan
@@ -15,7 +16,6 @@ from horae.core import specs
 from horae.errors import Error, Unavailable
 from horae.ports import Idempotency
 from horae.service.jobs import Jobs
-
 from simulation.cluster import Cluster, Place
 from simulation.loop import Process
 from simulation.world import SECOND, World
@@ -149,7 +149,7 @@ class Workload:
             if runs:
                 run_id = self._world.chance.choice(runs)
                 self.cancelled.add(run_id)
-                await self._try(lambda jobs: jobs.cancel(run_id))
+                await self._try(partial(_cancel, run_id))
 
     async def end(self) -> None:
         """Let nothing more come due. The cluster is healed."""
@@ -157,7 +157,7 @@ class Workload:
             self._keys += 1
             await self._insist(
                 Operation(PAUSE, f"{name} end {self._keys}", FAIL, 0, 0, job_id=job_id),
-                lambda jobs, of=job_id: jobs.set_paused(of, True),
+                partial(_pause, job_id),
             )
 
     async def _submit(self, plan: Plan, labour: str) -> None:
@@ -197,7 +197,9 @@ class Workload:
 
     def _note(self, operation: Operation, why: str = "") -> None:
         self._world.operations.append(operation)
-        self._world.tell(f"{operation.kind} {operation.key}: {operation.outcome} {operation.run_id or operation.job_id or ''} {why}")
+        self._world.tell(
+            f"{operation.kind} {operation.key}: {operation.outcome} {operation.run_id or operation.job_id or ''} {why}"
+        )
 
     async def _send(self, place: Place, call: Call) -> Any:
         """One request to one server."""
@@ -234,6 +236,14 @@ def _refuse(answer: asyncio.Future[Any], error: Error) -> None:
     if not answer.done():
         unknown = isinstance(error, Unavailable) or error.status >= 500
         answer.set_exception((Unknown if unknown else Refused)(f"{error.code} {error.message}"))
+
+
+async def _cancel(run_id: int, jobs: Jobs) -> Any:
+    return await jobs.cancel(run_id)
+
+
+async def _pause(job_id: int, jobs: Jobs) -> Any:
+    return await jobs.set_paused(job_id, True)
 
 
 def _run(job_id: int, key: str) -> Call:

@@ -29,6 +29,7 @@ class World:
         self.faults: list[Fault] = []
         self.witnesses: list[Witness] = []
         self.counts: Counter[str] = Counter()
+        self.is_healed = False  # there are no faults any more
 
     # ── time ──
     @property
