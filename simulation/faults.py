@@ -22,7 +22,8 @@ class Faults:
     def __init__(self, world: World, cluster: Cluster, names: Sequence[str] | None = None) -> None:
         self._world, self._cluster = world, cluster
         self._dead_after = cluster.settings.dead_after
-        chosen = [name for name in FAULTS if world.chance.random() < 0.35]
+        share = world.chance.choice((0.1, 0.25, 0.4))
+        chosen = [name for name in FAULTS if world.chance.random() < share]
         self.names = chosen if names is None else list(names)
 
     async def run(self, seconds: float) -> None:
@@ -139,6 +140,38 @@ class Faults:
         machine.clock.jump(seconds)
         self._world.note_fault("clock jump", f"{machine.name} by {seconds:.1f} s")
 
+    # ── what is worst together ──
+    def strand(self) -> None:
+        """An agent is started again, and a server stops while it is about to let it in."""
+        if not self._cluster.agents:
+            return
+        agent = self._world.chance.choice(self._cluster.agents)
+        self._world.note_fault("kill agent", agent.name)
+        self._cluster.kill(agent)
+
+        def start() -> None:
+            self._cluster.start(agent)
+            self._pause(self._world.chance.choice(self._cluster.servers))
+
+        self._world.later(self._world.between(0.05, 3.0), start)
+
+    def come_back(self) -> None:
+        """A process goes on just when it is declared gone, while the database takes its time."""
+        place, weather, gone = self._any(), self._cluster.database.weather, self._dead_after
+        seconds = self._world.between(gone - 0.5, gone + 2.5)
+
+        def begin() -> None:
+            weather.slow, weather.late = 0.3, 0.05
+            self._world.later(5.0, weather.clear_up)
+
+        def act() -> None:
+            self._world.note_fault("pause beyond lease", place.name, seconds)
+            assert place.process is not None
+            self._world.later(seconds - 1.0, begin)
+            self._world.later(seconds, self._world.loop.resume, place.process)
+
+        self._soon(place, act)
+
     # ── the database ──
     def outage(self) -> None:
         database = self._cluster.database
@@ -210,4 +243,5 @@ FAULTS: dict[str, Callable[[Faults], None]] = {
     "pause_leader": Faults.pause_leader, "kill_keeper": Faults.kill_keeper, "restart": Faults.restart,
     "jump": Faults.jump, "outage": Faults.outage, "apart": Faults.apart, "bad_weather": Faults.bad_weather,
     "split": Faults.split, "reset": Faults.reset, "slow": Faults.slow, "lose_hints": Faults.lose_hints,
+    "strand": Faults.strand, "come_back": Faults.come_back,
 }  # fmt: skip

@@ -139,7 +139,7 @@ class _Life:
         lease = chance.choice((9.0, 15.0, 15.0, 21.0))
         settings = Settings(lease, lease / 3, slots=chance.choice((1, 2, 4)), is_shared=chance.random() < 0.8)
         self.cluster = Cluster(world, settings, disk)
-        servers, agents = chance.choice((1, 1, 2, 2, 3)), chance.choice((0, 1, 1, 2, 3))
+        servers, agents = chance.choice((1, 2, 2, 2, 3)), chance.choice((0, 1, 2, 2, 3, 4))
         names = tuple(f"s{number}" for number in range(1, servers + 1))
         for name in names:
             self.cluster.add_server(name, is_agent=agents == 0 or chance.random() < 0.5)
