@@ -12,6 +12,8 @@ from simulation.cluster import Cluster, Place
 from simulation.world import SECOND, World
 
 FUSE = 60  # most steps from the moment of a crash or pause to the crash or pause: it hits at any await
+LET_IN = 25  # steps of a server, about, until an agent that comes in has joined
+GIVEN_UP = 21.0  # seconds after which an agent no longer waits to be let in
 PATIENCE = 60.0  # seconds that a process gets to stop when it is told to
 JUMPS = (0.3, 5.0, 70.0, 4000.0)  # seconds
 
@@ -71,10 +73,10 @@ class Faults:
         spans = ((0.1, lease), (lease * 0.7, gone), (gone - 1, gone + 3), (gone, gone * 2.3))
         return self._world.between(*self._world.chance.choice(spans))
 
-    def _soon(self, place: Place, act: Callable[[], None]) -> None:
+    def _soon(self, place: Place, act: Callable[[], None], steps: int = FUSE) -> None:
         """At one of the next steps of a process."""
         if place.is_up and place.process is not None and not place.process.is_paused:
-            place.process.fuse = (self._world.chance.randint(0, FUSE), act)
+            place.process.fuse = (self._world.chance.randint(0, steps), act)
 
     # ── processes ──
     def _crash(self, place: Place) -> None:
@@ -91,21 +93,21 @@ class Faults:
     def crash_leader(self) -> None:
         self._crash(self._leader())
 
-    def _pause(self, place: Place) -> None:
+    def _pause(self, place: Place, seconds: float, steps: int = FUSE) -> None:
         def act() -> None:
-            seconds, process = self._long(), place.process
+            process = place.process
             kind = "pause below lease" if seconds < self._cluster.settings.lease else "pause beyond lease"
             self._world.note_fault(kind, place.name, seconds)
             assert process is not None
             self._world.later(seconds, self._world.loop.resume, process)
 
-        self._soon(place, act)
+        self._soon(place, act, steps)
 
     def pause(self) -> None:
-        self._pause(self._any())
+        self._pause(self._any(), self._long())
 
     def pause_leader(self) -> None:
-        self._pause(self._leader())
+        self._pause(self._leader(), self._long())
 
     def kill_keeper(self) -> None:
         place = self._any()
@@ -149,19 +151,18 @@ class Faults:
         self._world.note_fault("kill agent", agent.name)
         self._cluster.kill(agent)
 
-        def start() -> None:
-            self._cluster.start(agent)
-            self._pause(self._world.chance.choice(self._cluster.servers))
-
-        self._world.later(self._world.between(0.05, 3.0), start)
+        network = self._cluster.network
+        seconds = self._world.between(GIVEN_UP, self._dead_after * 2.3)
+        network.on_accept[agent.name] = lambda server: self._pause(self._cluster.places[server], seconds, LET_IN)
+        self._world.later(self._world.between(0.05, 3.0), self._cluster.start, agent)
 
     def come_back(self) -> None:
         """A process goes on just when it is declared gone, while the database takes its time."""
         place, weather, gone = self._any(), self._cluster.database.weather, self._dead_after
-        seconds = self._world.between(gone - 0.5, gone + 2.5)
+        seconds = self._world.between(gone - self._cluster.settings.lease / 3, gone + 2.0)
 
         def begin() -> None:
-            weather.slow, weather.late = 0.3, 0.05
+            weather.slow, weather.late = self._world.chance.choice(((0.3, 0.05), (0.6, 0.1)))
             self._world.later(5.0, weather.clear_up)
 
         def act() -> None:

@@ -23,6 +23,9 @@ from simulation.loop import CURRENT, Process
 from simulation.world import World
 
 USUAL, LONGEST = 0.001, 0.1  # seconds that a frame takes
+FORGOTTEN = 0.3  # share of lines of which the server does not learn at once that they were left: a machine without
+# power says nothing, and a middlebox may swallow the last word
+FOUND_OUT = (5.0, 90.0)  # seconds after which it does
 DEBOUNCE = 0.02  # seconds for which hints are gathered
 
 End = tuple[str, str] | None  # status and text with which a line has ended; None: well
@@ -38,6 +41,7 @@ class Network:
         self._held_up: list[_Pipe] = []
         self._connections: list[_Connection] = []
         self._queues: dict[Process, HintQueue] = {}
+        self.on_accept: dict[str, Callable[[str], None]] = {}  # client → what happens once, when a server lets it in
 
     # ── doors ──
     def listen(self, server: str, process: Process, agents: Agents) -> None:
@@ -82,6 +86,8 @@ class Network:
         def accept() -> None:
             self._connections.append(connection)
             connection.serve(agents)
+            if client in self.on_accept:
+                self.on_accept.pop(client)(server)
             self.world.later(self.delay(), _give, opened, connection)
 
         self.world.loop.tell(process, accept)
@@ -171,10 +177,12 @@ class _Connection:
         self.is_over_for_server = False
         self._serving: asyncio.Task[None] | None = None
         self._cancels = network.world.rolls(0.5)  # gRPC cancels whoever serves a caller that left; NATS tells it
+        self._is_forgotten = network.world.rolls(FORGOTTEN)  # its end is lost on the way, and found out much later
+        self.is_left = False
 
     @property
     def is_over(self) -> bool:
-        return self.to_server.is_closed or self.to_client.is_closed
+        return self.is_left or self.to_server.is_closed or self.to_client.is_closed
 
     def serve(self, agents: Agents) -> None:
         self._serving = asyncio.create_task(self._serve(agents))
@@ -217,11 +225,15 @@ class _Connection:
     # ── ends ──
     def leave(self) -> None:
         """The client does not want it any more: what it has sent before still arrives."""
-        self.to_server.send(None)
+        self.is_left = True
+        world = self.network.world
+        world.later(world.between(*FOUND_OUT) if self._is_forgotten else 0.0, self.to_server.send, None)
 
     def reset_by(self, process: Process) -> None:
-        lost = ("UNAVAILABLE", "connection reset")
-        (self.to_server if process is self.caller else self.to_client).send(None, lost)
+        if process is self.caller:
+            self.leave()
+        else:
+            self.to_client.send(None, ("UNAVAILABLE", "connection reset"))
 
     def reset(self) -> None:
         for pipe in (self.to_server, self.to_client):
@@ -290,7 +302,7 @@ class SimulatedLine:
 
     async def write(self, frame: bytes) -> None:
         assert self._connection is not None
-        if self._connection.to_server.is_closed:
+        if self._connection.is_left or self._connection.to_server.is_closed:
             raise Unavailable("the server ended the stream")
         self._connection.to_server.send(frame)
 

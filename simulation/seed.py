@@ -69,13 +69,15 @@ def live_through(seed: int, *, seconds: float | None = None, told: Callable[[str
 
 
 def _judged(history: past.History, cancelled: Collection[int]) -> Verdict:
-    """The judge of campaigns decides, but for two things that it cannot know. When a run ended is what the store says
-    here, which may be long after its last sign: for one that timed out, that is no contradiction. And these runs
-    somebody wanted cancelled."""
+    """The judge of campaigns decides, but for three things that it cannot know. When a run ended is what the store says
+    here, which may be long after its last sign: for one that timed out, that is no contradiction. The start deadline of
+    a run by hand counts from the request, and its server may have been paused since. And these runs somebody wanted
+    cancelled."""
     verdict = judge(history)
     states = {run.id: run.state for run in history.final.runs}
     known = {("result", run_id) for run_id, state in states.items() if state == "timed_out"}
     known |= {("justified", run_id) for run_id in cancelled if states.get(run_id) == "cancelled"}
+    known |= {("justified", run.id) for run in history.final.runs if run.by_hand and run.reason == "start_deadline"}
     left = [one for one in verdict.violations if (one.rule, one.run) not in known]
     return Verdict(RED if left else "green", left, verdict.reasons, verdict.counts)
 
