@@ -650,8 +650,8 @@ class Store(Protocol):
     # another one is not done, and raises Superseded.
     async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
         """Appear, or appear anew: state live, beat moved, the next session, which is answered. With `session`, only if
-        that is the present one (0: there is no such node), or `line` itself took the present one: so that a
-        registration whose answer was lost can be repeated."""
+        that is the present one (0: there is no such node), or `line` itself took the present one: then that is answered
+        again, because the answer to a registration may be lost, and what was sent twice may come late."""
 
     async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
         """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when

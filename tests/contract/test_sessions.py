@@ -75,9 +75,19 @@ async def test_a_registration_of_an_earlier_session_is_refused(store: Store):
 async def test_a_registration_whose_answer_was_lost_can_be_repeated(store: Store):
     first = await store.register_node(node(), session=0, line="line-1")
 
-    assert await store.register_node(node(), session=0, line="line-1") == first + 1
+    assert await store.register_node(node(), session=0, line="line-1") == first
     with pytest.raises(Superseded):
         await store.register_node(node(), session=0, line="line-2")
+
+
+async def test_a_registration_that_was_repeated_and_comes_late_after_all_supersedes_nobody(store: Store):
+    """Whoever gave up waiting for the first had its answer from the second."""
+    session = await store.register_node(node(), session=0, line="line-1")
+
+    await store.register_node(node(), session=0, line="line-1")
+
+    assert await store.beat("n1", 0, session=session) is not None
+    assert await store.register_node(node(), session=session, line="line-1") == session + 1
 
 
 async def test_a_name_without_a_node_is_registered_once(store: Store):
