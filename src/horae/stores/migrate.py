@@ -3,8 +3,8 @@
 `migrations/NNNN_name.<dialect>.sql`. On PostgreSQL each is a transaction of its own, unless there was nothing before:
 other nodes work on these tables meanwhile. So it asks for each lock with a short timeout, and begins anew when it does
 not get it: behind one that waits, everybody waits. The first line of each says whether it goes before or after the code
-that needs it. A schema newer than the code is refused; so is one whose tables are not what the migrations made, found by
-a fingerprint of our own tables and columns. Others may have theirs beside them: a replicator, an extension.
+that needs it. A schema newer than the code is refused; so is one whose tables are not what the migrations made, found
+by a fingerprint of our own tables and columns. Others may have theirs beside them: a replicator, an extension.
 """
 
 from __future__ import annotations
