@@ -448,6 +448,9 @@ class Agent:
     async def beat(self) -> None:
         """Say that we live, renew the keeper's leash, kill what shall be cancelled."""
         self.check_keeper()
+        if not self._is_joined:
+            await self._come_back()  # which broke off
+            return
         sent = self._clock.elapsed()
         answer = await self._link.beat(self.busy, self._holding(sent))
         if answer is None:
@@ -490,6 +493,9 @@ class Agent:
         self._is_joined = False
         self._life += 1
         self._stop_all()
+        await self._come_back()
+
+    async def _come_back(self) -> None:
         await self._is_idle.wait()
         await self.greet()
         self.wake()

@@ -340,14 +340,17 @@ class LocalLink:
         self._node: Node | None = None
         self.line = token_hex(16)
         self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
+        self._is_joining = False  # a registration is under way, or broke off: whether it happened, nobody knows
         self._differed = 0  # beats in a row after which the books differed from what the agent holds
 
     async def hello(self, node: Node, held: Collection[Fenced] = ()) -> None:
         """Registered first: from then on no claim of an earlier line or life can come, and what is held is all there
         is to take back."""
         self._node = node
+        self._is_joining = True
         self.session = await self._store.register_node(node, session=self.session, line=self.line)
         await self._execution.reap(node.name, keep=set(held), session=self.session)
+        self._is_joining = False
 
     def resume(self, node: Node, session: int) -> None:
         """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
@@ -380,7 +383,10 @@ class LocalLink:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
     async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
-        """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do."""
+        """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do.
+        Who has not joined must do that first, under whatever session we have by now."""
+        if self._is_joining:
+            return None
         answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0

@@ -553,6 +553,22 @@ async def test_an_agent_that_was_given_up_kills_everything_before_it_comes_back(
     assert len(stage.leash.renewals) == 2
 
 
+@pytest.mark.parametrize("lost", ["register_node", "load_running"])
+async def test_an_agent_whose_return_broke_off_comes_back_with_its_next_beat(stage: Stage, probe: Probe, lost: str):
+    """It does not go on as if it had joined, nor under the session that its own registration has ended."""
+    await probe.retire_node("n1", "gone")
+    probe.lose_answer(lost)
+    with pytest.raises(Unavailable):
+        await stage.agent.beat()
+
+    await stage.agent.beat()
+
+    (run,) = await stage.order(1)
+    stage.agent.wake()
+    assert await stage.agent.claim() == 1
+    stage.hands.end(run)
+
+
 async def test_a_claim_of_an_earlier_life_is_not_started(stage: Stage, probe: Probe):
     """It was answered after the service had taken everything back: somebody else may run it by now."""
     (run,) = await stage.order(1)

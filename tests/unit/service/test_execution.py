@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from horae.core.lifecycle import BIRTHS, TRANSITIONS, backoff
 from horae.core.model import SECOND, Reason, Retry, Run, RunFilter, State
-from horae.errors import Superseded
+from horae.errors import Superseded, Unavailable
 from horae.ports import Assignment, Beat, Result, Sign
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
@@ -508,3 +508,22 @@ async def test_results_of_many_agents_go_together(jobs: Jobs, execution: Executi
 
     assert answers == [*({a.run_id} for a in claimed), set()]
     assert probe.calls["finish"] == 2, "of one run, one word at a time"
+
+
+@BOTH
+@pytest.mark.parametrize("lost", ["register_node", "load_running"])
+async def test_a_node_whose_registration_broke_off_is_told_to_join_and_not_that_it_was_superseded(
+    execution: Execution, probe: Probe, queue: Told, lost: str
+):
+    link = LocalLink(execution, probe, queue)
+    await link.hello(N1)
+    await probe.retire_node("n1", "gone")
+    assert await link.beat(0) is None
+    probe.lose_answer(lost)
+    with pytest.raises(Unavailable):
+        await link.hello(N1)
+
+    assert await link.beat(0) is None
+
+    await link.hello(N1)
+    assert await link.beat(0) is not None
