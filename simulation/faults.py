@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from simulation.cluster import Cluster, Place
+from simulation.network import Connection
 from simulation.world import SECOND, World
 
 FUSE = 60  # most steps from the moment of a crash or pause to the crash or pause: it hits at any await
@@ -26,6 +27,8 @@ class Faults:
         self._dead_after = cluster.settings.dead_after
         share = world.chance.choice((0.1, 0.25, 0.4))
         chosen = [name for name in FAULTS if world.chance.random() < share]
+        if world.chance.random() < FOCUSED:
+            chosen = list(world.chance.choice(FEW))
         self.names = chosen if names is None else list(names)
 
     async def run(self, seconds: float) -> None:
@@ -153,7 +156,12 @@ class Faults:
 
         network = self._cluster.network
         seconds = self._world.between(GIVEN_UP, self._dead_after * 2.3)
-        network.on_accept[agent.name] = lambda server: self._pause(self._cluster.places[server], seconds, LET_IN)
+
+        def stop(connection: Connection) -> None:
+            connection.is_forgotten = True  # and nobody tells it that the agent went on elsewhere
+            self._pause(self._cluster.places[connection.server], seconds, LET_IN)
+
+        network.on_accept[agent.name] = stop
         self._world.later(self._world.between(0.05, 3.0), self._cluster.start, agent)
 
     def come_back(self) -> None:
@@ -238,6 +246,12 @@ class Faults:
         self._world.note_fault("hints lost", f"{network.hints_lost:.0%}", seconds)
         self._world.later(seconds, setattr, network, "hints_lost", 0.0)
 
+
+FOCUSED = 0.35  # share of seeds that have few faults: many hide each other
+FEW = (
+    ("strand", "pause"), ("strand", "pause"), ("strand",), ("come_back",), ("come_back",), ("come_back", "jump"),
+    ("crash", "bad_weather"), ("pause", "bad_weather"), ("split",), ("outage",), ("apart", "pause_leader"),
+)  # fmt: skip
 
 FAULTS: dict[str, Callable[[Faults], None]] = {
     "crash": Faults.crash, "crash_leader": Faults.crash_leader, "pause": Faults.pause,

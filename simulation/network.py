@@ -39,9 +39,11 @@ class Network:
         self.slow = 0.0  # most seconds that a frame takes more
         self.hints_lost = 0.0  # share of them
         self._held_up: list[_Pipe] = []
-        self._connections: list[_Connection] = []
+        self._connections: list[Connection] = []
         self._queues: dict[Process, HintQueue] = {}
-        self.on_accept: dict[str, Callable[[str], None]] = {}  # client → what happens once, when a server lets it in
+        self.on_accept: dict[
+            str, Callable[[Connection], None]
+        ] = {}  # client → what happens once, when a server lets it in
 
     # ── doors ──
     def listen(self, server: str, process: Process, agents: Agents) -> None:
@@ -67,13 +69,13 @@ class Network:
     def hold_up(self, pipe: _Pipe) -> None:
         self._held_up.append(pipe)
 
-    async def connect(self, client: str, server: str) -> _Connection:
+    async def connect(self, client: str, server: str) -> Connection:
         """Returns when the server has answered; whoever asks sets the limit."""
-        opened: asyncio.Future[_Connection] = self.world.loop.create_future()
+        opened: asyncio.Future[Connection] = self.world.loop.create_future()
         self.world.later(self.delay(), self._arrive, client, server, CURRENT.get(), opened)
         return await opened
 
-    def _arrive(self, client: str, server: str, caller: Process, opened: asyncio.Future[_Connection]) -> None:
+    def _arrive(self, client: str, server: str, caller: Process, opened: asyncio.Future[Connection]) -> None:
         if self.is_cut(client, server) or self.is_cut(server, client):
             return
         process, agents = self._doors.get(server, (None, None))
@@ -81,13 +83,13 @@ class Network:
             if not opened.done():
                 opened.set_exception(Unavailable(f"{server} refuses connections"))
             return
-        connection = _Connection(self, client, server, caller, process)
+        connection = Connection(self, client, server, caller, process)
 
         def accept() -> None:
             self._connections.append(connection)
             connection.serve(agents)
             if client in self.on_accept:
-                self.on_accept.pop(client)(server)
+                self.on_accept.pop(client)(connection)
             self.world.later(self.delay(), _give, opened, connection)
 
         self.world.loop.tell(process, accept)
@@ -120,7 +122,7 @@ class Network:
                 self.world.loop.tell(process, queue.hear, topics, after=self.delay())
 
 
-def _give(opened: asyncio.Future[_Connection], connection: _Connection) -> None:
+def _give(opened: asyncio.Future[Connection], connection: Connection) -> None:
     if opened.done():
         connection.leave()  # whoever wanted it has given up
     else:
@@ -162,7 +164,7 @@ class _Pipe:
         self._under_way.clear()
 
 
-class _Connection:
+class Connection:
     """One line, with both of its ends."""
 
     def __init__(self, network: Network, client: str, server: str, caller: Process, server_process: Process) -> None:
@@ -177,7 +179,7 @@ class _Connection:
         self.is_over_for_server = False
         self._serving: asyncio.Task[None] | None = None
         self._cancels = network.world.rolls(0.5)  # gRPC cancels whoever serves a caller that left; NATS tells it
-        self._is_forgotten = network.world.rolls(FORGOTTEN)  # its end is lost on the way, and found out much later
+        self.is_forgotten = network.world.rolls(FORGOTTEN)  # its end is lost on the way, and found out much later
         self.is_left = False
 
     @property
@@ -227,7 +229,7 @@ class _Connection:
         """The client does not want it any more: what it has sent before still arrives."""
         self.is_left = True
         world = self.network.world
-        world.later(world.between(*FOUND_OUT) if self._is_forgotten else 0.0, self.to_server.send, None)
+        world.later(world.between(*FOUND_OUT) if self.is_forgotten else 0.0, self.to_server.send, None)
 
     def reset_by(self, process: Process) -> None:
         if process is self.caller:
@@ -252,7 +254,7 @@ def _shown(frame: pb.AgentFrame | pb.ServerFrame) -> str:
 class _Context:
     """A stream of gRPC, as whoever serves it sees it."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def invocation_metadata(self) -> tuple[()]:
@@ -283,7 +285,7 @@ class SimulatedLine:
     def __init__(self, network: Network, client: str, server: str) -> None:
         self._network = network
         self._client, self._server = client, server
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
 
     async def open(self, seconds: float) -> None:
         try:
