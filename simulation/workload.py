@@ -128,7 +128,9 @@ class Workload:
         blank = Operation(kind, f"{name} {kind} {self._keys}", FAIL, 0, 0, job_id=job_id)
         if kind == UPDATE:
             plan, labour = self._plans[name]
-            plan = replace(plan, every=self._world.chance.randint(40, 300) * SECOND // 10, seconds=None, minutes=None)
+            every = self._world.chance.randint(40, 300) * SECOND // 10
+            every += SECOND * (every == plan.every)  # the same one would not begin anew
+            plan = replace(plan, every=every, seconds=None, minutes=None)
             draft = specs.parse_job(_document(plan, labour))  # which is not paused
             self._plans[name] = (plan, labour)
             self._paused.discard(name)
