@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from simulation.faults import FAULTS
 from simulation.planted import PLANTED, plant
 from simulation.seed import Outcome, live_through
 
@@ -33,6 +34,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, help="how many (1, with --replay; else 1000)")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--seconds", type=float, help="of faults in each; else the seed decides")
+    parser.add_argument(
+        "--faults", type=_faults, help="these alone, by commas; else the seed decides: " + ", ".join(FAULTS)
+    )
     parser.add_argument("--minutes", type=float, help="stop after so long, however many seeds are left")
     parser.add_argument("--replay", action="store_true", help="tell everything that happens")
     parser.add_argument("--planted", choices=("all", *PLANTED), metavar="NAME", help="plant a bug: all, or one of "
@@ -41,6 +45,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if arguments.seeds is None:
         arguments.seeds = 1 if arguments.replay else 1000
     return arguments
+
+
+def _faults(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in FAULTS]:
+        raise argparse.ArgumentTypeError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+    return names
 
 
 class Report:
@@ -82,11 +93,15 @@ class Report:
 def search(arguments: argparse.Namespace, report: Report, *, twice: bool) -> Outcome | None:
     """The first seed that fails."""
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        outcome = live_through(seed, seconds=arguments.seconds)
+        outcome = live_through(seed, seconds=arguments.seconds, faults=arguments.faults)
         report.add(outcome)
         if not outcome.is_good:
             return outcome
-        if twice and seed % TWICE == 0 and live_through(seed, seconds=arguments.seconds).digest != outcome.digest:
+        if (
+            twice
+            and seed % TWICE == 0
+            and live_through(seed, seconds=arguments.seconds, faults=arguments.faults).digest != outcome.digest
+        ):
             print(f"simulation: seed {seed} came out differently when it was lived through again")
             sys.exit(2)
         if arguments.minutes is not None and report.minutes >= arguments.minutes:
@@ -105,7 +120,7 @@ def simulate(arguments: argparse.Namespace) -> int:
     print(f"seed {failed.seed} failed: {failed.shape}")
     tell(failed)
     lines: list[str] = []
-    live_through(failed.seed, seconds=arguments.seconds, told=lines.append)
+    live_through(failed.seed, seconds=arguments.seconds, faults=arguments.faults, told=lines.append)
     file = Path(tempfile.gettempdir()) / f"horae-seed-{failed.seed}.txt"
     file.write_text("\n".join(lines) + "\n")
     print(f"what happened is in {file}; it ends so:")
@@ -117,7 +132,7 @@ def simulate(arguments: argparse.Namespace) -> int:
 def replay(arguments: argparse.Namespace) -> int:
     is_good = True
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
-        outcome = live_through(seed, seconds=arguments.seconds, told=print)
+        outcome = live_through(seed, seconds=arguments.seconds, faults=arguments.faults, told=print)
         print(f"seed {seed} {'is good' if outcome.is_good else 'failed'}: digest {outcome.digest:#x}, {outcome.shape}")
         tell(outcome)
         is_good = is_good and outcome.is_good

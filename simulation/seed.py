@@ -7,7 +7,7 @@ import gc
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -48,14 +48,21 @@ class Outcome:
         return self.verdict.color != RED
 
 
-def live_through(seed: int, *, seconds: float | None = None, told: Callable[[str], None] | None = None) -> Outcome:
-    """Run one seed; `seconds` of faults, else as many as the seed says. `told` hears all that happens."""
+def live_through(
+    seed: int,
+    *,
+    seconds: float | None = None,
+    faults: Sequence[str] | None = None,
+    told: Callable[[str], None] | None = None,
+) -> Outcome:
+    """Run one seed; `seconds` of these `faults`, else as many, and those, that the seed says. `told` hears all that
+    happens."""
     disk = Path(tempfile.mkdtemp(prefix="horae-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
     world = World(seed, most_steps=MOST_STEPS, told=told)
     asyncio.set_event_loop(None)
     with _still(seed), _logs(world):
         try:
-            life = _Life(world, disk, seconds)
+            life = _Life(world, disk, seconds, faults)
             failure = _run(world, life)
             verdict = _judged(life.history(), life.workload.cancelled)
             extra = [Violation("progress", failure)] if failure else life.violations
@@ -135,7 +142,7 @@ def _logs(world: World) -> Iterator[None]:
 class _Life:
     """From the first start to the last read."""
 
-    def __init__(self, world: World, disk: Path, seconds: float | None) -> None:
+    def __init__(self, world: World, disk: Path, seconds: float | None, faults: Sequence[str] | None = None) -> None:
         self.world = world
         chance = world.chance
         lease = chance.choice((9.0, 15.0, 15.0, 21.0))
@@ -149,7 +156,7 @@ class _Life:
             self.cluster.add_agent(f"a{number}", tuple(chance.sample(names, len(names))))
         self.workload = Workload(world, self.cluster, jobs=chance.randint(2, 8))
         self.seconds = seconds if seconds is not None else chance.choice((30.0, 60.0, 90.0, 120.0))
-        self.faults = Faults(world, self.cluster)
+        self.faults = Faults(world, self.cluster, faults)
         self.shape = (
             f"{servers} servers, {agents} agents, lease {lease:g} s, {self.seconds:g} s of "
             f"{', '.join(self.faults.names) or 'no faults'}"
