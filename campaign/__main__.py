@@ -49,6 +49,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("check", nargs="*", metavar="check DIR", help="judge an earlier campaign again")
     parser.add_argument("--seconds", type=int, default=60, help="how long there are faults")
+    parser.add_argument("--patience", type=int, default=60, help="seconds more for a chosen fault that was not seen")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--store", choices=("postgres", "patroni", "sqlite"), default="postgres")
     parser.add_argument("--queue", choices=("database", "nats"), default="database")
@@ -98,9 +99,11 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         async with _watched(observer):
             await workload.begin()
             await asyncio.sleep(CALM)
+            over = asyncio.Event()
             async with asyncio.TaskGroup() as group:
-                group.create_task(workload.run(arguments.seconds))
-                group.create_task(nemesis.run())
+                group.create_task(workload.run(over))
+                await nemesis.run(arguments.patience)
+                over.set()
             await cluster.heal()
             await workload.end()
             reader = Reader(cluster, _talkative(out))

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -370,13 +370,17 @@ class Cluster:
                 member.space.begin()
             for link in member.links:
                 await link.begin()
-        for member in self.nodes:
-            member.start()
-            await self.up(member)
+        first, *others = self.nodes  # the first makes the tables
+        await self._begin([first])
+        await self._begin(others)
         if self.broker is not None:
             await self._make_token()
-        for member in self.agents:
+        await self._begin(self.agents)
+
+    async def _begin(self, members: Sequence[Member]) -> None:
+        for member in members:
             member.start()
+        for member in members:
             await self.up(member)
 
     async def _make_token(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
 
 from campaign import clocks, spaces
@@ -22,6 +23,16 @@ from campaign.scene import Lane, Scene
 from campaign.surroundings import Clocks, Disks, Network
 
 GROUPS = ("kills", "pauses", "long-pauses", "database", "services", "network", "clocks", "disks")
+KINDS = (
+    "kill leader", "kill node", "kill agent", "kill keeper", "stop",
+    "pause below lease", "pause beyond lease", "lost agent", "pause beyond a minute",
+    "restart database", "database outage", "cut connections", "kill primary", "freeze primary", "kill postmaster",
+    "kill nats", "wipe nats", "hold nats", "kill s3", "hold s3", "full bucket",
+    "split agent", "split to servers", "split to agent", "slow line",
+    "split database", "database unheard", "slow database",
+    "clock forward", "clock back",
+    "full disk of a node", "full disk of an agent", "full disk of output", "full disk of the database",
+)  # fmt: skip
 FIRST = 0.4  # of the usual calm, while a lane goes through its faults for the first time
 
 
@@ -32,6 +43,9 @@ class Nemesis:
         self._seed, self._seconds, self._groups = seed, seconds, groups
         self.left_out: dict[str, str] = {}  # group → why
         self.lanes = [lane for group in groups if self._is_possible(group) for lane in self._lanes_of(group)]
+        assert set(self.kinds) <= set(KINDS), (
+            "every fault has its name in KINDS, and docs/reference/faults.md says of it"
+        )
 
     @property
     def kinds(self) -> list[str]:
@@ -78,16 +92,26 @@ class Nemesis:
         postgres = self._cluster.postgres
         return Database(self._scene, postgres).disk_lanes() if postgres is not None and postgres.disk else []
 
-    async def run(self) -> None:
-        """Do harm until the time is up; what is under way then is left for `Cluster.heal`."""
+    async def run(self, patience: float) -> None:
+        """Do harm until the time is up, and for a while longer if a chosen fault was not seen by then; what is under
+        way at the end is left for `Cluster.heal`."""
+        harm = asyncio.create_task(self._harm())
+        await asyncio.wait([harm], timeout=self._seconds)
+        late = time.monotonic() + patience
+        while not harm.done() and set(self.kinds) - self._scene.seen and time.monotonic() < late:
+            await asyncio.wait([harm], timeout=0.2)
+        harm.cancel()
         try:
-            async with asyncio.timeout(self._seconds), asyncio.TaskGroup() as group:
-                self._scene.begun = group
-                group.create_task(self._watch())
-                for lane in self.lanes:
-                    group.create_task(self._walk(lane, random.Random(f"{self._seed} {lane.name}")))
-        except TimeoutError:
+            await harm
+        except asyncio.CancelledError:
             return
+
+    async def _harm(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            self._scene.begun = group
+            group.create_task(self._watch())
+            for lane in self.lanes:
+                group.create_task(self._walk(lane, random.Random(f"{self._seed} {lane.name}")))
 
     async def _walk(self, lane: Lane, chance: random.Random) -> None:
         first = list(lane.deeds)

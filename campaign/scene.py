@@ -44,9 +44,12 @@ class Scene:
         self.chance = random.Random(f"{seed} nemesis")
         self._journal = journal
         self.begun: asyncio.TaskGroup | None = None  # where starts go on
+        self.seen: set[str] = set()  # kinds of faults that have really happened
 
     def record(self, kind: str, target: str, began: int, evidence: str = "", *, happened: bool = True) -> None:
         self._journal.add(Fault(kind, target, began, (now() - began) / SECOND, evidence, happened))
+        if happened:
+            self.seen.add(kind)
 
     def draw(self, members: Sequence[Member]) -> Member | None:
         """One that lives and has no other fault at it."""

@@ -14,7 +14,6 @@ import asyncio
 import datetime
 import random
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,25 +112,19 @@ class Workload:
             if not await self._submit(plan, labour):
                 raise RuntimeError("a job was refused in calm weather: ops.jsonl says why")
 
-    async def run(self, seconds: float) -> None:
-        """Ask for more, until the time is up. Changes of jobs are brought to their end."""
-        until = time.monotonic() + seconds
+    async def run(self, over: asyncio.Event) -> None:
+        """Ask for more, until it is over. Changes of jobs are brought to their end."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._change_jobs(until))
-            group.create_task(self._doom_jobs(until))
-            group.create_task(self._ask(seconds))
+            group.create_task(self._change_jobs(over))
+            group.create_task(self._doom_jobs(over))
+            asking = [group.create_task(ask()) for ask in (self._run_once_jobs, self._run_now)]
+            await over.wait()
+            for task in asking:
+                task.cancel()
 
-    async def _ask(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                group.create_task(self._run_once_jobs())
-                group.create_task(self._run_now())
-        except TimeoutError:
-            return
-
-    async def _change_jobs(self, until: float) -> None:
+    async def _change_jobs(self, over: asyncio.Event) -> None:
         """Pause one that runs, or give it another schedule; resume one that is paused."""
-        while await self._is_time(CHANGE_EVERY, until):
+        while await self._is_time(CHANGE_EVERY, over):
             name = self._chance.choice(list(self._changing))
             if name in self._paused:
                 await self._change(RESUME, name)
@@ -142,9 +135,9 @@ class Workload:
             else:
                 await self._update(name)
 
-    async def _is_time(self, calm: float, until: float) -> bool:
+    async def _is_time(self, calm: float, over: asyncio.Event) -> bool:
         await asyncio.sleep(self._chance.uniform(0.5, 1.5) * calm)
-        return time.monotonic() < until
+        return not over.is_set()
 
     async def _change(self, kind: str, name: str) -> None:
         self._keys += 1
@@ -162,9 +155,9 @@ class Workload:
         document = _document(plan, labour, self._cluster.witnesses)
         await self._insist(UPDATE, f"update-{self._keys}", f"/v1/jobs/{job_id}", document, job_id=job_id, plan=plan)
 
-    async def _doom_jobs(self, until: float) -> None:
+    async def _doom_jobs(self, over: asyncio.Event) -> None:
         """Make a job and delete it a while later, whatever it is doing then."""
-        while await self._is_time(DOOM_EVERY, until):
+        while await self._is_time(DOOM_EVERY, over):
             self._doomed += 1
             overlap = self._chance.choice(EVERY_OVERLAP)
             plan = Plan(f"doomed-{self._doomed}", every=self._chance.randint(5, 20) * SECOND // 10, overlap=overlap)
