@@ -40,7 +40,7 @@ SHOWN = 20  # violations told in words; verdict.json has them all
 
 # What must have happened for green to mean anything, per 600 seconds.
 DEMANDS = {"kills": 200, "elections": 20, "fenced writes": 1, "lost agent": 1}
-LATE = 150.0  # seconds after its moment by which a record must exist, whatever the faults were
+LATE = 300.0  # seconds after its moment by which a record must exist, whatever the faults were
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

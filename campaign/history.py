@@ -32,6 +32,7 @@ KILLS = (
 )  # fmt: skip
 LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
 PAUSES = ("pause below lease", "pause beyond lease", "pause beyond a minute", LOST)
+CLOCKS = ("clock forward", "clock back")
 CRASH = "crash"  # a process ended although nobody had touched it
 
 
