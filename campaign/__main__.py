@@ -40,6 +40,7 @@ SHOWN = 20  # violations told in words; verdict.json has them all
 
 # What must have happened for green to mean anything, per 600 seconds.
 DEMANDS = {"kills": 200, "elections": 20, "fenced writes": 1, "lost agent": 1}
+STRAY = 150.0  # seconds after which a request that was given up has no effect any more, whatever its server met
 LATE = 300.0  # seconds after its moment by which a record must exist, whatever the faults were
 
 
@@ -114,7 +115,7 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         meta = {
             "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "queue": arguments.queue,
             "files": arguments.files, "nodes": arguments.nodes, "agents": arguments.agents,
-            "faults": arguments.faults, "left_out": nemesis.left_out, "late_after": LATE,
+            "faults": arguments.faults, "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
             "demands": demands(arguments, nemesis.kinds), "counts": observer.counts(),
         }  # fmt: skip
         history.save(out / "meta.json", meta)

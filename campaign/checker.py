@@ -50,7 +50,6 @@ ENDING = 2 * SECOND  # between the last line of a witness and its end, in which 
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
 TOGETHER = 5 * SECOND  # two that are made at once are written in any order, and may wait for each other
 DELETED_BEFORE = 15 * SECOND  # a run that was claimed just before its job was deleted may still start so late
-STRAY = 150 * SECOND  # a request that was given up may have its effect so much later: its server stood still
 BY_A_WRONG_CLOCK = 60 * SECOND  # an attempt that was timed by one is placed between its claim and its report
 FOR_EVER = 2**62
 UNCLOSED = 3600 * SECOND  # how far moments are looked for where nobody is known to have stopped them
@@ -170,7 +169,7 @@ def _answered(operations: Sequence[Operation]) -> Counter[str]:
 
 
 def arrange(history: History) -> Case:
-    works = {work.id: work for work in _works(history.operations)}
+    works = {work.id: work for work in _works(history.operations, history.stray)}
     witnesses: dict[int, list[Witness]] = defaultdict(list)
     for witness in sorted(history.witnesses, key=lambda one: one.started):
         witnesses[witness.run].append(witness)
@@ -182,7 +181,7 @@ def arrange(history: History) -> Case:
     return Case(history, works, {run.id: run for run in history.final.runs}, witnesses)
 
 
-def _works(operations: Sequence[Operation]) -> Iterator[Work]:
+def _works(operations: Sequence[Operation], stray: float) -> Iterator[Work]:
     changes: dict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
         if operation.kind in CHANGES and operation.job_id is not None:
@@ -200,18 +199,22 @@ def _works(operations: Sequence[Operation]) -> Iterator[Work]:
         work.spans.append(Span(operation.plan, operation.created_at, 0, 0))
         for tries in _requests(changes[operation.job_id]):
             _apply(work, tries)
-        work.doubts = list(_doubts(changes[operation.job_id]))
+        work.doubts = list(_doubts(changes[operation.job_id], stray))
         yield work
 
 
-def _doubts(operations: Sequence[Operation]) -> Iterator[tuple[int, int]]:
+def _doubts(operations: Sequence[Operation], stray: float) -> Iterator[tuple[int, int]]:
     """A try that was not answered may have its effect later than the next request: a server that stood still goes on
-    with it. It is settled by a change that was asked for when it can no longer come."""
+    with it. It is settled by a change that was asked for when it can no longer come; an update by its own answer, too,
+    because nobody else knows the schedule."""
     settled = sorted((one.invoked_at, one.answered_at) for one in operations if one.outcome == OK)
+    answered = {one.key for one in operations if one.outcome == OK}
     for one in operations:
         if one.outcome == INFO:
-            last = one.invoked_at + STRAY
-            yield one.invoked_at, next((answered for asked, answered in settled if asked >= last), FOR_EVER)
+            last = one.invoked_at + round(stray * SECOND)
+            is_open = one.kind == UPDATE and one.key not in answered
+            after = (at for asked, at in settled if asked >= last and not is_open)
+            yield one.invoked_at, next(after, FOR_EVER)
 
 
 def _requests(operations: Sequence[Operation]) -> Iterator[list[Operation]]:

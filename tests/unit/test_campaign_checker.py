@@ -544,6 +544,7 @@ def test_a_try_that_was_given_up_may_come_later_until_a_later_change_is_answered
         changed.operations[1], outcome=INFO, invoked_at=BEGAN + 4 * SECOND + 1, answered_at=BEGAN + 5 * SECOND - 1
     )
     changed.operations.insert(1, stray)
+    changed.stray = 150.0
     changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != 4))
     changed.witnesses = [one for one in changed.witnesses if one.run != 4]
     assert judge(changed).violations == []
@@ -557,6 +558,7 @@ def test_a_try_that_was_given_up_may_come_later_until_a_later_change_is_answered
 def test_a_stray_try_is_over_with_a_change_that_was_asked_for_long_after_it(changed: History):
     long_ago = replace(changed.operations[1], outcome=INFO, invoked_at=BEGAN - 200 * SECOND, answered_at=BEGAN)
     changed.operations.insert(1, long_ago)
+    changed.stray = 150.0
     changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != 4))
     changed.witnesses = [one for one in changed.witnesses if one.run != 4]
 
