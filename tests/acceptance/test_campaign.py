@@ -16,7 +16,7 @@ from campaign.checker import judge
 from ..conftest import missing
 
 ROOT = Path(__file__).parents[2]
-SECONDS, SEED = 25, 7
+SECONDS, SEED = 20, 7
 FAULTS = "kills,pauses,clocks"  # those that are over soon
 FEWEST = {"min-kills": 3, "min-elections": 1, "min-fenced-writes": 0, "min-lost-agent": 0}  # a busy machine is slow
 PATIENCE = 150  # seconds more, until each of these was seen
