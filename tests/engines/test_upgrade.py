@@ -24,10 +24,9 @@ from campaign.reading import Reader
 from campaign.workload import Workload
 
 from horae.stores.migrate import migrations
-
-from ..conftest import missing
-from ..contract.postgres_server import rows
-from .server import free_port, horae
+from tests.acceptance.server import free_port, horae
+from tests.conftest import missing
+from tests.contract.postgres_server import rows
 
 pytestmark = pytest.mark.slow
 
