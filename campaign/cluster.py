@@ -421,6 +421,8 @@ class Cluster:
             disk.clear()
         for service in self.services:
             service.go_on()
+        if self.bucket is not None and not await self.bucket.takes_a_file():
+            await self.bucket.restart()
         for member in self.members.values():
             if member.space is not None:
                 member.space.join()

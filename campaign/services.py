@@ -73,6 +73,14 @@ class Service:
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
+    async def restart(self) -> None:
+        """What it keeps its names in stays broken after a full disk, until it is begun anew."""
+        await self.end()
+        await self.begin()
+        deadline = time.monotonic() + START
+        while not await self.takes_a_file() and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)
+
     async def takes_a_file(self) -> bool:
         """Whether an object store takes a file of some size, as its clients see it."""
         store = S3Store(
