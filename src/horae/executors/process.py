@@ -96,7 +96,7 @@ class KeeperProcess:
         self._directory = directory.resolve()  # the keeper works in another directory
         self._program: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        self._is_old = False  # it speaks as we do not
+        self._is_foreign = False  # it keeps work that we cannot or may not take up
         self._link: socket.socket | None = None
         self._pidfd = -1
         self._answered = asyncio.Event()  # it said that it is ready, or ended without
@@ -136,10 +136,6 @@ class KeeperProcess:
             link = _knock(self._directory)
         except OSError:
             return False
-        if not self.keeps:
-            _send_quietly(link, {"op": "end"})
-            link.close()
-            return False
         try:
             pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             self._attach(link, pid)
@@ -147,11 +143,14 @@ class KeeperProcess:
             link.close()
             return False
         await self._answered.wait()
-        if not self._is_old and not self.closed.is_set():
+        if not self._is_foreign and not self.closed.is_set():
             return True
-        _send_quietly(link, {"op": "end"})
-        if not self.closed.is_set():
-            self._detach()
+        self._post(_Parcel(_encode({"op": "end"}), is_last=True))
+        await self.closed.wait()
+        for one in self.kept:  # it died before it was done
+            os.close(one.source)
+            os.close(one.file)
+        self.kept, self._is_foreign = [], False
         self.closed.clear()
         self._answered.clear()
         return False
@@ -202,6 +201,8 @@ class KeeperProcess:
                 while self._outbox:  # noqa: ASYNC110  # the socket is mostly faster than any event
                     await asyncio.sleep(RETRY_SECONDS)
         self._detach()
+        if self._program is not None:
+            self._program.returncode = 0  # its end is no affair of ours any more
         self.closed.set()
 
     async def close(self) -> None:
@@ -327,10 +328,12 @@ class KeeperProcess:
             if not packet:  # the end of the keeper itself is told by its pidfd
                 asyncio.get_running_loop().remove_reader(self._link)
                 return
+            if self._is_foreign:
+                for fd in fds:
+                    os.close(fd)
+                continue
             for report in json.loads(packet):
                 self._hear(report, fds)
-            if self._is_old:
-                return
 
     def _hear(self, report: list[Any], fds: list[int]) -> None:
         if report[0] == "start" and report[1] in self._children:
@@ -342,8 +345,8 @@ class KeeperProcess:
             self._answered.set()
         elif report[0] == "kept":
             self._adopt(*report[1:], fds=fds)
-        elif report[0] == "protocol" and report[1] != program.PROTOCOL:
-            self._is_old = True
+        elif report[0] == "protocol" and (report[1] != program.PROTOCOL or not self.keeps):
+            self._is_foreign = True
             self._answered.set()
 
     def _adopt(
@@ -406,11 +409,6 @@ def _knock(directory: Path) -> socket.socket:
         link.close()
         raise
     return link
-
-
-def _send_quietly(link: socket.socket, order: dict[str, Any]) -> None:
-    with suppress(OSError):
-        link.send(_encode(order))
 
 
 def _send(link: socket.socket, parcel: _Parcel) -> None:

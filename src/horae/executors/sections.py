@@ -238,9 +238,8 @@ class SectionExecutor:
 
     async def leave(self) -> None:
         self._is_open = False
-        for attempt in self._attempts.values():
-            if attempt.is_lasting:
-                attempt.abandon()
+        for run_id in self.lasting():
+            self._attempts.pop(run_id).abandon()
         await self.close()
 
     def stop(self, run_id: int, reason: str) -> None:
