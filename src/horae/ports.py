@@ -863,7 +863,7 @@ class Link(Protocol):
         """Join. Everything this node held under an earlier life is given back, except attempts that it has taken up or
         of which it holds a result. Answers the terms; None within one process, where they are known."""
 
-    def take_up(self, node: Node) -> None:
+    async def take_up(self, node: Node) -> None:
         """Be a node that has joined in an earlier life: beats and questions may come before hello."""
 
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:

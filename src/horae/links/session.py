@@ -268,13 +268,13 @@ class RemoteLink(ABC):
             raise NoAnswer(f"no server answered within {seconds:g} s") from None
 
     # ── the Link ──
-    def take_up(self, node: Node) -> None:
+    async def take_up(self, node: Node) -> None:
         self._node = node
         self._named.set()
 
     async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms:
         """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
-        self.take_up(node)
+        await self.take_up(node)
         try:
             await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
         except NoAnswer:

@@ -230,7 +230,7 @@ class Agent:
 
     async def _is_still_ours(self) -> bool:
         """Whether the service has not given us up; what is not ours in its books is killed."""
-        self._link.take_up(self.node)
+        await self._link.take_up(self.node)
         if await self._link.beat(self.busy) is None:
             return False
         self._drop_strangers(await self._link.disown(self._attempts()))

@@ -334,7 +334,7 @@ class LocalLink:
         self.session = await self._store.register_node(node, session=self.session, line=self.line)
         await self._execution.reap(node.name, keep=set(held), session=self.session)
 
-    def take_up(self, node: Node) -> None:
+    async def take_up(self, node: Node) -> None:
         self._node = node
 
     def resume(self, node: Node, session: int) -> None:
