@@ -180,7 +180,7 @@ def test_a_taken_up_run_can_be_cancelled(server: Server, begin: Begin, tmp_path:
     agent.kill()
     agent.start()
     agent.wait_for("agent phoenix joined", 2)
-    server.post(f"/v1/runs/{run_id}/cancel")
+    server.post(f"/v1/runs/{run_id}/cancel", status=202)
 
     run = server.ended(run_id)
     assert (run["state"], run["attempt"], run["fence"]) == ("cancelled", 1, 1)

@@ -321,6 +321,23 @@ async def test_an_attempt_goes_on_with_its_log_its_steps_and_its_workspace(tmp_p
     await second.close()
 
 
+async def test_the_log_of_an_attempt_that_says_nothing_after_it_was_taken_up_is_whole(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    first = await Life(tmp_path, clock).open()
+    os.mkfifo(tmp_path / "go")
+    output = first.start(steps(f"echo one; read x < {tmp_path}/go", "echo two"))
+    await output.until("one\n")
+    await first.leave()
+    second = await Life(tmp_path, clock).open()
+    output = second.take_up()
+    await asyncio.to_thread((tmp_path / "go").write_text, "go\n")
+    await second.result()
+
+    assert output.text == "── step 1/2 s1 ──\none\n── step 2/2 s2 ──\ntwo\n"
+    await second.close()
+
+
 async def test_a_timeout_that_passed_between_two_agents_ends_the_work(tmp_path: Path, clock: FakeClock) -> None:
     first = await Life(tmp_path, clock).open()
     output = first.start(steps("echo begun; sleep 600"), timeout=30.0)

@@ -727,7 +727,8 @@ class _Log:
                 if watch is not None and start >= at:
                     watch(data)
                 await self._catch_breath()
-            self.write(line.encode())
+            if line:
+                self.write(line.encode())
             start = max(start, end)
 
     async def _catch_breath(self) -> None:
