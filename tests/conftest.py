@@ -78,12 +78,15 @@ def postgres_server() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: str) -> str:
     """A migrated database to copy from: one copy per test is a tenth of a second."""
+    return make_template(postgres_server)
 
+
+def make_template(server: str) -> str:
     async def make() -> None:
-        connection = await asyncpg.connect(postgres_server)
+        connection = await asyncpg.connect(server)
         await connection.execute("CREATE DATABASE template_horae")
         await connection.close()
-        await migrate.migrate_postgres(with_database(postgres_server, "template_horae"))
+        await migrate.migrate_postgres(with_database(server, "template_horae"))
 
     asyncio.run(make())
     return "template_horae"

@@ -105,7 +105,7 @@ def _searches(store: Store) -> dict[str, Ask]:
             asks[word] = lambda sort=sort: store.search_jobs(JobFilter(), [sort], 0, 100)
     jobs = {
         "name": JobFilter(name="team 99"), "rare kinds": JobFilter(kinds=("sync",)), "source": JobFilter(source=7),
-        "not kinds": JobFilter(not_kinds=("sync", "shell")), "made for": JobFilter(made_for=("rpc", "user_id", "7")),
+        "not kinds": JobFilter(not_kinds=("sync", "shell")), "made for": JobFilter(made_for="owner 7"),
     }  # fmt: skip
     for name, where in jobs.items():
         asks[f"search jobs: {name}"] = lambda where=where: store.search_jobs(where, (), 0, 100)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from tests.disks import clear, fill, needs_root, small_disk
+from tests.disks import FILLER, clear, fill, needs_root, small_disk
 
 from .agent import AgentProcess
-from .server import Server, horae
+from .server import DEADLINE, Server, free_port, horae
 
 pytestmark = [pytest.mark.slow, needs_root]
 
@@ -57,3 +59,47 @@ def test_an_agent_on_a_full_disk_fails_no_run_and_comes_back(server: Server, tmp
             assert "E_INTERNAL" not in agent.log()
         finally:
             agent.stop()
+
+
+def test_a_server_whose_database_is_full_refuses_what_is_new_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "data", size="8m", inodes=2000) as disk:
+        server = Server(tmp_path).start()
+        try:
+            (job,) = server.submit({"name": "job", "steps": [{"run": "echo fine"}], "schedule": "1s"})
+            runs = f"/v1/runs?job={job['id']}&state=succeeded"
+            server.wait_until(lambda: server.get(runs)["items"], "the first run")
+            fill(disk)
+            refused = server.wait_until(lambda: is_refused(server), "the database to be full")
+            assert refused["code"] == "E_UNAVAILABLE"
+            assert "full" in refused["detail"]
+            before = [run["id"] for run in server.every(runs)]
+            clear(disk)
+            server.wait_until(lambda: len(server.every(runs)) > len(before) + 2, "more runs")
+            due = sorted(run["due_at"] for run in server.every(f"/v1/runs?job={job['id']}"))
+            moments = [datetime.fromisoformat(at) for at in due]
+            assert {later - earlier for earlier, later in pairwise(moments)} == {timedelta(seconds=1)}
+            assert "Traceback" not in server.log()
+        finally:
+            server.stop()
+
+
+def is_refused(server: Server) -> dict[str, str] | None:
+    """A database has some room left within its file, so not the first is."""
+    answer = server.http.post("/v1/jobs", json={"name": "new", "triggers": [], "steps": [{"run": "x" * 60_000}]})
+    return answer.json() if answer.status_code == 503 else None
+
+
+@pytest.mark.parametrize(("names", "code", "exit_code"), [(0, "E_FILE", 1), (100, "E_MACHINE", 6)])
+def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(
+    tmp_path: Path, names: int, code: str, exit_code: int
+) -> None:
+    """One that takes no more names, and one that takes them, but no bytes."""
+    with small_disk(tmp_path / "small") as disk:
+        fill(disk)
+        for number in range(names):
+            (disk / FILLER / str(number)).unlink()
+        argv = [horae(), "up", "--data", str(disk / "data"), "--port", str(free_port())]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == exit_code
+    assert done.stderr.startswith(f"error[{code}]: ")
+    assert "No space left on device" in done.stderr

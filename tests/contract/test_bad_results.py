@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from horae import wire
-from horae.core.model import Policy, Reason, Retry, Run, State
+from horae.core.model import SECOND, Policy, Reason, Retry, Run, State
 from horae.core.results import MAX_CURSOR, MAX_MESSAGE, MAX_RESULT
 from horae.ports import Result, Store
 from horae.service.agent import Agent
@@ -141,6 +141,18 @@ async def test_moments_that_cannot_be_are_those_of_the_server(side: Side, case: 
 
     run = await found(side, run_id)
     assert (run.state, run.started_at, run.finished_at) == (State.SUCCEEDED, START, START)
+
+
+async def test_an_attempt_by_a_clock_that_is_ahead_ended_when_it_was_told_and_took_as_long(side: Side):
+    (run_id,) = await side.order()
+    hour = 3600 * SECOND
+    async with side.served() as address, joined(address) as raw:
+        await raw.ask(claim=pb.Claim(kind="python", limit=1))
+        side.clock.advance(30)
+        await raw.finish(said(run_id, started_at=START + hour, finished_at=START + hour + 7 * SECOND))
+
+    run = await found(side, run_id)
+    assert (run.started_at, run.finished_at) == (START + 23 * SECOND, START + 30 * SECOND)
 
 
 async def test_the_text_of_an_escape_is_only_a_text(side: Side):

@@ -647,6 +647,25 @@ async def test_a_checkout_is_the_first_section_and_fills_the_workspace(shell: Ri
     assert [step["name"] for step in json.loads(result.result or "")["steps"]] == ["checkout", "s1"]
 
 
+async def test_the_variables_of_a_job_choose_no_other_git(shell: Rig, repository: str, tmp_path: Path) -> None:
+    evil, fake = tmp_path / "evil", tmp_path / "bin" / "git"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\ntouch {evil}\n")
+    fake.chmod(0o755)
+    env = {"PATH": f"{fake.parent}:/usr/bin:/bin", "GIT_SSH_COMMAND": f"touch {evil}", "GIT_TRACE": str(evil)}
+    result, text = await shell.run(steps("echo $PATH", checkout={"url": repository, "ref": "main"}, env=env))
+    assert result.state is State.SUCCEEDED, text
+    assert text.endswith(f"{env['PATH']}\n")  # its own steps have them
+    assert not evil.exists()
+
+
+async def test_what_the_files_of_the_agent_lie_in_is_no_repository(shell: Rig, tmp_path: Path) -> None:
+    for above in ("file:////", "file:///", f"file://{tmp_path}", f"file://{tmp_path}/x/.."):
+        result, _ = await shell.run(steps("true", checkout={"url": above}))
+        assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
+        assert "the files of this agent lie in it" in result.message or "is not the address" in result.message
+
+
 async def test_secret_files_are_there_after_the_checkout_for_their_owner_only(shell: Rig, repository: str) -> None:
     look = 'cd "$HORAE_SECRETS_DIR"; stat -c "%a %n" . a a/key; cat a/key; stat -f -c %T .; echo at $PWD'
     spec = steps(look, checkout={"url": repository, "ref": "main"}, files={"a/key": "line\n"})

@@ -176,6 +176,12 @@ async def test_the_last_success_and_the_standing_of_a_job_are_probes_of_one_inde
     assert "history_pkey" not in plans
 
 
+async def test_the_jobs_of_a_user_are_reached_by_their_index(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.submit([Submission([make_job(1)])])
+    plans = await explained(store, monkeypatch, lambda: store.search_jobs(JobFilter(made_for="ann"), (), 0, 10))
+    assert "jobs_made_for" in plans
+
+
 def is_walked(plans: str) -> bool:
     """Whether the primary key is followed from its end, where what is rare comes last."""
     lines = plans.splitlines()

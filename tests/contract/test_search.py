@@ -82,6 +82,9 @@ async def test_the_syncs_of_a_source_are_found(store: Store) -> None:
     assert names((await store.search_jobs(JobFilter(source=7), (), 0, 9)).items) == ["one"]
 
 
+LONG = "a user " * 1000  # no index has so much
+
+
 async def test_the_jobs_of_a_user_are_those_made_for_them_and_their_own_without_one(store: Store) -> None:
     own, made_for_ann, made_for_seven = make_job(1, name="own"), make_job(2, name="for ann"), make_job(3, name="for 7")
     await keep(
@@ -90,12 +93,13 @@ async def test_the_jobs_of_a_user_are_those_made_for_them_and_their_own_without_
         replace(made_for_ann, annotations={"rpc": {"user_id": "ann"}}),
         replace(made_for_seven, owner="ann", annotations={"rpc": {"user_id": 7}}),
         replace(make_job(4, name="odd"), owner="bob", annotations={"rpc": ["no", "user"]}),
+        replace(make_job(5, name="long"), annotations={"rpc": {"user_id": LONG}}),
     )
     found = {
-        user: names((await store.search_jobs(JobFilter(made_for=("rpc", "user_id", user)), (), 0, 9)).items)
-        for user in ("ann", "7", "bob")
+        user: names((await store.search_jobs(JobFilter(made_for=user), (), 0, 9)).items)
+        for user in ("ann", "7", "bob", LONG, LONG + "!")
     }
-    assert found == {"ann": ["for ann", "own"], "7": ["for 7"], "bob": ["odd"]}
+    assert found == {"ann": ["for ann", "own"], "7": ["for 7"], "bob": ["odd"], LONG: ["long"], LONG + "!": []}
 
 
 async def test_nothing_is_sorted_by_text_that_is_not_a_known_name(store: Store) -> None:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -47,9 +48,9 @@ class Place(Rig):
     async def do(self, *runs: str, **more: Any) -> tuple[Result, str]:
         return await self.run(self.spec(*runs, **more))
 
-    def spec(self, *runs: str, **more: Any) -> Json:
+    def spec(self, *runs: str, env: Mapping[str, str] = MappingProxyType({}), **more: Any) -> Json:
         where: Json = {"sandbox": self.name} if self.daemon is None else {"image": IMAGE}
-        return steps(*runs, **where, env={"HORAE_TEST_MARK": str(self.data)}, **more)
+        return steps(*runs, **where, env={"HORAE_TEST_MARK": str(self.data), **env}, **more)
 
     def processes(self) -> list[int]:
         """Everything anywhere on the machine that carries our mark."""

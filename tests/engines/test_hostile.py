@@ -215,6 +215,31 @@ async def test_files_of_others_and_of_the_agent_are_not_there(walled: Place, tmp
     assert "horae.db" not in text.replace(str(walled.data / "horae.db"), "")
 
 
+async def test_variables_of_the_job_do_not_reach_what_runs_outside_its_walls(walled: Place, tmp_path: Path) -> None:
+    """The loader of every program obeys these, also that of the program which makes the walls."""
+    env = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "escaped"), "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    result, text = await walled.do("echo $PATH", env=env)
+    assert list(tmp_path.glob("escaped*")) == []
+    assert (result.state, text.splitlines()[-1]) == (State.SUCCEEDED, env["PATH"])
+
+
+async def test_variables_of_the_job_are_in_no_list_of_processes(wrapped: Place) -> None:
+    output = wrapped.start(wrapped.spec("echo begun; sleep 600", env={"KEY": "hidden-treasure"}), run_id=2)
+    await output.until("begun")
+    commands = b"".join(_command(pid) for pid in map(int, filter(str.isdigit, os.listdir("/proc"))))
+    wrapped.executor.stop(2, Reason.REQUESTED)
+    await wrapped.ended()
+    assert b"hidden-treasure" not in commands
+    await wrapped.assert_nothing_is_left()
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 async def test_secret_files_are_in_memory_to_be_read_only_and_gone_with_the_job(walled: Place) -> None:
     look = "cat $HORAE_SECRETS_DIR/a/key; echo; busybox stat -f -c %T $HORAE_SECRETS_DIR; echo $HORAE_SECRETS_DIR"
     more = "touch $HORAE_SECRETS_DIR/a/key $HORAE_SECRETS_DIR/planted || echo refused"

@@ -29,11 +29,13 @@ from horae.errors import (
     Error,
     Invalid,
     Limited,
+    MachineFault,
     Malformed,
     MediaType,
     NotFound,
     Stale,
     Unavailable,
+    machine_fault,
 )
 
 if TYPE_CHECKING:
@@ -234,6 +236,8 @@ def _report(error: BaseException) -> int:
         context = getattr(error, "ctx", None)
         hint = f"see `{context.command_path} --help`" if context else "see `horae --help`"
         error = Invalid(error.format_message(), code="E_USAGE", hint=hint)
+    if not isinstance(error, Error) and (short_of := machine_fault(error)):
+        error = MachineFault(short_of, hint="make room, or give it another place (--data)")
     if not isinstance(error, Error):
         error = Error(f"{type(error).__name__}: {error}", hint="this is a fault of Horae: please report it")
     show_error(error)

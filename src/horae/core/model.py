@@ -353,7 +353,7 @@ class JobFilter:
     not_kinds: tuple[str, ...] = ()
     source: int | None = None  # a sync from this source
     deleted: bool = False  # tombstones instead
-    made_for: tuple[str, str, str] | None = None  # (facade, its annotation, value); of jobs without it, the owner
+    made_for: str | None = None  # the user whom the RPC contract names; of jobs without one, the owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,13 @@ class _Git:
 
 
 def _readable(repository: Path, workspace: Path) -> Path:
-    """A repository of this machine, links followed; those of other attempts are not for us."""
-    found = repository.resolve()
-    if found.is_relative_to(workspace.parent):
+    """A repository of this machine, links followed; those of other attempts are not for us, and what the agent's own
+    files lie in is none: it would be shown whole."""
+    found, own = repository.resolve(), workspace.parent.resolve()
+    if found.is_relative_to(own):
         raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
+    if own.is_relative_to(found):
+        raise Invalid(f"the repository {str(repository)!r} is refused: the files of this agent lie in it")
     return found
 
 

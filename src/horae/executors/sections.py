@@ -109,7 +109,7 @@ class Section:
     may_fail: bool = False  # the next one looks at what it left
     before: Callable[[], Awaitable[Sequence[str]]] | None = None  # done first; answers what the log shall say of it
     watch: Callable[[bytes], None] | None = None  # sees what it writes
-    is_ours: bool = False  # in the agent's own sandbox, whatever the job says
+    is_ours: bool = False  # in the agent's own sandbox and without the job's variables, whatever it says
     given: bytes = b""  # its standard input: what must stand neither in its arguments nor in its environment
     note: Callable[[Json], None] | None = None  # sees each line of JSON that it writes to the descriptor NOTES names
     gentle: bool = False  # should the agent die, it is asked to end before it is killed
@@ -576,7 +576,8 @@ class _Attempt:
         return Room(str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed)
 
     def _environment(self, section: Section) -> dict[str, str]:
-        asked = {**(self.work.spec.get("env") or {}), **section.env}
+        theirs = {} if section.is_ours else self.work.spec.get("env") or {}  # which could name another git
+        asked = {**theirs, **section.env}
         written = {name: str(value) for name, value in asked.items()}
         told = describe_attempt(self.work.assignment)
         if self._secrets is not None:

@@ -48,7 +48,7 @@ def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
 
 def read_result(it: pb.Result, files: Files, now: Moment) -> Result | None:
     """How an attempt ended; None when it is nobody's. Whatever else is wrong with it, it ends: as a failure that names
-    the fault. What it says of times is noted where it may be true, and never used to decide."""
+    the fault. What it says of times is noted where it may be true."""
     if it.run_id < 1 or it.fence < 1:
         return None
     faults = list(_faults(it, files))

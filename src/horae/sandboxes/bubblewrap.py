@@ -7,6 +7,7 @@ What must stay true:
 - What is not named here is not visible: paths are added one by one, never taken away from a whole.
 - The workspace is the only thing of the machine that can be written to, but for what our own sections keep. This
   includes /proc: its settings belong to root, and the kernel takes the work of a root agent for root there.
+- Nothing of the job reaches bwrap itself, which runs outside: neither its environment nor its directory.
 - bwrap is the root that the keeper kills; it dies with the keeper, and with it everything in its pid namespace.
 """
 
@@ -16,8 +17,8 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -142,6 +143,11 @@ class BubblewrapSandbox:
                 raise
 
     async def _spawn(self, command: Command, room: Room, words: Sequence[str]) -> Process:
+        with _arguments(_variables({"HOME": room.workspace, **command.env})) as given:
+            return await self._spawn_with(command, room, (*words, "--args", str(given)), given)
+
+    async def _spawn_with(self, command: Command, room: Room, words: Sequence[str], given: int) -> Process:
+        """bwrap itself is outside the walls: what the job says of the environment is none of its own."""
         argv = (
             *self._begin,
             *self._devices,
@@ -151,8 +157,10 @@ class BubblewrapSandbox:
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),
             *command.argv,
         )
-        env = {**self._fixed, "HOME": room.workspace, **command.env}
-        inside = replace(command, argv=argv, env=env, cwd="/", carries=True, stdin=self._stdin(command))
+        inside = replace(
+            command, argv=argv, env=self._fixed, cwd="/", carries=True, stdin=self._stdin(command),
+            keep=(*command.keep, given),
+        )  # fmt: skip
         return await self._groups.spawn(self._keeper, inside, room.name, _limits(room))
 
     def take_up(self, process: Process, room: Room) -> Process:
@@ -180,6 +188,22 @@ class BubblewrapSandbox:
 
 def _limits(room: Room) -> Limits:
     return replace(room.limits, pids=PIDS) if room.limits.pids is None else room.limits
+
+
+@contextmanager
+def _arguments(words: Iterable[str]) -> Iterator[int]:
+    """Arguments in a descriptor, where nobody sees them in a list of processes; bwrap reads it by `--args`."""
+    given = os.memfd_create("arguments")
+    try:
+        os.pwrite(given, b"".join(os.fsencode(word) + b"\0" for word in words), 0)
+        yield given
+    finally:
+        os.close(given)
+
+
+def _variables(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in env.items():
+        yield from ("--setenv", name, value)
 
 
 def _identity() -> tuple[str, ...]:

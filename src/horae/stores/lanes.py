@@ -2,7 +2,8 @@
 
 A lane is one connection for one purpose, used by one caller at a time; a pool is a few for many. Both wait for a turn
 no longer than they must, open a connection when it is first wanted and anew when it broke, cut one that may not be
-sound, and let one go that nobody wanted for a while. Foreign errors become ours here and nowhere else.
+sound, and let one go that nobody wanted for a while. Foreign errors become ours here and nowhere else. Whether there is
+a pooler on the way is found out here too (stores.pooled).
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import asyncpg
+import structlog
 
 from horae.errors import Invalid, Unavailable
+from horae.stores.pooled import PooledConnection, separated
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[Any]
 else:
     Connection = asyncpg.Connection  # generic only to the type checker
 
+log = structlog.get_logger()
 FAREWELL = 5.0  # seconds for a server to answer a goodbye
 ANSWER = 30.0  # seconds a statement may take
 LOCKED = 5.0  # seconds it may wait for a lock
@@ -58,11 +62,11 @@ class HeldUp(Unavailable):
 
 def refusal(error: BaseException) -> Unavailable:
     """What a failed connect or statement is to everybody above."""
-    if isinstance(error, asyncpg.TooManyConnectionsError):
+    if isinstance(error, asyncpg.TooManyConnectionsError) or "no more connections allowed" in str(error):
         return Unavailable(
             f"the database takes no more connections: {error}",
             code="E_DB_CONNECTIONS",
-            hint="raise max_connections of the server, or run fewer nodes on it",
+            hint="raise max_connections of the server (of PgBouncer: max_client_conn), or run fewer nodes on it",
         )
     if isinstance(error, HELD_UP):
         return HeldUp(f"the database is held up: {error}")
@@ -244,12 +248,7 @@ async def connect(url: str, *, timeout: float | None = None, settings: Mapping[s
     every = addresses(url)
     for address in every:
         try:
-            return await asyncpg.connect(
-                address,
-                timeout=min(REACH, timeout) / len(every),
-                command_timeout=timeout + 1,  # the server's own is first
-                server_settings=_settings(timeout, settings or {}),
-            )
+            return await _connect(address, timeout, min(REACH, timeout) / len(every), settings or {})
         except (OSError, TimeoutError) as error:
             if address == every[-1]:
                 raise ConnectionError(f"{', '.join(map(place, every))}: {error or 'no answer in time'}") from error
@@ -257,6 +256,51 @@ async def connect(url: str, *, timeout: float | None = None, settings: Mapping[s
             if address == every[-1]:
                 raise
     raise AssertionError("there is at least one address")
+
+
+_poolers: set[str] = set()  # addresses at which one was met: the next connection need not be refused first
+
+
+async def _connect(address: str, timeout: float, reach: float, others: Mapping[str, str]) -> Connection:
+    """To a server, or to a pooler before one, which is found out: it refuses the settings of a session, or gives
+    itself away by a number that is not that of the process behind it."""
+    settings, longest = _settings(timeout, others), timeout + 1  # the server's own limit is first
+    if address not in _poolers:
+        try:
+            connection: Connection = await asyncpg.connect(
+                address, timeout=reach, command_timeout=longest, server_settings=settings
+            )
+        except asyncpg.ProtocolViolationError as error:
+            if "startup parameter" not in str(error):
+                raise
+        else:
+            if await _is_direct(connection):
+                return connection
+            await part_from(connection)
+        _poolers.add(address)
+        log.info("database.pooler", address=place(address))
+    plain, ours = separated(address, settings)
+    name = {"application_name": settings["application_name"]}
+    pooled = await asyncpg.connect(
+        plain, timeout=reach, command_timeout=longest, server_settings=name, statement_cache_size=0,
+        connection_class=PooledConnection,
+    )  # fmt: skip
+    pooled.begin_with(ours)
+    if await _is_direct(pooled):  # no longer before it
+        _poolers.discard(address)
+    return pooled
+
+
+async def _is_direct(connection: Connection) -> bool:
+    try:
+        return bool(await connection.fetchval("SELECT pg_backend_pid()") == connection.get_server_pid())
+    except BaseException:
+        connection.terminate()
+        raise
+
+
+def is_pooled(connection: Connection) -> bool:
+    return type(connection) is PooledConnection  # to the library, each of its connections is an instance of each class
 
 
 def _settings(timeout: float, others: Mapping[str, str]) -> dict[str, str]:

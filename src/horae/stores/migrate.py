@@ -165,8 +165,8 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     except (*lanes.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(lanes.refusal(error).message, code="E_DB_UNREACHABLE") from error
     try:
-        await connection.execute("SELECT pg_advisory_lock($1)", LOCK)
         async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
             return await _migrate_postgres(connection, check)
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise _standby() from error

@@ -1,15 +1,26 @@
-"""The wire of hints between nodes: one PostgreSQL connection that listens and notifies. What is said, and when, is
-the business of queues.shared."""
+"""The wire of hints between nodes: one PostgreSQL connection that listens and notifies, or, where a pooler lets nobody
+listen, looks at a table a few times a second. What is said, and when, is the business of queues.shared.
+
+Both kinds hear each other: whoever says something notifies those that listen, and counts it in the table for those that
+look, if there are any.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import uuid
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
+
+import asyncpg
 
 from horae.stores import lanes
 from horae.stores.sql import load_queries
 
 LISTENER = "horae listener"  # application_name, by which listeners count each other
 SETTINGS = {"application_name": LISTENER, "synchronous_commit": "off"}  # a hint is not worth waiting for the disk
+LOOK = 0.25  # seconds between two looks at the table
 
 
 class Notices:
@@ -19,6 +30,8 @@ class Notices:
         self._connection = connection
         self._channel = channel
         self._queries = load_queries("postgres")
+        self._name = uuid.uuid4().hex[:12]  # in the table
+        self._listeners = self._pollers = 0  # beside us, when they were last counted
 
     @classmethod
     async def open(cls, url: str, *, timeout: float) -> Notices:
@@ -29,7 +42,7 @@ class Notices:
         except BaseException:
             connection.terminate()
             raise
-        return cls(connection, channel)
+        return (PolledNotices if lanes.is_pooled(connection) else cls)(connection, channel)
 
     async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None:
         """From now on, give every notice to `heard`, and tell when the connection is gone."""
@@ -37,11 +50,18 @@ class Notices:
         await self._connection.add_listener(self._channel, lambda *notice: heard(str(notice[-1])))
 
     async def count_others(self) -> int:
-        """How many listen beside us, in this database."""
-        return int(await self._connection.fetchval(self._queries["count_listeners"], LISTENER))
+        """How many listen or look beside us, in this database."""
+        self._listeners = int(await self._connection.fetchval(self._queries["count_listeners"], LISTENER))
+        self._pollers = int(await self._connection.fetchval(self._queries["count_pollers"], self._name))
+        return self._listeners + self._pollers
 
     async def say(self, text: str) -> None:
-        await self._connection.execute(self._queries["notify"], self._channel, text)
+        """`text` ends with the topics, separated by commas."""
+        if self._pollers:
+            topics = sorted(text.rpartition(" ")[2].split(","))
+            await self._connection.execute(self._queries["tell_pollers"], self._name, topics)
+        if self._listeners or not self._pollers:
+            await self._connection.execute(self._queries["notify"], self._channel, text)
 
     @property
     def is_closed(self) -> bool:
@@ -52,3 +72,68 @@ class Notices:
 
     def terminate(self) -> None:
         self._connection.terminate()
+
+
+class PolledNotices(Notices):
+    """Behind a pooler. Nothing is looked at while nobody else is there."""
+
+    _task: asyncio.Task[None] | None = None
+
+    def __init__(self, connection: lanes.Connection, channel: str) -> None:
+        super().__init__(connection, channel)
+        self._turn = asyncio.Lock()  # looks, counts and notices share the connection
+        self._told: dict[tuple[str, str], int] = {}  # what was last seen of the others
+
+    async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None:
+        self._connection.add_termination_listener(lambda _: closed())
+        await self._connection.execute(self._queries["drop_hints"])
+        await self._look()
+        self._task = asyncio.create_task(self._keep_looking(heard))
+
+    async def count_others(self) -> int:
+        async with self._turn:
+            await self._connection.execute(self._queries["tell_pollers"], self._name, [""])  # this one looks
+            return await super().count_others()
+
+    async def say(self, text: str) -> None:
+        async with self._turn:
+            await super().say(text)
+
+    async def _keep_looking(self, heard: Callable[[str], None]) -> None:
+        try:
+            while True:
+                await asyncio.sleep(LOOK)
+                if self._listeners or self._pollers:
+                    async with self._turn:
+                        news = await self._look()
+                    for teller, topics in news.items():
+                        heard(f"{teller} {','.join(topics)}")
+        except (*lanes.LOST, asyncpg.PostgresError):
+            self._connection.terminate()  # which its owner is told
+
+    async def _look(self) -> dict[str, list[str]]:
+        """What others have announced since the last look. A count that is lower is news too: the table was emptied."""
+        rows = await self._connection.fetch(self._queries["load_hints"], self._name)
+        told = {(row[0], row[1]): row[2] for row in rows}
+        news: dict[str, list[str]] = defaultdict(list)
+        for (teller, topic), count in told.items():
+            if self._told.get((teller, topic)) != count:
+                news[teller].append(topic)
+        self._told = told
+        return news
+
+    async def close(self) -> None:
+        await self._end_task()
+        with suppress(*lanes.LOST):
+            await self._connection.execute("DELETE FROM hints WHERE teller = $1", self._name)
+        await super().close()
+
+    async def _end_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def terminate(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        super().terminate()

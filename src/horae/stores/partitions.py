@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import asyncpg
@@ -25,7 +27,7 @@ import structlog
 
 from horae.core.model import Moment
 from horae.ports import HistoryPart
-from horae.stores.lanes import Connection
+from horae.stores.lanes import Connection, is_pooled, part_from
 
 log = structlog.get_logger()
 
@@ -61,20 +63,39 @@ class Part(NamedTuple):
     end: int | None  # None: the head
 
 
-async def tend(connection: Connection) -> bool:
-    """Give history the indexes and the room that it needs; whether it lies in partitions."""
-    if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", KEY):
-        return False  # somebody does
-    try:
+async def tend(connection: Connection, connect: Callable[[], Awaitable[Connection]]) -> bool:
+    """Give history the indexes and the room that it needs; whether it lies in partitions. `connect` makes another
+    connection like this one."""
+    async with _alone(connection, connect) as is_alone:
+        if not is_alone:
+            return False  # somebody does
         if not await _is_partitioned(connection):
             await _make_indexes(connection)
             if await _last_id(connection) < FROM_RUNS:
                 return False
             await _move(connection)
         await _make_room(connection)
-    finally:
-        await connection.execute("SELECT pg_advisory_unlock($1)", KEY)
     return True
+
+
+@asynccontextmanager
+async def _alone(connection: Connection, connect: Callable[[], Awaitable[Connection]]) -> AsyncIterator[bool]:
+    """Hold the lock of whoever tends history; not all of that can be one transaction. Behind a pooler, sessions hold no
+    locks: there a transaction beside it does, which has looked at nothing and so keeps nobody's rows from vacuum."""
+    if not is_pooled(connection):
+        got = bool(await connection.fetchval("SELECT pg_try_advisory_lock($1)", KEY))
+        try:
+            yield got
+        finally:
+            if got:
+                await connection.execute("SELECT pg_advisory_unlock($1)", KEY)
+        return
+    guard = await connect()
+    try:
+        async with guard.transaction():
+            yield bool(await guard.fetchval("SELECT pg_try_advisory_xact_lock($1)", KEY))
+    finally:
+        await part_from(guard)
 
 
 async def outdated(connection: Connection, before: Moment) -> list[HistoryPart]:
@@ -144,10 +165,15 @@ async def _make_indexes(connection: Connection) -> None:
         if valid:
             continue
         if valid is False:
-            await connection.execute(f"DROP INDEX CONCURRENTLY {name}")
+            await _concurrently(connection, f"DROP INDEX CONCURRENTLY {name}")
         log.info("history.indexing", index=name)
-        await connection.execute(f"CREATE INDEX CONCURRENTLY {name} ON history {columns}")
-    await connection.execute("DROP INDEX CONCURRENTLY IF EXISTS history_job")
+        await _concurrently(connection, f"CREATE INDEX CONCURRENTLY {name} ON history {columns}")
+    await _concurrently(connection, "DROP INDEX CONCURRENTLY IF EXISTS history_job")
+
+
+async def _concurrently(connection: Connection, statement: str) -> None:
+    """What must not be in a transaction, also where all else is (stores.pooled)."""
+    await asyncpg.Connection.execute(connection, statement)
 
 
 async def _move(connection: Connection) -> None:

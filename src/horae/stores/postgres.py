@@ -80,6 +80,7 @@ from horae.stores.lanes import (
 )
 from horae.stores.loans import Steps
 from horae.stores.nodes import beat_of
+from horae.stores.pooled import PooledConnection
 from horae.stores.sql import Row, encode
 
 log = structlog.get_logger()
@@ -166,7 +167,8 @@ class PostgresStore(DataWorkStore):
         return await self._meet(await connect(self._url, timeout=self._beat_time))
 
     async def _meet(self, connection: Connection) -> Connection:
-        """Learn on which timeline the server is; it stays there for as long as the connection lives."""
+        """Learn on which timeline the server is; it stays there for as long as the connection lives, or else (behind a
+        pooler) the connection is of no more use."""
         try:
             timeline = int(await connection.fetchval(self.queries["timeline"]))
         except asyncpg.PostgresError as error:
@@ -182,6 +184,8 @@ class PostgresStore(DataWorkStore):
                 pause = round(self._lease - age, 1)
                 log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=pause)
             past.timeline = timeline
+        if type(connection) is PooledConnection:
+            connection.stay_on(timeline, self.queries["timeline"])
         return connection
 
     @property
@@ -640,7 +644,7 @@ class PostgresStore(DataWorkStore):
         await self._retried(self._upkeep, transact)
 
     async def tend_history(self) -> bool:
-        return await self._tend(partitions.tend)
+        return await self._tend(lambda connection: partitions.tend(connection, self._reach_for_upkeep))
 
     async def load_outdated_parts(self, before: Moment) -> list[HistoryPart]:
         return await self._tend(lambda connection: partitions.outdated(connection, before))
@@ -648,9 +652,12 @@ class PostgresStore(DataWorkStore):
     async def drop_part(self, part: HistoryPart) -> None:
         await self._tend(lambda connection: partitions.drop(connection, part))
 
+    async def _reach_for_upkeep(self) -> Connection:
+        return await connect(self._url, timeout=partitions.LONGEST, settings=partitions.SETTINGS)
+
     async def _tend(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """On a connection of its own: an index, or a look at a whole partition, takes minutes."""
-        connection = await reached(lambda: connect(self._url, timeout=partitions.LONGEST, settings=partitions.SETTINGS))
+        connection = await reached(self._reach_for_upkeep)
         try:
             async with guarded(connection):
                 return await work(connection)

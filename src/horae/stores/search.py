@@ -21,6 +21,7 @@ from horae.stores.sql import JOB_COLUMNS, Row, Where, decode, encode, run_from_r
 
 SORTED = 2_000  # of the newest that a list sorts by a column without an index
 COUNTED = 10_001  # jobs; beyond, there are many
+USER_START = 64  # characters of a user that an index has
 BY_MOMENT = ("next_at", "last_at")
 _RUN_KEYS = {
     "name": "(SELECT j.name FROM jobs j WHERE j.id = job_id)",
@@ -70,8 +71,9 @@ class SearchStore(ListStore):
         if where.source is not None:
             found.add(f"{self._json_field('spec', 'source_id')} = ?", str(where.source))
         if where.made_for is not None:
-            facade, name, value = where.made_for
-            found.add(f"coalesce({self._json_field('annotations', facade, name)}, owner) = ?", value)
+            user = f"coalesce({self._json_field('annotations', 'rpc', 'user_id')}, owner)"
+            found.add(f"{user} = ?", where.made_for)
+            found.add(f"substr({user}, 1, {USER_START}) = ?", where.made_for[:USER_START])  # which has an index
         return wanted._replace(is_exact=where.source is not None or where.made_for is not None)
 
     async def _by_moment(self, condition: str, wanted: Wanted, sorts: Sequence[Sort]) -> list[int]:

@@ -11,6 +11,10 @@ CREATE INDEX jobs_kind ON jobs (org, kind, id) WHERE deleted_at IS NULL;
 CREATE INDEX jobs_keyed ON jobs (org, key, id) WHERE key IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX jobs_paused ON jobs (org, id) WHERE paused AND deleted_at IS NULL;
 CREATE INDEX jobs_deleted ON jobs (org, id) WHERE deleted_at IS NOT NULL;
+-- Whom a job was made for, as the RPC contract asks.
+CREATE INDEX jobs_made_for ON jobs
+  (org, substr(coalesce(CAST(json_extract(annotations, '$.rpc.user_id') AS text), owner), 1, 64), id)
+  WHERE deleted_at IS NULL;
 
 CREATE INDEX attempts_lost ON attempts (finished_at, run_id) WHERE reason = 'lost';
 

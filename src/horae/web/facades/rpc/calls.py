@@ -91,7 +91,7 @@ class Calls:
         user = reading.user_id(fields)
         fields.problems.settle()
         found: list[Job] = []
-        where = JobFilter(org=caller.who.org, made_for=("rpc", "user_id", str(user)))
+        where = JobFilter(org=caller.who.org, made_for=str(user))
         while items := (await self._services.jobs.search(where, (), len(found), PAGE)).items:
             found += items
             if len(items) < PAGE or len(found) >= MOST:

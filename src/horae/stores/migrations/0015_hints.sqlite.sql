@@ -1,0 +1,2 @@
+-- before the code: nothing here
+-- A database of one process needs no hints between processes; the number is that of the other database.

@@ -1,0 +1,3 @@
+"""The behaviour of tests/contract/test_late_frames.py, through a pooler."""
+
+from tests.contract.test_late_frames import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The behaviour of tests/contract/test_lists.py, through a pooler."""
+
+from tests.contract.test_lists import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The behaviour of tests/contract/test_store.py, through a pooler."""
+
+from tests.contract.test_store import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""The behaviour of tests/contract/test_views.py, through a pooler."""
+
+from tests.contract.test_views import *  # noqa: F403
