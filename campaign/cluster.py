@@ -2,7 +2,7 @@
 and begun anew.
 
 What must stay true: only processes that were started here are ever signalled, and none outlives `close`.
-The keeper of a member is found below it in /proc, because it is nobody else's child.
+The keeper of a member is found in /proc by the directory that it works for.
 """
 
 from __future__ import annotations
@@ -167,8 +167,13 @@ class Member:
             self.process.send_signal(number)
 
     def keeper(self) -> int | None:
-        """The pid of its keeper process."""
-        return next((pid for pid in _children(self.pid) if b"keeper.py" in _command_line(pid)), None)
+        """The pid of its keeper process: a child of its own, or one that it has taken over from its life before. Its
+        warders bear the same command line."""
+        place = str(Path(self.argv[self.argv.index("--data") + 1]).resolve() / "agent").encode()
+        found = [
+            pid for pid in _processes() if b"keeper.py" in (line := _command_line(pid)) and place in line.split(b"\0")
+        ]
+        return next((pid for pid in found if not any(pid in _children(other) for other in found)), None)
 
     def has_work(self) -> bool:
         """Whether a program of a job runs: below a warder, which is below the keeper."""

@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from ..nats_server import Nats
 from .agent import AgentProcess
 from .server import DEADLINE, Server
 from .test_remote_agents import NO_AGENT, at, check_one_after_the_other, has_written, lines_of, log_of, shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("restart")]
-LEASE = ("--heartbeat-interval", "1", "--lease", "20")  # long enough for a busy machine to start a process
+KEEP = ("--on-restart", "keep")
+LEASE = ("--heartbeat-interval", "1", "--lease", "60")  # long enough for a busy machine to start a process
 BRIEF = ("--heartbeat-interval", "0.5", "--lease", "3")
 
 # Counts aloud until it is told to end, and says who it is.
@@ -34,7 +36,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     started: list[AgentProcess] = []
 
     def start(server: Server, name: str, *flags: str) -> AgentProcess:
-        agent = AgentProcess(tmp_path, at(server), name, *flags)
+        agent = AgentProcess(tmp_path, at(server), name, *(flags or KEEP))
         started.append(agent.start())
         return agent.joined()
 
@@ -136,7 +138,7 @@ def test_work_that_ended_between_two_lives_of_its_agent_has_its_result(
 
 
 def test_a_server_that_was_killed_takes_the_work_of_its_own_agent_up_again(tmp_path: Path) -> None:
-    server = Server(tmp_path, *LEASE).start()
+    server = Server(tmp_path, *LEASE, *KEEP).start()
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
     has_written(server, run_id, "line 5\n")
     pid = pid_of(server, run_id)
@@ -153,7 +155,7 @@ def test_a_server_that_was_killed_takes_the_work_of_its_own_agent_up_again(tmp_p
 
 
 def test_a_server_that_is_stopped_and_started_takes_the_work_of_its_own_agent_up_again(tmp_path: Path) -> None:
-    server = Server(tmp_path, *LEASE).start()
+    server = Server(tmp_path, *LEASE, *KEEP).start()
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
     has_written(server, run_id, "line 5\n")
     pid = pid_of(server, run_id)
@@ -169,6 +171,30 @@ def test_a_server_that_is_stopped_and_started_takes_the_work_of_its_own_agent_up
         check_went_on(server, run_id)
     finally:
         server.stop()
+
+
+def test_an_agent_over_nats_that_was_killed_takes_its_work_up_again(tmp_path: Path) -> None:
+    nats = Nats(tmp_path / "nats").start()
+    server = Server(tmp_path, *NO_AGENT, *LEASE, "--queue", nats.url)
+    agent: AgentProcess | None = None
+    try:
+        server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
+        agent = AgentProcess(tmp_path, nats.url, "phoenix", "--token-file", str(tmp_path / "far.token"), *KEEP).start()
+        agent.joined()
+        run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
+        has_written(server, run_id, "line 5\n")
+        agent.kill()
+        agent.start()
+        agent.wait_for("agent phoenix joined", 2)
+        lines_after(server, run_id)
+        (tmp_path / "end").touch()
+
+        check_went_on(server, run_id)
+    finally:
+        if agent is not None:
+            agent.stop()
+        server.stop()
+        nats.kill()
 
 
 def test_a_taken_up_run_can_be_cancelled(server: Server, begin: Begin, tmp_path: Path) -> None:

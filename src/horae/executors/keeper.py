@@ -1092,8 +1092,8 @@ def take_lock(directory: str, link: socket.socket) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         with contextlib.suppress(BlockingIOError):
-            if not link.recv(1, socket.MSG_PEEK):
-                return None
+            link.recv(1, socket.MSG_PEEK)  # its end, or the order to end: it asks for nothing before we are ready
+            return None
         time.sleep(LOCK_POLL_SECONDS)
 
 

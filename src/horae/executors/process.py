@@ -66,7 +66,8 @@ class Spawned:
 
     def started(self, pid: int) -> None:
         self.pid = pid
-        self._started.set_result(None)
+        if not self._started.done():  # an agent before us may have been told, and not we
+            self._started.set_result(None)
 
     def ended(self, exit_: Exit) -> None:
         if not self._started.done():

@@ -104,6 +104,8 @@ class Agent:
         self._unreleased: set[Fenced] = set()  # attempts that the keeper may still hold for a next life
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
         self._secrecies: dict[int, Secrecy] = {}  # of held runs that use secrets
+        # Found once: to look whether something has all methods of a protocol is slow.
+        self._lasters = {kind: one for kind, one in executors.items() if isinstance(one, LastingExecutor)}
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
@@ -163,9 +165,9 @@ class Agent:
         kept = list(self._keeper.kept)
         for sandbox in self._sandboxes:
             await sandbox.open([one.name for one in kept])
+        for laster in self._lasters.values():
+            laster.expect(kept)
         for executor in self._executors.values():
-            if isinstance(executor, LastingExecutor):
-                executor.expect(kept)
             await executor.open()
         if self._spool is not None:
             self._results = await self._spool.load([_fenced(one) for one in kept])
@@ -202,8 +204,8 @@ class Agent:
         for one in kept:
             try:
                 memo = msgspec.json.decode(one.memo, type=Memo)
-                executor = self._executors.get(memo.assignment.kind)
-                if _fenced(one) in known or not isinstance(executor, LastingExecutor):
+                executor = self._lasters.get(memo.assignment.kind)
+                if _fenced(one) in known or executor is None:
                     raise Error("its result is known, or nobody here does such work")
                 await self._take_up_one(executor, one, memo)
             except (Error, msgspec.MsgspecError, ValueError, TypeError) as error:
@@ -400,7 +402,7 @@ class Agent:
         return Work(
             a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
             tell_phase=partial(self._note_phase, a), tell_progress=partial(self._note_progress, a),
-            origin=a if self._keeper.keeps else None,
+            origin=a if a.kind in self._lasters and self._keeper.keeps else None,
         )  # fmt: skip
 
     def _hold(self, executor: Executor, a: Assignment, timeout: float | None) -> None:
@@ -408,7 +410,7 @@ class Agent:
         if timeout is not None:
             timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
         self._held[a.run_id] = (executor, a.fence, timer)
-        if self._keeper.keeps and isinstance(executor, LastingExecutor):
+        if a.kind in self._lasters and self._keeper.keeps:
             self._unreleased.add((a.run_id, a.fence))
 
     def _secrets_missing(self, work: Work) -> str:
@@ -639,8 +641,9 @@ class Agent:
         lasting = self._lasting()
         for run_id in [run_id for run_id in self._held if run_id not in lasting]:
             self._stop_lost(run_id)
-        for executor in self._executors.values():
-            await (executor.leave() if isinstance(executor, LastingExecutor) else executor.close())
+        for kind, executor in self._executors.items():
+            laster = self._lasters.get(kind)
+            await (executor.close() if laster is None else laster.leave())
         left = [f"{run_id}-{self._held.pop(run_id)[1]}" for run_id in lasting if run_id in self._held]
         self._is_handed_on = bool(left)
         if left:
@@ -650,8 +653,7 @@ class Agent:
 
     def _lasting(self) -> set[int]:
         """The runs that would go on without us."""
-        every = [one.lasting() for one in self._executors.values() if isinstance(one, LastingExecutor)]
-        return set(self._held) & set[int]().union(*every)
+        return set(self._held) & set[int]().union(*(one.lasting() for one in self._lasters.values()))
 
     async def _report_quietly(self) -> None:
         try:
