@@ -9,7 +9,7 @@ PYTEST ?= $(BIN)/python -m pytest
 SEED   ?= 1
 SUITE   = $(PYTEST) -n 2 --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs bench campaign clean
+.PHONY: help setup up wire test test-random test-engines check format docs bench campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,7 +60,7 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/codespell src docs bench campaign README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md
 	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed
@@ -81,6 +81,9 @@ campaign: $(STAMPS)/dev ## break a real cluster for SECONDS (600), judge what it
 	$(BIN)/python -m campaign --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --store $(or $(STORE),postgres) \
 	  --queue $(or $(QUEUE),database) --files $(or $(FILES),directory) \
 	  --nodes 3 --agents 2
+
+simulate: $(STAMPS)/dev ## live through SEEDS (1000) of a simulated cluster, from SEED on; the first that fails is replayed
+	$(BIN)/python -m simulation --seeds $(or $(SEEDS),1000) --seed $(SEED)
 
 clean:                  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

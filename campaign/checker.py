@@ -13,16 +13,19 @@ from itertools import pairwise
 
 from campaign import oracle
 from campaign.history import (
+    CHANGES,
     CRASH,
+    DELETE,
     FAIL,
     INFO,
     KILLS,
     OK,
-    PAUSE,
     PAUSES,
+    RESUME,
     RUN,
     SECOND,
     SUBMIT,
+    UPDATE,
     History,
     Operation,
     Plan,
@@ -44,6 +47,10 @@ NEVER_BEGUN = 3  # attempts of a run that may be lost between claim and start, e
 ASKED_EARLIER = SECOND // 2  # a run by hand waits from the request on, which is a little before its due moment
 ENDING = 2 * SECOND  # between the last line of a witness and its end, in which a timeout may still hit it
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
+TOGETHER = 5 * SECOND  # two that are made at once are written in any order, and may wait for each other
+DELETED_BEFORE = 15 * SECOND  # a run that was claimed just before its job was deleted may still start so late
+FOR_EVER = 2**62
+UNCLOSED = 3600 * SECOND  # how far moments are looked for where nobody is known to have stopped them
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,27 @@ class Verdict:
 
 
 @dataclass(slots=True)
+class Span:
+    """A time in which a job has one schedule. Its moments within `may` can have a record, those within `must` have.
+
+    Between them lies what nobody can know: a change happens at some time between its request and its answer.
+    """
+
+    plan: Plan
+    anchor: int  # where its schedule counts from
+    may_from: int
+    must_from: int
+    must_until: int = 0  # before it; 0 until somebody asked for an end
+    may_until: int = FOR_EVER
+
+    def moments(self) -> tuple[set[int], set[int]]:
+        """Those that may have a record, and those that must."""
+        horizon = min(self.may_until, max(self.must_until, self.anchor) + UNCLOSED)
+        found = [at for at in oracle.moments(self.plan, self.anchor, horizon) if self.may_from <= at <= self.may_until]
+        return set(found), {at for at in found if self.must_from <= at < self.must_until}
+
+
+@dataclass(slots=True)
 class Work:
     """One job with everything about it."""
 
@@ -75,7 +103,9 @@ class Work:
     id: int
     created_at: int
     next_at: int | None  # as answered when it was made
-    ends: tuple[int, int]  # the last moment before its pause was asked for, and the first after it was granted
+    spans: list[Span] = field(default_factory=list)
+    loose_from: int = FOR_EVER  # an update was asked for and never answered: what is due since, nobody knows
+    deleted: tuple[int, int] | None = None  # when that was asked for, and when it was granted
     runs: list[Run] = field(default_factory=list)
     witnesses: list[Witness] = field(default_factory=list)
 
@@ -112,17 +142,24 @@ def judge(history: History) -> Verdict:
 
 
 def count(history: History) -> dict[str, int]:
-    faults = Counter(fault.kind for fault in history.faults)
+    faults = Counter(fault.kind for fault in history.faults if fault.happened)
+    unseen = Counter(f"unseen: {fault.kind}" for fault in history.faults if not fault.happened)
     states = Counter(run.state for run in history.final.runs)
     return {
         **dict(sorted(faults.items())),
+        **dict(sorted(unseen.items())),
         "kills": sum(faults[kind] for kind in KILLS),
         **history.counts,
         "operations": len(history.operations),
+        **{f"{kind}s answered": number for kind, number in sorted(_answered(history.operations).items())},
         "runs": len(history.final.runs),
         "witnesses": len(history.witnesses),
         **{f"runs {state}": number for state, number in sorted(states.items())},
     }
+
+
+def _answered(operations: Sequence[Operation]) -> Counter[str]:
+    return Counter(one.kind for one in operations if one.outcome == OK)
 
 
 # ── putting in order ───────────────────────────────────────────────────────────────────────────────
@@ -142,10 +179,10 @@ def arrange(history: History) -> Case:
 
 
 def _works(operations: Sequence[Operation]) -> Iterator[Work]:
-    pauses: dict[int, list[Operation]] = defaultdict(list)
+    changes: dict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
-        if operation.kind == PAUSE and operation.job_id is not None:
-            pauses[operation.job_id].append(operation)
+        if operation.kind in CHANGES and operation.job_id is not None:
+            changes[operation.job_id].append(operation)
     seen: set[int] = set()
     for operation in operations:
         if operation.kind != SUBMIT or operation.outcome != OK or operation.job_id in seen:
@@ -154,11 +191,47 @@ def _works(operations: Sequence[Operation]) -> Iterator[Work]:
         assert operation.job_id is not None
         assert operation.created_at is not None
         seen.add(operation.job_id)
-        asked = pauses[operation.job_id]
-        granted = [one.answered_at for one in asked if one.outcome == OK]
-        ends = (min((one.invoked_at for one in asked), default=0), min(granted, default=2**62))
         next_at = None if operation.replayed else operation.next_at
-        yield Work(operation.plan, operation.job_id, operation.created_at, next_at, ends)
+        work = Work(operation.plan, operation.job_id, operation.created_at, next_at)
+        work.spans.append(Span(operation.plan, operation.created_at, 0, 0))
+        for tries in _requests(changes[operation.job_id]):
+            _apply(work, tries)
+        yield work
+
+
+def _requests(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """The tries of one request after the other: whoever changes a job waits for the answer, or gives it up."""
+    together: list[Operation] = []
+    for operation in sorted(operations, key=lambda one: one.invoked_at):
+        if together and (operation.kind, operation.key) != (together[0].kind, together[0].key):
+            yield together
+            together = []
+        together.append(operation)
+    if together:
+        yield together
+
+
+def _apply(work: Work, tries: Sequence[Operation]) -> None:
+    """What a request to change a job does to its spans."""
+    tries = [one for one in tries if one.outcome != FAIL]
+    if not tries:
+        return
+    kind, asked = tries[0].kind, tries[0].invoked_at
+    granted = next((one for one in tries if one.outcome == OK), None)
+    until = granted.answered_at if granted else FOR_EVER
+    current = work.spans[-1]
+    if kind == RESUME:
+        work.spans.append(Span(current.plan, current.anchor, asked, until + 1))
+        return
+    for span in work.spans:
+        span.must_until = min(span.must_until, asked) if span.must_until else asked
+        span.may_until = min(span.may_until, until)
+    if kind == DELETE:
+        work.deleted = (asked, until)
+    if kind == UPDATE and granted is None:
+        work.loose_from = min(work.loose_from, asked)
+    elif kind == UPDATE and granted and granted.plan and granted.created_at:
+        work.spans.append(Span(granted.plan, granted.created_at, granted.created_at, granted.created_at))
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────
@@ -167,22 +240,49 @@ def _works(operations: Sequence[Operation]) -> Iterator[Work]:
 def accounted(case: Case) -> Iterator[Violation]:
     """Every due moment has exactly one record, and no record is of a moment that was not due."""
     for work in case.works.values():
-        must_until, may_until = work.ends
-        may = oracle.moments(work.plan, work.created_at, min(may_until, must_until + 600 * SECOND))
-        must = [at for at in may if at < must_until]
-        if work.next_at is not None and may and work.next_at != may[0]:
-            yield Violation(
-                "accounted", f"first due {shown(may[0])}, the API said {shown(work.next_at)}", work.plan.name
-            )
+        may, must = _due(work)
+        if work.next_at is not None:
+            first = oracle.moments(work.plan, work.created_at, work.next_at)[:1]
+            if first != [work.next_at]:
+                said = f"the API said that it is first due {shown(work.next_at)}, it is {[shown(at) for at in first]}"
+                yield Violation("accounted", said, work.plan.name)
         found = Counter(run.due_at for run in work.runs if not run.by_hand)
-        for at in must:
+        for at in sorted(must):
             if not found[at]:
                 yield Violation("accounted", "this due moment has no record", work.plan.name, at=at)
         for at, number in found.items():
             if number > 1:
                 yield Violation("accounted", f"this due moment has {number} records", work.plan.name, at=at)
-        for at in set(found) - set(may):
-            yield Violation("phantom", "a record of a moment that was not due", work.plan.name, at=at)
+        for at in sorted(set(found) - may):
+            if at < work.loose_from:
+                yield Violation("phantom", "a record of a moment that was not due", work.plan.name, at=at)
+
+
+def _due(work: Work) -> tuple[set[int], set[int]]:
+    """The moments of a job that may have a record, and those that must."""
+    both = [span.moments() for span in work.spans]
+    must = {at for _, musts in both for at in musts if at < work.loose_from}
+    return {at for mays, _ in both for at in mays}, must
+
+
+def in_time(case: Case) -> Iterator[Violation]:
+    """No record is made before its moment, by the clock of the database, nor much later than any fault explains."""
+    for run in case.runs.values():
+        late = (run.created_at - run.due_at) / SECOND
+        if late < 0:
+            yield _of(case, "early", run, f"its record was made {-late:.3f} s before it was due")
+        elif case.history.late_after is not None and not run.by_hand and late > case.history.late_after:
+            yield _of(case, "late", run, f"its record was made {late:.1f} s after it was due")
+
+
+def obeyed(case: Case) -> Iterator[Violation]:
+    """Nothing of a job starts when it is long deleted."""
+    for work in case.works.values():
+        for witness in work.witnesses:
+            if work.deleted and witness.started_at > work.deleted[1] + DELETED_BEFORE:
+                late = (witness.started_at - work.deleted[1]) / SECOND
+                what = f"started {late:.1f} s after its job was deleted"
+                yield Violation("obeyed", what, work.plan.name, witness.run, witness.due_at)
 
 
 def ended(case: Case) -> Iterator[Violation]:
@@ -237,6 +337,13 @@ def results(case: Case) -> Iterator[Violation]:
         wrote = next((one for one in ran if one.fence == run.fence), None)
         if (complaint := _mismatch(run, ran, wrote)) and not _is_excused(case, run, wrote):
             yield _of(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
+        codes = {one.fence: one.code for one in ran}
+        for one in run.earlier:
+            if one.reason == "exit" and not codes.get(one.fence) == one.exit_code == failure_code(one.fence):
+                what = (
+                    f"attempt {one.attempt} failed with {one.exit_code}; its process ended with {codes.get(one.fence)}"
+                )
+                yield _of(case, "result", run, what)
 
 
 def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
@@ -335,7 +442,11 @@ def keyed(case: Case) -> Iterator[Violation]:
         number = made[first.key] if first.kind == RUN else jobs[first.plan.name] if first.plan else 0
         outcomes = {one.outcome for one in operations}
         at = first.invoked_at
-        if OK in outcomes and number != 1:
+        gone = next((one.deleted for one in map(case.works.get, _ids(operations)) if one), None)
+        if first.kind == SUBMIT and gone is not None:
+            if number > (gone[1] == FOR_EVER):
+                yield Violation("keyed", f"{first.key} was deleted, and is still listed", at=at)
+        elif OK in outcomes and number != 1:
             yield Violation("keyed", f"{first.key} was answered with success and happened {number} times", at=at)
         elif outcomes == {FAIL} and number:
             yield Violation("keyed", f"{first.key} was refused, and happened", at=at)
@@ -348,6 +459,10 @@ def keyed(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         if run.by_hand and run.key not in asked:
             yield _of(case, "phantom", run, "a run by hand that nobody asked for")
+
+
+def _ids(operations: Iterable[Operation]) -> Iterator[int]:
+    return (one.job_id for one in operations if one.job_id is not None)
 
 
 def _by_key(operations: Iterable[Operation]) -> Iterable[list[Operation]]:
@@ -383,8 +498,12 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
             waited = ((run.finished_at or 0) - run.due_at + ASKED_EARLIER) / SECOND
             is_over = plan.start_deadline is not None and waited >= plan.start_deadline
             return "" if is_over else f"the start deadline is {plan.start_deadline}"
+        case "cancelled", "deleted":
+            return "" if work.deleted else "nobody deleted the job"
         case "cancelled", "replaced" | "requested":
-            return "" if plan.overlap == "replace" and any(other.id > run.id for other in work.runs) else "by nobody"
+            is_replaced = plan.overlap == "replace" and any(_can_replace(other, run) for other in work.runs)
+            is_deleted = run.reason == "requested" and work.deleted is not None
+            return "" if is_replaced or is_deleted else "by nobody"
         case "failed", "lost":
             return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
         case "timed_out", _:
@@ -400,6 +519,12 @@ def _was_live(other: Run, run: Run) -> bool:
     if other.id == run.id or not has_lived or other.finished_at is None:
         return False
     return other.created_at <= run.created_at <= other.finished_at + UNREPORTED
+
+
+def _can_replace(other: Run, run: Run) -> bool:
+    """Whether another run was made while this one was live; of two that were made together, either may be the newer."""
+    is_newer = other.id != run.id and other.created_at >= run.created_at - TOGETHER
+    return is_newer and run.finished_at is not None and other.created_at <= run.finished_at + WRITTEN_LATE
 
 
 def retried(case: Case) -> Iterator[Violation]:
@@ -427,8 +552,8 @@ def unbroken(case: Case) -> Iterator[Violation]:
 
 
 RULES: tuple[Rule, ...] = (
-    accounted, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, keyed, justified,
-    retried, losses, unbroken,
+    accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
+    keyed, justified, retried, losses, unbroken,
 )  # fmt: skip
 
 

@@ -24,10 +24,14 @@ SECOND = 1_000_000
 
 OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
 SUBMIT, RUN, PAUSE = "submit", "run", "pause"
+RESUME, UPDATE, DELETE = "resume", "update", "delete"
+CHANGES = (PAUSE, RESUME, UPDATE, DELETE)  # of a job that exists
 
-KILLS = ("kill node", "kill leader", "kill agent", "kill keeper")
+KILLS = (
+    "kill node", "kill leader", "kill agent", "kill keeper", "kill nats", "wipe nats", "kill s3", "kill primary",
+)  # fmt: skip
 LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
-PAUSES = ("pause below lease", "pause beyond lease", LOST)
+PAUSES = ("pause below lease", "pause beyond lease", "pause beyond a minute", LOST)
 CRASH = "crash"  # a process ended although nobody had touched it
 
 
@@ -65,17 +69,17 @@ class Operation:
     """One HTTP request and what came of it. A repeat with the same key is an operation of its own."""
 
     kind: str
-    key: str  # idempotency key; the job's name for pauses
+    key: str  # idempotency key; for changes of a job, which have none, whatever tells two of them apart
     outcome: str
     invoked_at: int
     answered_at: int
     job_id: int | None = None
     run_id: int | None = None
-    created_at: int | None = None  # of the job
+    created_at: int | None = None  # of the job; of an update: when its new schedule began
     next_at: int | None = None  # of the job's trigger, when it was just made
     replayed: bool = False
     status: int = 0
-    plan: Plan | None = None  # of a submit
+    plan: Plan | None = None  # of a submit or an update
 
 
 @dataclass(slots=True)
@@ -134,6 +138,8 @@ class Fault:
     target: str
     at: int
     seconds: float = 0.0  # how long it lasted
+    evidence: str = ""  # what was measured or counted while it lasted
+    happened: bool = True  # whether that shows that it did what its name says
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,7 @@ class History:
     faults: list[Fault]
     counts: dict[str, int] = field(default_factory=dict)  # of what cannot be seen in single faults
     demands: dict[str, int] = field(default_factory=dict)  # least counts without which the campaign proves nothing
+    late_after: float | None = None  # seconds after its moment by which a record must exist; None: not judged
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -188,6 +195,7 @@ def load(directory: Path) -> History:
         faults=[Fault(**line) for line in _lines(directory / "faults.jsonl")],
         counts=meta["counts"],
         demands=meta["demands"],
+        late_after=meta.get("late_after"),
     )
 
 

@@ -13,6 +13,7 @@ from bench.figures import (
     rates,
     resting,
     sandbox,
+    snapshot,
     submits,
     sync,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "rates",
     "resting",
     "sandbox",
+    "snapshot",
     "submits",
     "sync",
 ]

@@ -496,7 +496,13 @@ class Store(Protocol):
         a failover of the database lost may still be held. The phase is the first one of the kind
         (lifecycle.first_phase). A want with a session gets nothing unless its node has that session and is not gone:
         None, where there would have been something to claim.
+        While the database is made to keep very many runs that have ended, a run that comes before the last that was
+        claimed may be overlooked for a second: see `look_again`.
         """
+
+    async def look_again(self, labels: Sequence[str]) -> float | None:
+        """After a claim with these labels that got less than its room: None, or the seconds after which another one may
+        find what this one overlooked."""
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         """(run id, fence, phase) each: noted where the run is running under the same fence, and, with `session`, on a
@@ -644,8 +650,8 @@ class Store(Protocol):
     # another one is not done, and raises Superseded.
     async def register_node(self, node: Node, *, session: int | None = None, line: str = "") -> int:
         """Appear, or appear anew: state live, beat moved, the next session, which is answered. With `session`, only if
-        that is the present one (0: there is no such node), or `line` itself took the present one: so that a
-        registration whose answer was lost can be repeated."""
+        that is the present one (0: there is no such node), or `line` itself took the present one: then that is answered
+        again, because the answer to a registration may be lost, and what was sent twice may come late."""
 
     async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
         """Remote agents go on over new lines: answers the next session of each. 0 when there is no such node, None when

@@ -12,6 +12,7 @@ from horae.core.model import Lease, Node, Overlap, Phase, State
 from horae.errors import Superseded
 from horae.ports import Birth, NewLine, Order, Store, Submission, Want
 from horae.stores import postgres
+from horae.stores.marks import Marks
 from horae.stores.postgres import PostgresStore
 from horae.stores.sql import DIGEST
 from horae.testing import START, make_job
@@ -74,9 +75,19 @@ async def test_a_registration_of_an_earlier_session_is_refused(store: Store):
 async def test_a_registration_whose_answer_was_lost_can_be_repeated(store: Store):
     first = await store.register_node(node(), session=0, line="line-1")
 
-    assert await store.register_node(node(), session=0, line="line-1") == first + 1
+    assert await store.register_node(node(), session=0, line="line-1") == first
     with pytest.raises(Superseded):
         await store.register_node(node(), session=0, line="line-2")
+
+
+async def test_a_registration_that_was_repeated_and_comes_late_after_all_supersedes_nobody(store: Store):
+    """Whoever gave up waiting for the first had its answer from the second."""
+    session = await store.register_node(node(), session=0, line="line-1")
+
+    await store.register_node(node(), session=0, line="line-1")
+
+    assert await store.beat("n1", 0, session=session) is not None
+    assert await store.register_node(node(), session=session, line="line-1") == session + 1
 
 
 async def test_a_name_without_a_node_is_registered_once(store: Store):
@@ -193,8 +204,9 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
     try:
         claiming = connection.transaction()
         await claiming.start()
-        given = (START, 1, [], *postgres._want_arrays([Want("n1", "python", 5, session)]))
-        assert [row[1] for row in await connection.fetch(store.queries["claim"], *given)] == [run_id]
+        begin = Marks().begin([], ["python"])
+        given = (START, 1, [], *postgres._claim_arrays([Want("n1", "python", 5, session)], begin))
+        assert [row[1] for row in await connection.fetch(store.queries["claim"], *given) if row[0]] == [run_id]
 
         opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))
         await asyncio.wait([opening], timeout=0.3)

@@ -16,6 +16,7 @@ import pytest
 from horae.errors import ConfigError, Error, Unavailable
 from horae.stores import migrate
 from horae.stores.migrate import Migration, Report
+from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from tests.acceptance.server import free_port
 from tests.conftest import with_database
@@ -23,6 +24,13 @@ from tests.conftest import with_database
 DIALECTS = ("sqlite", "postgres")
 LATEST = migrate.migrations("sqlite")[-1].version
 EVERYTHING = [migration.name for migration in migrate.migrations("sqlite")]
+
+OLDER = 9  # the schema of the version that tests/engines/test_upgrade.py begins with
+LONG_HISTORY = """
+INSERT INTO history
+  (id, job_id, due_at, created_at, finished_at, fence, state, attempt, priority, lost, kind, reason, message)
+SELECT i, 1, i, i, i, 1, 10, 1, 0, 0, 'python', '', '' FROM generate_series(1, 20000) AS i;
+SELECT setval('run_id', 150000)"""
 
 
 class Database(Protocol):
@@ -176,6 +184,72 @@ async def test_a_migration_that_breaks_leaves_nothing_behind(database: Database,
 
     assert await database.tables() == before
     assert await database.migrate() == Report(LATEST, LATEST, [])
+
+
+async def test_nobody_waits_for_a_migration_that_waits_for_the_transaction_of_another_program(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """A dump has read the nodes, and goes on: they still beat, and the column is added when it has ended."""
+    database = Postgres(empty_url)
+    await database.migrate()
+    add(monkeypatch, "more", "ALTER TABLE nodes ADD COLUMN colour text;")
+    dump, beating = [await asyncpg.connect(empty_url) for _ in range(2)]
+    await dump.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM nodes")
+    await beating.execute("SET lock_timeout = '5s'")
+    migrating = asyncio.create_task(database.migrate())
+    while not await waits_for_a_lock(beating):
+        assert not migrating.done()
+
+    for _ in range(10):
+        await beating.execute("UPDATE nodes SET beat = beat + 1")
+        await asyncio.sleep(0.1)
+    assert not migrating.done()
+    await dump.execute("COMMIT")
+    assert await migrating == Report(LATEST + 1, LATEST + 1, ["more"])
+    for connection in (dump, beating):
+        await connection.close()
+
+
+async def waits_for_a_lock(connection: Any) -> bool:
+    found = "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'nodes'::regclass)"
+    return bool(await connection.fetchval(found))
+
+
+async def test_a_migration_is_committed_before_the_next_one_begins(empty_url: str, monkeypatch: pytest.MonkeyPatch):
+    """Else its locks would be held for as long as the next one takes."""
+    database = Postgres(empty_url)
+    await database.migrate()
+    add(monkeypatch, "more", "ALTER TABLE nodes ADD COLUMN colour text;")
+    known = migrate.migrations("postgres")
+    broken = Migration(LATEST + 2, "broken", "SELECT * FROM nowhere;")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda _: (*known, broken))
+        with pytest.raises(Error):
+            await database.migrate()
+
+    assert await database.migrate() == Report(LATEST + 1, LATEST + 1, [])
+
+
+async def test_a_long_history_of_an_older_schema_is_migrated_moved_to_partitions_and_migrated_again(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    database, known = Postgres(empty_url), migrate.migrations("postgres")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda _: known[:OLDER])
+        await database.migrate()
+    await database.execute(LONG_HISTORY)
+
+    assert (await database.migrate()).current == LATEST
+    store = PostgresStore(empty_url)
+    assert await store.tend_history()
+    await store.close()
+    add(monkeypatch, "more", "ALTER TABLE history ADD COLUMN colour text;")
+    assert await database.migrate() == Report(LATEST + 1, LATEST + 1, ["more"])
+    assert await database.migrate() == Report(LATEST + 1, LATEST + 1, [])
+    count, kind = (
+        await database.rows("SELECT count(*), min(tableoid::regclass::text) FROM history WHERE colour IS NULL")
+    )[0]
+    assert (count, kind) == (20_000, "history_0")
 
 
 def add(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:

@@ -16,13 +16,16 @@ from campaign import oracle, witness
 from campaign.checker import GREEN, RED, UNKNOWN, judge
 from campaign.history import (
     CRASH,
+    DELETE,
     FAIL,
     INFO,
     OK,
     PAUSE,
+    RESUME,
     RUN,
     SECOND,
     SUBMIT,
+    UPDATE,
     Attempt,
     Fault,
     Final,
@@ -65,6 +68,12 @@ def submit(name: str, job_id: int, plan: Plan, next_at: int) -> Operation:
 
 def pause(job_id: int) -> Operation:
     return Operation(PAUSE, f"job {job_id}", OK, ENDED - SECOND // 2, ENDED - SECOND // 2 + 10, job_id)
+
+
+def asked(kind: str, job_id: int, at: int, outcome: str = OK, **fields: object) -> Operation:
+    """A request to change a job, answered 10 µs later."""
+    given = Operation(kind, f"{kind} at {at}", outcome, at, at + 10, job_id)
+    return replace(given, **fields)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -258,6 +267,50 @@ def leave_a_process_behind(history: History) -> None:
     history.final = replace(history.final, alive=(4711,))
 
 
+def record_a_run_before_its_moment(history: History) -> None:
+    change(history, 5, created_at=get(history, 5).due_at - 1)
+
+
+def record_a_run_much_too_late(history: History) -> None:
+    history.late_after = 60.0
+    change(
+        history, 5, created_at=get(history, 5).due_at + 61 * SECOND, finished_at=get(history, 5).due_at + 62 * SECOND
+    )
+
+
+def record_an_earlier_exit_that_was_another(history: History) -> None:
+    change(history, 3, earlier=(Attempt(1, 1, "failed", "exit", failure_code(7)),))
+
+
+def record_an_earlier_exit_of_nobody(history: History) -> None:
+    history.witnesses = [one for one in history.witnesses if (one.run, one.fence) != (3, 1)]
+
+
+def replace_by_one_that_came_later(history: History) -> None:
+    """A run is cancelled in favour of one that was made when it was long gone."""
+    plan = replace(history.operations[0].plan, overlap="replace")  # type: ignore[type-var]
+    history.operations[0] = replace(history.operations[0], plan=plan)
+    change(history, 1, state="cancelled", reason="replaced", log=None)
+
+
+def cancel_as_deleted_what_nobody_deleted(history: History) -> None:
+    change(history, 1, state="cancelled", reason="deleted", log=None)
+
+
+def list_a_deleted_job(history: History) -> None:
+    history.operations[-1:] = [asked(DELETE, ONCE, ENDED)]
+
+
+def start_what_was_deleted(history: History) -> None:
+    """Of a job that was deleted long before, a run by hand starts."""
+    list_a_deleted_job(history)
+    history.final = replace(history.final, jobs=("ticker",))
+    late = run_of(96, BEGAN + 7 * SECOND, by_hand=True, key="run-1", job_id=ONCE, finished_at=ENDED + 20 * SECOND)
+    history.final = replace(history.final, runs=(*(run for run in history.final.runs if run.id != 4), late))
+    history.witnesses = [one for one in history.witnesses if one.run != 4]
+    history.witnesses.append(witness_of(late, after=18.5))
+
+
 def crash(history: History) -> None:
     history.faults.append(Fault(CRASH, "node-2", BEGAN))
 
@@ -292,6 +345,14 @@ PLANTS: list[tuple[Callable[[History], None], str]] = [
     (lose_it_again_and_again_unbegun, "losses"),
     (write_after_the_end, "dead"),
     (leave_a_process_behind, "dead"),
+    (record_a_run_before_its_moment, "early"),
+    (record_a_run_much_too_late, "late"),
+    (record_an_earlier_exit_that_was_another, "result"),
+    (record_an_earlier_exit_of_nobody, "result"),
+    (replace_by_one_that_came_later, "justified"),
+    (cancel_as_deleted_what_nobody_deleted, "justified"),
+    (list_a_deleted_job, "keyed"),
+    (start_what_was_deleted, "obeyed"),
     (crash, "unbroken"),
 ]
 
@@ -331,6 +392,20 @@ def test_too_few_faults_are_unknown_and_not_green(sound: History):
 
     assert verdict.color == UNKNOWN
     assert verdict.reasons == ["kills: 1 seen, 2 demanded"]
+
+
+def test_a_chosen_fault_that_did_not_really_happen_is_unknown_and_not_green(sound: History):
+    sound.demands = {"clock back": 1}
+    sound.faults.append(Fault("clock back", "node-1", BEGAN, 5.0, "told 0 times", happened=False))
+
+    verdict = judge(sound)
+
+    assert verdict.color == UNKNOWN
+    assert verdict.reasons == ["clock back: 0 seen, 1 demanded"]
+    assert verdict.counts["unseen: clock back"] == 1
+
+    sound.faults.append(Fault("clock back", "node-1", BEGAN, 5.0, "told 7 times"))
+    assert judge(sound).color == GREEN
 
 
 def test_a_violation_is_red_however_few_faults_there_were(sound: History):
@@ -381,18 +456,91 @@ def test_a_submit_that_was_answered_in_the_end_excuses_no_stranger(sound: Histor
 def test_a_run_cancelled_between_two_attempts_keeps_the_fence_of_the_last(sound: History):
     sound.operations[0] = replace(sound.operations[0], plan=replace(sound.operations[0].plan, overlap="replace"))  # type: ignore[type-var]
     earlier = (*get(sound, 3).earlier, Attempt(2, 2, "failed", "exit", failure_code(2)))
-    change(sound, 3, state="cancelled", reason="replaced", exit_code=None, earlier=earlier)
+    next_one = get(sound, 5).created_at
+    change(sound, 3, state="cancelled", reason="replaced", exit_code=None, earlier=earlier, finished_at=next_one)
 
     assert judge(sound).color == GREEN
 
 
 def test_the_log_of_an_attempt_that_died_with_its_agent_may_break_off_but_not_be_another(sound: History):
     sound.operations[0] = replace(sound.operations[0], plan=replace(sound.operations[0].plan, overlap="replace"))  # type: ignore[type-var]
-    change(sound, 1, state="cancelled", reason="replaced", log="")
+    change(sound, 1, state="cancelled", reason="replaced", log="", finished_at=get(sound, 2).created_at)
     assert judge(sound).color == GREEN
 
     change(sound, 1, log=line_of(1, 2, 0))
     assert {violation.rule for violation in judge(sound).violations} == {"log"}
+
+
+# ── jobs that are changed ──
+
+
+@pytest.fixture
+def changed() -> History:
+    """A job each two seconds: paused after 5 s, resumed after 9, each three seconds from the 13th on, deleted in the
+    20th. Its moments: 2, 4; 10, 12; 16, 19."""
+    plan = Plan("changed", every=2 * SECOND)
+    at = [BEGAN + second * SECOND for second in (2, 4, 10, 12, 16, 19)]
+    runs = tuple(run_of(number, due) for number, due in enumerate(at, 1))
+    operations = [
+        submit("changed", TICKER, plan, at[0]),
+        asked(PAUSE, TICKER, BEGAN + 5 * SECOND),
+        asked(RESUME, TICKER, BEGAN + 9 * SECOND),
+        asked(UPDATE, TICKER, BEGAN + 13 * SECOND - 5, plan=replace(plan, every=3 * SECOND),
+              created_at=BEGAN + 13 * SECOND),
+        asked(DELETE, TICKER, BEGAN + 20 * SECOND),
+    ]  # fmt: skip
+    return History(operations, [witness_of(run) for run in runs], Final(runs, ()), [])
+
+
+def test_a_job_that_was_paused_resumed_updated_and_deleted_is_judged_by_each_schedule_in_its_time(changed: History):
+    assert [violation.text() for violation in judge(changed).violations] == []
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_each_moment_of_a_changed_job_is_missed(changed: History, number: int):
+    changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != number))
+    changed.witnesses = [one for one in changed.witnesses if one.run != number]
+
+    assert {violation.rule for violation in judge(changed).violations} == {"accounted"}
+
+
+@pytest.mark.parametrize("second", [6, 8, 14, 18, 22], ids=["paused", "still paused", "old", "old again", "deleted"])
+def test_a_moment_that_a_change_took_away_is_a_phantom(changed: History, second: int):
+    add(changed, run_of(99, BEGAN + second * SECOND, state="coalesced", into_run_id=6, attempt=0, fence=0))
+
+    assert "phantom" in {violation.rule for violation in judge(changed).violations}
+
+
+def test_a_moment_while_a_change_was_asked_for_may_have_a_record_or_not(changed: History):
+    """The pause was asked for before the moment and granted after it."""
+    changed.operations[1] = replace(changed.operations[1], invoked_at=BEGAN + 3 * SECOND)
+    assert judge(changed).violations == []
+
+    changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != 2))
+    changed.witnesses = [one for one in changed.witnesses if one.run != 2]
+    assert judge(changed).violations == []
+
+
+def test_a_resume_that_nobody_answered_demands_nothing_and_allows_both(changed: History):
+    changed.operations[2] = replace(changed.operations[2], outcome=INFO)
+    assert judge(changed).violations == []
+
+    changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id not in (3, 4)))
+    changed.witnesses = [one for one in changed.witnesses if one.run not in (3, 4)]
+    assert judge(changed).violations == []
+
+
+def test_a_change_that_was_refused_changed_nothing(changed: History):
+    changed.operations[1] = replace(changed.operations[1], outcome=FAIL)
+
+    (missed, also) = [violation for violation in judge(changed).violations if violation.rule == "accounted"]
+    assert [missed.at, also.at] == [BEGAN + 6 * SECOND, BEGAN + 8 * SECOND]
+
+
+def test_after_an_update_that_nobody_answered_no_moment_is_judged(changed: History):
+    changed.operations[3] = replace(changed.operations[3], outcome=INFO)
+
+    assert judge(changed).violations == []
 
 
 # ── the oracle ──

@@ -6,6 +6,7 @@ An agent reports what it saw; whether a failed run is tried again is decided her
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,6 +66,7 @@ class Execution:
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
         self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
+        self._is_looking_again = False
 
     async def claim(self, node: Node, room: Mapping[str, int], session: int | None = None) -> list[Assignment]:
         """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
@@ -92,12 +94,25 @@ class Execution:
         answers = iter(await self._store.claim([want for wants in asked for want in wants], labels))
         claimed = [_together([next(answers) for _ in wants]) for wants in asked]
         given = [a for each in claimed for a in each or ()]
+        if len(given) < sum(want.room for wants in asked for want in wants):
+            await self._look_again(labels)
         if given:
             now, metrics = self._clock.now(), self._metrics
             metrics.claimed += len(given)
             metrics.batches["claim"] += 1
             metrics.observe_lateness((now - a.due_at) / SECOND for a in given if a.attempt == 1)
         return claimed
+
+    async def _look_again(self, labels: Sequence[str]) -> None:
+        """Have those told who wait, if the store may have overlooked a run."""
+        seconds = await self._store.look_again(labels)
+        if seconds is not None and not self._is_looking_again:
+            self._is_looking_again = True
+            asyncio.get_running_loop().call_later(seconds, self._announce_again)
+
+    def _announce_again(self) -> None:
+        self._is_looking_again = False
+        self._queue.announce("runs")
 
     async def beat(self, sign: Sign) -> Beat | None:
         """As Store.beat; those of many nodes are gathered, and go together."""

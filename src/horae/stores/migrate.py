@@ -1,29 +1,36 @@
 """Numbered migrations, forward only, applied at start under a lock.
 
-`migrations/NNNN_name.<dialect>.sql`, each a transaction of its own. The first line of each says whether
-it goes before or after the code that needs it. A schema newer than the code is refused; so is one whose
-tables are not what the migrations made, found by a fingerprint of our own tables and columns. Others may have theirs
-beside them: a replicator, an extension.
+`migrations/NNNN_name.<dialect>.sql`. On PostgreSQL each is a transaction of its own, unless there was nothing before:
+other nodes work on these tables meanwhile. So it asks for each lock with a short timeout, and begins anew when it does
+not get it: behind one that waits, everybody waits. The first line of each says whether it goes before or after the code
+that needs it. A schema newer than the code is refused; so is one whose tables are not what the migrations made, found
+by a fingerprint of our own tables and columns. Others may have theirs beside them: a replicator, an extension.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import asyncpg
+import structlog
 
 from horae.errors import ConfigError, Unavailable
 from horae.stores import lanes, sqlite
 
+log = structlog.get_logger()
 PATIENCE = 600.0  # seconds a migration may take, or wait for another one
+LOCK_TIME = "200ms"  # that everybody may have to wait for a migration that waits for a lock
+PAUSE = 1.0  # seconds between two tries
 LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
 
 _MADE = re.compile(r"\b(?:CREATE\s+(?:TABLE|VIEW)(?:\s+IF\s+NOT\s+EXISTS)?|RENAME\s+TO)\s+(\w+)", re.IGNORECASE)
@@ -165,9 +172,12 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     except (*lanes.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(lanes.refusal(error).message, code="E_DB_UNREACHABLE") from error
     try:
-        async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
-            return await _migrate_postgres(connection, check)
+        applied: list[str] = []
+        while True:
+            report = await _step(connection, check)
+            applied += report.applied
+            if check or report.current == report.latest:
+                return replace(report, applied=applied)
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise _standby() from error
     except asyncpg.InsufficientPrivilegeError as error:
@@ -182,6 +192,22 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
         raise Unavailable(f"the schema could not be brought up to date: {error}") from error
     finally:
         await lanes.part_from(connection)
+
+
+async def _step(connection: lanes.Connection, check: bool) -> Report:
+    """One transaction of it, tried again when others have what it needs."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", LOCK)
+                await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIME}'")
+                return await _migrate_postgres(connection, check)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+            if time.monotonic() > deadline:
+                raise
+            log.warning("migration.waits", error=str(error), retry_seconds=PAUSE)
+        await asyncio.sleep(PAUSE)
 
 
 def _standby() -> ConfigError:
@@ -223,11 +249,12 @@ async def _migrate_postgres(connection: lanes.Connection, check: bool) -> Report
         await connection.execute(TABLE)
     if done and done[-1][1] != (ours := fingerprint("postgres", columns)):
         await connection.execute("UPDATE migrations SET fingerprint = $1 WHERE version = $2", ours, current)
+    todo = todo[:1] if done else todo
     for migration in todo:
         await connection.execute(migration.text)
         row = (migration.version, migration.name, fingerprint("postgres", await _postgres_columns(connection)))
         await connection.execute("INSERT INTO migrations VALUES ($1, $2, $3)", *row)
-    return Report(latest, latest, [migration.name for migration in todo])
+    return Report(todo[-1].version if todo else current, latest, [migration.name for migration in todo])
 
 
 async def _postgres_columns(connection: lanes.Connection) -> list[Column]:

@@ -64,7 +64,7 @@ from horae.ports import (
     Waiting,
     Want,
 )
-from horae.stores import partitions, sql
+from horae.stores import marks, partitions, sql
 from horae.stores.datawork import PATIENCE, DataWorkStore, has_cursors
 from horae.stores.lanes import (
     LOST,
@@ -137,6 +137,7 @@ class PostgresStore(DataWorkStore):
         self._is_for_roles = False
         self._lease = lease
         self._past = Failovers()
+        self._marks = marks.Marks()
 
     def for_roles(self) -> PostgresStore:
         store = copy.copy(self)
@@ -557,7 +558,14 @@ class PostgresStore(DataWorkStore):
             floor = self._fence_floor()
             if floor is None:
                 return claimed
-            rows = await connection.fetch(self.queries["claim"], self._clock(), floor, labels, *_want_arrays(wants))
+            begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
+            arrays = _claim_arrays(wants, begin)
+            *rows, (_, stepped, *_) = await connection.fetch(
+                self.queries["claim"], self._clock(), floor, labels, *arrays
+            )
+        if begin.marks or (stepped or 0) > marks.FEW:
+            taken = [(row[10], row[7], row[6], row[1]) for row in rows if row[1] is not None]
+            self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
         for row in rows:
             given = claimed[row[0] - 1]
             if row[1] is None or given is None:
@@ -565,6 +573,9 @@ class PostgresStore(DataWorkStore):
             else:
                 given.append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
         return claimed
+
+    async def look_again(self, labels: Sequence[str]) -> float | None:
+        return self._marks.look_again(labels)
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
         rows = await self._get("load_backlog", kinds, limit)
@@ -777,6 +788,10 @@ def _order_arrays(orders: Sequence[Order]) -> Columns:
 
 def _want_arrays(wants: Sequence[Want]) -> Columns:
     return _columns([(want.node, want.kind, want.room, first_phase(want.kind), want.session) for want in wants], 5)
+
+
+def _claim_arrays(wants: Sequence[Want], begin: marks.Begin) -> Columns:
+    return _want_arrays(wants) + _columns(begin.gaps, 3) + _columns(begin.marks, 4)
 
 
 def _result_arrays(results: Sequence[Result]) -> Columns:

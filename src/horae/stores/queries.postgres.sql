@@ -246,17 +246,30 @@ VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, 14, 0, $6, 0, $7, 'overlap'
 -- all jobs. The start deadline is met now: it does not bind a second attempt.
 -- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
 -- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
-WITH c AS (
-  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+-- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); the row of number 0 says how
+-- many entries of the index were gone by, as the server counts them for this session.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
+    pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) AS counted
 ), w AS MATERIALIZED (
   SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
     WITH ORDINALITY AS t(node, kind, room, phase, session, number)
 ), k AS MATERIALIZED (
-  SELECT kind, sum(room) AS room FROM w GROUP BY kind
+  SELECT kind, sum(room) AS room, min(counted) AS counted FROM w CROSS JOIN c GROUP BY kind
 ), found AS MATERIALIZED (
-  SELECT q.* FROM k CROSS JOIN LATERAL (
+  SELECT q.* FROM unnest($9::text[], $10::smallint[], $11::smallint[]) AS g(kind, lowest, highest)
+  JOIN k USING (kind) CROSS JOIN LATERAL (
     SELECT id, kind, pin, priority, due_at FROM live
-    WHERE state = 0 AND live.kind = k.kind AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+    WHERE state = 0 AND live.kind = g.kind AND priority <= g.highest AND priority >= g.lowest
+      AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q
+  UNION ALL SELECT q.* FROM unnest($12::text[], $13::smallint[], $14::bigint[], $15::bigint[])
+    AS m(kind, priority, due_at, id)
+  JOIN k USING (kind) CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = 0 AND live.kind = m.kind AND live.priority = m.priority AND (live.due_at, live.id) > (m.due_at, m.id)
+      AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
       AND (start_by IS NULL OR start_by > (SELECT now FROM c))
     ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q
   UNION ALL SELECT q.* FROM w CROSS JOIN LATERAL (
@@ -290,9 +303,12 @@ UPDATE live r SET state = 1, attempt = attempt + 1, fence = GREATEST(fence + 1, 
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
-  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data
+  (SELECT ARRAY[j.name, j.spec, j.policy] FROM jobs j WHERE j.id = r.job_id), r.data,
+  CASE WHEN r.pin IS NULL THEN r.priority END
 )
-SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late;
+SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) - min(counted),
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM k;
 
 -- load_backlog --
 -- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.

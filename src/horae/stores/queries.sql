@@ -99,13 +99,16 @@ SELECT node, id, fence FROM live WHERE state = 1 AND node IN {names};
 SELECT state, count(*) FROM live GROUP BY state;
 
 -- register_node --
+-- What the same line says again has been done: should a repeat come late, it supersedes nobody.
 INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, grpc, via,
   identity, holder, line, session, state, beat, busy)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 1, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
-  identity = excluded.identity, holder = excluded.holder, line = excluded.line, session = nodes.session + 1,
+  identity = excluded.identity, holder = excluded.holder, line = excluded.line,
+  session = nodes.session + CASE WHEN nodes.line = $14 AND nodes.line <> '' AND nodes.session <> CAST($15 AS bigint)
+    THEN 0 ELSE 1 END,
   state = 'live', beat = nodes.beat + 1, busy = 0, ailment = ''
 WHERE CAST($15 AS bigint) IS NULL OR nodes.session = CAST($15 AS bigint) OR (nodes.line = $14 AND nodes.line <> '')
 RETURNING session;

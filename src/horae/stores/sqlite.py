@@ -589,6 +589,9 @@ class SqliteStore(DataWorkStore):
         answers = await self._do(write)
         return [None if rows is None else [Assignment(*row[2:]) for row in rows] for rows in answers]
 
+    async def look_again(self, labels: Sequence[str]) -> float | None:
+        return None
+
     def _may_claim(self, connection: sqlite3.Connection, want: Want) -> bool:
         return want.session is None or bool(self._run(connection, "may_claim", want.node, want.session).fetchone())
 

@@ -70,7 +70,8 @@ async def test_a_failure_without_retries_ends_the_run(jobs: Jobs, execution: Exe
 @BOTH
 async def test_a_thousand_results_are_one_write(jobs: Jobs, execution: Execution, probe: Probe):
     job = await submitted(jobs, overlap="allow", retry=2)
-    await asyncio.gather(*(jobs.run_now(job.id) for _ in range(1000)))
+    for _ in range(10):  # a crowd of a thousand would be refused on a slow machine
+        await asyncio.gather(*(jobs.run_now(job.id) for _ in range(100)))
     claimed = await execution.claim(N1, {"python": 1000})
     assert len(claimed) == 1000
     probe.calls.clear()

@@ -1,0 +1,244 @@
+"""Bugs that can be planted: each is one small change of the real code, for as long as a run lasts.
+
+They show what the simulation can find. Four of them (`unseen`, `late-frame`, `wall-clock`, `delete-in-two`) were real
+once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from horae.core.model import Node
+from horae.links.spool import AgentSpool
+from horae.ports import Assignment, Cancelled, Finished, Fire, Fired, Idempotency, Result, Waiting, Want
+from horae.service import agent as agent_module
+from horae.service import jobs as jobs_module
+from horae.service import ledger
+from horae.service.agent import Agent
+from horae.service.execution import LocalLink
+from horae.service.firing import Firing
+from horae.service.jobs import Jobs
+from horae.stores.sql import encode, load_queries, room_by_kind
+from horae.stores.sqlite import SqliteStore
+from simulation.database import Store
+
+Plant = Callable[[ExitStack], None]
+
+
+@contextmanager
+def plant(name: str | None) -> Iterator[None]:
+    """With a bug, or with None without."""
+    with ExitStack() as stack:
+        if name is not None:
+            PLANTED[name](stack)
+        yield
+
+
+def _put(stack: ExitStack, place: Any, name: str, value: Any) -> None:
+    stack.enter_context(mock.patch.object(place, name, value))
+
+
+def _say(stack: ExitStack, name: str, change: Callable[[str], str]) -> None:
+    """Another text of a named query."""
+    queries = load_queries("sqlite")
+    changed = change(queries[name])
+    assert changed != queries[name], f"{name} does not say that any more"
+    stack.enter_context(mock.patch.dict(queries, {name: changed}))
+
+
+# ── nodes and lines ────────────────────────────────────────────────────────────────────────────────
+
+
+def unseen(stack: ExitStack) -> None:
+    """A leader declares a node gone by its name alone: it may have been heard since."""
+    _say(
+        stack, "bury_nodes",
+        lambda text: text.replace(" AND x.value ->> 1 = nodes.beat", "").replace(
+            "\n    AND x.value ->> 2 = nodes.session AND x.value ->> 3 = nodes.state", ""
+        ),
+    )  # fmt: skip
+
+
+def late_frame(stack: ExitStack) -> None:
+    """What a line asks is done whatever line the agent has by now."""
+
+    def resume(self: LocalLink, node: Node, session: int) -> None:
+        self._node, self.session = node, None
+
+    _put(stack, LocalLink, "resume", resume)
+
+
+def long_trust(stack: ExitStack) -> None:
+    """An agent believes in its lease for three times as long as it was given."""
+    _put(stack, agent_module, "TRUST", 3.0)
+
+
+def forgotten_claim(stack: ExitStack) -> None:
+    """An agent never asks what became of a claim whose answer was lost."""
+
+    async def settle(self: Agent) -> None:
+        self._in_doubt = False
+
+    _put(stack, Agent, "_settle", settle)
+
+
+def second_copy(stack: ExitStack) -> None:
+    """An agent starts a run that it was given again beside its own earlier attempt."""
+
+    def start(self: Agent, executor: Any, a: Assignment, previous: str | None) -> None:
+        self._start(executor, [a], {})
+
+    _put(stack, Agent, "_wait_for_copy", start)
+
+
+def early_result(stack: ExitStack) -> None:
+    """A result is sent although its output is still on its way."""
+    _put(stack, Agent, "_deliverable", lambda self: self._results[:])
+    _put(stack, AgentSpool, "_judge", lambda self, shipment: self.unsettled.clear())
+    _put(stack, AgentSpool, "_note_written", _note_settled)
+
+
+def _note_settled(self: Any, ref: str, number: int) -> None:
+    shipment = self._shipments.get(ref)
+    if shipment is not None:
+        shipment.written = number + 1
+        self.work.set()
+
+
+# ── moments ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def wall_clock(stack: ExitStack) -> None:
+    """A scheduler goes by the wall clock of its machine."""
+    _put(stack, Firing, "now", lambda self: self._clock.now())
+
+
+def uncompared(stack: ExitStack) -> None:
+    """A moment fires whether or not somebody else has fired it."""
+    _put(stack, SqliteStore, "_holding", lambda self, connection, fires: fires)
+
+
+def fire_in_two(stack: ExitStack) -> None:
+    """Triggers are moved on in one transaction, and their runs are made in another."""
+    original = Store.fire
+
+    async def fire(self: Store, fires: Sequence[Fire], terms: Any = None, lend: Any = None) -> Fired:
+        def advance(connection: sqlite3.Connection) -> list[Fire]:
+            now = self._clock()
+            held = list(
+                self._holding(connection, [one for one in fires if one.newest <= now and one.newest < one.next_at])
+            )
+            rows = [(one.trigger_id, one.cur_at, one.next_at, one.last_at, None) for one in held]
+            self._rows(connection, "advance_due", rows)
+            return held
+
+        if any(one.reserve or one.reserved for one in fires):
+            return await original(self, fires, terms, lend)
+        held = await self._do(advance)
+
+        def make(connection: sqlite3.Connection) -> Fired:
+            now = self._clock()
+            ids = list(self._next("run", len(held)))
+            born = [(i, one.birth, one.trigger_id, one.due_at) for i, one in zip(ids, held, strict=True) if one.born]
+            queued, skipped = self._bear(connection, born, now)
+            self._pass(connection, held, ids, now)
+            self._save_ids(connection)
+            return Fired({one.trigger_id for one in held}, queued, skipped, now)
+
+        return await self._do(make)
+
+    _put(stack, Store, "fire", fire)
+
+
+def unwritten(stack: ExitStack) -> None:
+    """Moments that were missed leave no record."""
+    _put(stack, ledger, "_passed", lambda moments, state: [])
+
+
+# ── requests ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def delete_in_two(stack: ExitStack) -> None:
+    """A job that is deleted is parked first, in a transaction of its own."""
+
+    async def delete(self: Jobs, job_id: int) -> Cancelled:
+        before = await self._alive(job_id)
+        triggers = tuple(replace(one, next_at=None, version=before.version + 1) for one in before.triggers)
+        await self._store.save_job(replace(before, version=before.version + 1, triggers=triggers), before.version)
+        cancelled = await self._store.delete_job(job_id)
+        return cancelled or Cancelled(set(), {})
+
+    _put(stack, Jobs, "_delete", delete)
+
+
+def robbed(stack: ExitStack) -> None:
+    """Whoever pauses or changes a job takes the moments that are due away."""
+    _put(stack, jobs_module, "_robbed", lambda before, after, now: [])
+
+
+def forgotten_key(stack: ExitStack) -> None:
+    """The key of a request is not kept with what it did."""
+
+    def note(self: SqliteStore, connection: sqlite3.Connection, key: Idempotency | None, ids: list[int]) -> None:
+        return
+
+    _put(stack, SqliteStore, "_note", note)
+
+
+# ── runs ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def no_fence(stack: ExitStack) -> None:
+    """A result counts whatever attempt it is of."""
+    original = SqliteStore.finish
+
+    async def finish(self: SqliteStore, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        rows = await self.read("SELECT id, fence FROM live WHERE state = 1")
+        fences = {row[0]: row[1] for row in rows}
+        for result in (*results, *(one.result for one in waiting)):
+            result.fence = fences.get(result.run_id, result.fence)
+        return await original(self, results, waiting)
+
+    _put(stack, SqliteStore, "finish", finish)
+
+
+def claim_in_two(stack: ExitStack) -> None:
+    """Runs are chosen in one transaction, and given in another."""
+
+    async def claim(self: Store, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+        given: list[list[Assignment] | None] = []
+        for want in wants:
+
+            def choose(connection: sqlite3.Connection, want: Want = want) -> list[Any]:
+                if not self._may_claim(connection, want):
+                    return []
+                rooms = room_by_kind([want])
+                text, now = encode(list(labels)), self._clock()
+                return [
+                    row for kind, room in rooms.items() for row in self._json(connection, "pick", kind, text, room, now)
+                ]
+
+            rows = await self._do(choose)
+
+            def give(connection: sqlite3.Connection, want: Want = want, rows: list[Any] = rows) -> None:
+                self._run(connection, "claim", want.node, self._clock(), encode([row[2] for row in rows]), 1)
+
+            await self._do(give) if rows else None
+            given.append([Assignment(*row[2:]) for row in rows])
+        return given
+
+    _put(stack, Store, "claim", claim)
+
+
+PLANTED: dict[str, Plant] = {
+    plant.__name__.replace("_", "-"): plant
+    for plant in (
+        unseen, late_frame, wall_clock, delete_in_two, long_trust, forgotten_claim, second_copy, early_result,
+        uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two,
+    )
+}  # fmt: skip
