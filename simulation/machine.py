@@ -160,6 +160,15 @@ class SimulatedKeeper:
     async def spawn(self, command: Command) -> ProcessPort:
         raise NotImplementedError("executors that need real processes are not simulated")
 
+    def note(self, name: str, memo: str) -> None:
+        """Nothing is held."""
+
+    def release(self, name: str) -> None:
+        """Nothing is held."""
+
+    async def leave(self) -> None:
+        raise NotImplementedError("no work outlives its agent here")
+
     async def close(self) -> None:
         self.end()
         while self._machine.running:
@@ -267,6 +276,12 @@ class MemoryFiles:
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
         return _MemoryOutput(self, self.ref(run_id, attempt, fence))
 
+    async def reopen(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
+        raise NotImplementedError("no work outlives its agent here")
+
+    async def stored_sizes(self, ref: str) -> list[int]:
+        return [len(self.chunks[ref][number]) for number in sorted(self.chunks.get(ref, ()))]
+
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         await asyncio.sleep(0.001)
         self.chunks.setdefault(ref, {})[number] = data
@@ -310,6 +325,7 @@ class MemoryFiles:
 
 class _MemoryOutput:
     is_full = False
+    has_gaps = False
 
     def __init__(self, files: MemoryFiles, ref: str) -> None:
         self._files = files
