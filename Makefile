@@ -77,7 +77,7 @@ docs: $(STAMPS)/dev     ## write the generated reference pages
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all
 
-campaign: $(STAMPS)/dev ## break a real cluster for SECONDS (600), judge what it promised: SEED=n STORE=postgres|sqlite QUEUE=nats FILES=s3
+campaign: $(STAMPS)/dev ## break a real cluster for SECONDS (600), judge what it promised: SEED=n STORE=postgres|patroni|sqlite QUEUE=nats FILES=s3
 	$(BIN)/python -m campaign --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --store $(or $(STORE),postgres) \
 	  --queue $(or $(QUEUE),database) --files $(or $(FILES),directory) \
 	  --nodes 3 --agents 2

@@ -29,7 +29,7 @@ from horae.files import open_files
 from horae.links.grpc import GrpcLink
 from horae.links.session import Ticket
 from horae.links.spool import AgentSpool
-from horae.ports import Done, Executor, Keeper, Result, Work
+from horae.ports import Done, Executor, Keeper, Kept, Result, Work
 from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.agent import Agent
 
@@ -79,6 +79,8 @@ class NoWork:
 
 class NoKeeper:
     is_alive = True
+    keeps = False
+    kept: Sequence[Kept] = ()
 
     async def open(self) -> None: ...
 

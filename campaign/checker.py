@@ -14,6 +14,7 @@ from itertools import pairwise
 from campaign import oracle
 from campaign.history import (
     CHANGES,
+    CLOCKS,
     CRASH,
     DELETE,
     FAIL,
@@ -49,6 +50,7 @@ ENDING = 2 * SECOND  # between the last line of a witness and its end, in which 
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
 TOGETHER = 5 * SECOND  # two that are made at once are written in any order, and may wait for each other
 DELETED_BEFORE = 15 * SECOND  # a run that was claimed just before its job was deleted may still start so late
+BY_A_WRONG_CLOCK = 60 * SECOND  # an attempt that was timed by one is placed between its claim and its report
 FOR_EVER = 2**62
 UNCLOSED = 3600 * SECOND  # how far moments are looked for where nobody is known to have stopped them
 
@@ -104,7 +106,7 @@ class Work:
     created_at: int
     next_at: int | None  # as answered when it was made
     spans: list[Span] = field(default_factory=list)
-    loose_from: int = FOR_EVER  # an update was asked for and never answered: what is due since, nobody knows
+    doubts: list[tuple[int, int]] = field(default_factory=list)  # times in which nobody knows what is due
     deleted: tuple[int, int] | None = None  # when that was asked for, and when it was granted
     runs: list[Run] = field(default_factory=list)
     witnesses: list[Witness] = field(default_factory=list)
@@ -153,6 +155,7 @@ def count(history: History) -> dict[str, int]:
         "operations": len(history.operations),
         **{f"{kind}s answered": number for kind, number in sorted(_answered(history.operations).items())},
         "runs": len(history.final.runs),
+        "latest record, s": max((run.created_at - run.due_at for run in history.final.runs), default=0) // SECOND,
         "witnesses": len(history.witnesses),
         **{f"runs {state}": number for state, number in sorted(states.items())},
     }
@@ -166,7 +169,7 @@ def _answered(operations: Sequence[Operation]) -> Counter[str]:
 
 
 def arrange(history: History) -> Case:
-    works = {work.id: work for work in _works(history.operations)}
+    works = {work.id: work for work in _works(history.operations, history.stray)}
     witnesses: dict[int, list[Witness]] = defaultdict(list)
     for witness in sorted(history.witnesses, key=lambda one: one.started):
         witnesses[witness.run].append(witness)
@@ -178,7 +181,7 @@ def arrange(history: History) -> Case:
     return Case(history, works, {run.id: run for run in history.final.runs}, witnesses)
 
 
-def _works(operations: Sequence[Operation]) -> Iterator[Work]:
+def _works(operations: Sequence[Operation], stray: float) -> Iterator[Work]:
     changes: dict[int, list[Operation]] = defaultdict(list)
     for operation in operations:
         if operation.kind in CHANGES and operation.job_id is not None:
@@ -196,7 +199,22 @@ def _works(operations: Sequence[Operation]) -> Iterator[Work]:
         work.spans.append(Span(operation.plan, operation.created_at, 0, 0))
         for tries in _requests(changes[operation.job_id]):
             _apply(work, tries)
+        work.doubts = list(_doubts(changes[operation.job_id], stray))
         yield work
+
+
+def _doubts(operations: Sequence[Operation], stray: float) -> Iterator[tuple[int, int]]:
+    """A try that was not answered may have its effect later than the next request: a server that stood still goes on
+    with it. It is settled by a change that was asked for when it can no longer come; an update by its own answer, too,
+    because nobody else knows the schedule."""
+    settled = sorted((one.invoked_at, one.answered_at) for one in operations if one.outcome == OK)
+    answered = {one.key for one in operations if one.outcome == OK}
+    for one in operations:
+        if one.outcome == INFO:
+            last = one.invoked_at + round(stray * SECOND)
+            is_open = one.kind == UPDATE and one.key not in answered
+            after = (at for asked, at in settled if asked >= last and not is_open)
+            yield one.invoked_at, next(after, FOR_EVER)
 
 
 def _requests(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
@@ -228,9 +246,7 @@ def _apply(work: Work, tries: Sequence[Operation]) -> None:
         span.may_until = min(span.may_until, until)
     if kind == DELETE:
         work.deleted = (asked, until)
-    if kind == UPDATE and granted is None:
-        work.loose_from = min(work.loose_from, asked)
-    elif kind == UPDATE and granted and granted.plan and granted.created_at:
+    if kind == UPDATE and granted and granted.plan and granted.created_at:
         work.spans.append(Span(granted.plan, granted.created_at, granted.created_at, granted.created_at))
 
 
@@ -254,15 +270,19 @@ def accounted(case: Case) -> Iterator[Violation]:
             if number > 1:
                 yield Violation("accounted", f"this due moment has {number} records", work.plan.name, at=at)
         for at in sorted(set(found) - may):
-            if at < work.loose_from:
+            if not _is_in_doubt(work, at):
                 yield Violation("phantom", "a record of a moment that was not due", work.plan.name, at=at)
 
 
 def _due(work: Work) -> tuple[set[int], set[int]]:
     """The moments of a job that may have a record, and those that must."""
     both = [span.moments() for span in work.spans]
-    must = {at for _, musts in both for at in musts if at < work.loose_from}
+    must = {at for _, musts in both for at in musts if not _is_in_doubt(work, at)}
     return {at for mays, _ in both for at in mays}, must
+
+
+def _is_in_doubt(work: Work, at: int) -> bool:
+    return any(begin <= at <= end for begin, end in work.doubts)
 
 
 def in_time(case: Case) -> Iterator[Violation]:
@@ -426,11 +446,22 @@ def killed_means_dead(case: Case) -> Iterator[Violation]:
     """Nothing is written by a run after its end was reported, and nothing is left over."""
     for run in case.runs.values():
         last = max((one.last_at for one in case.witnesses.get(run.id, [])), default=0)
-        if run.finished_at is not None and last > run.finished_at + WRITTEN_LATE:
+        grace = BY_A_WRONG_CLOCK if _is_by_a_wrong_clock(case, run) else WRITTEN_LATE
+        if run.finished_at is not None and last > run.finished_at + grace:
             late = (last - run.finished_at) / SECOND
             yield _of(case, "dead", run, f"a process of it was alive {late:.3f} s after it was reported {run.state}")
     for pid in case.history.final.alive:
         yield Violation("dead", f"process {pid} of a witness is still alive")
+
+
+def _is_by_a_wrong_clock(case: Case, run: Run) -> bool:
+    """Whether the clock of its node jumped while it was live."""
+    jumps = (fault for fault in case.history.faults if fault.kind in CLOCKS and fault.target == run.node)
+    return any(
+        jump.at <= (run.finished_at or 0) + BY_A_WRONG_CLOCK
+        and run.created_at <= jump.at + round(jump.seconds * SECOND)
+        for jump in jumps
+    )
 
 
 def keyed(case: Case) -> Iterator[Violation]:
@@ -522,9 +553,10 @@ def _was_live(other: Run, run: Run) -> bool:
 
 
 def _can_replace(other: Run, run: Run) -> bool:
-    """Whether another run was made while this one was live; of two that were made together, either may be the newer."""
+    """Whether another run was made while this one was live, or had ended unreported; of two that were made together,
+    either may be the newer."""
     is_newer = other.id != run.id and other.created_at >= run.created_at - TOGETHER
-    return is_newer and run.finished_at is not None and other.created_at <= run.finished_at + WRITTEN_LATE
+    return is_newer and run.finished_at is not None and other.created_at <= run.finished_at + UNREPORTED
 
 
 def retried(case: Case) -> Iterator[Violation]:

@@ -3,6 +3,9 @@ and begun anew.
 
 What must stay true: only processes that were started here are ever signalled, and none outlives `close`.
 The keeper of a member is found below it in /proc, because it is nobody else's child.
+
+Within namespaces of its own (`spaces`), the campaign gives each remote agent a network of its own, and what is kept on
+disk a small file system of its own. Each node reaches the database by a link of its own, each agent its servers.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,18 +28,33 @@ from typing import Any, Protocol
 import asyncpg
 import httpx
 
+from campaign import clocks, spaces
+from campaign.clocks import Clock
+from campaign.disks import Disk
+from campaign.links import Link
+from campaign.patroni import UNREACHED, Patroni
 from campaign.services import BUCKET, Service, broker, bucket, credentials, free_ports
+from campaign.spaces import Space
 
 START = 60.0  # seconds a process has to come up, and to end when told to
 HEARTBEAT, LEASE = 0.5, 2.0  # seconds; small, so that faults resolve in seconds
+DEAD_AFTER = 2 * LEASE  # seconds of silence after which a node is declared gone
 SLOTS = 12
-SETTINGS = "max_connections = 150\nautovacuum = on\njit = off\n"
+SETTINGS = "max_connections = 150\nautovacuum = on\njit = off\nmax_wal_size = 128MB\nmin_wal_size = 32MB\n"
+DATABASE_DISK, OUTPUT_DISK, OWN_DISK = 512, 256, 32  # MiB
+SOCKET = ".s.PGSQL.5432"
 
 
 class Database(Protocol):
     url: str
 
+    def link(self, name: str) -> tuple[str, list[Link]]:
+        """An address for one node, and the links that it goes by."""
+
     async def start(self) -> None: ...
+
+    async def heal(self) -> None:
+        """Return when it takes writes."""
 
     async def leader(self) -> tuple[str, int] | None:
         """Owner and term of the leader's lease: for counting elections and finding the leader, never for judging."""
@@ -49,13 +68,44 @@ class Postgres:
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="horae-campaign-"))
         self._root.chmod(0o755)  # as root, the server runs under a user of its own
-        self._data = self._root / "pg"
+        self._data = self._root / "disk" / "pg"
+        self.disk = Disk(self._root / "disk", DATABASE_DISK) if spaces.is_within() else None
         self.url = f"postgresql://postgres@/postgres?host={self._data}"
+        self.turn = asyncio.Lock()  # held by whoever ends or fills it
         self._server: Any = None
 
+    def link(self, name: str) -> tuple[str, list[Link]]:
+        """An address of its own for a node, and the link behind it."""
+        place = self._root / name
+        place.mkdir()
+        return f"postgresql://postgres@/postgres?host={place}", [Link(place / SOCKET, self._data / SOCKET)]
+
     async def start(self) -> None:
+        (self._root / "disk").mkdir()
+        if self.disk is not None:
+            self.disk.begin()
         await asyncio.to_thread(self._make)
         await self.begin()
+
+    async def is_up(self) -> bool:
+        try:
+            return bool(await self._query("SELECT 1"))
+        except UNREACHED:
+            return False
+
+    async def heal(self) -> None:
+        """Begin it again if it has given up, as it does without room on its disk."""
+        deadline = time.monotonic() + START
+        while not await self.is_up():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL does not come up: see {self._data / 'log'}")
+            with suppress(subprocess.SubprocessError):
+                await self.begin()
+
+    def mentions(self, words: str) -> int:
+        """How often its log has these words."""
+        log = self._data / "log"
+        return log.read_text(errors="replace").count(words) if log.exists() else 0
 
     def _make(self) -> None:
         with warnings.catch_warnings():
@@ -81,6 +131,14 @@ class Postgres:
             pgexec, "pg_ctl", argv, bin_path=server.bin_path, user=server.system_user, timeout=90
         )  # fmt: skip
 
+    async def room(self) -> bool:
+        """Whether it takes a write that needs room."""
+        try:
+            await self._query("CREATE TEMP TABLE room AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
+        except UNREACHED:
+            return False
+        return True
+
     async def cut(self) -> int:
         """End every other connection; answers how many there were."""
         ends = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname"
@@ -102,7 +160,10 @@ class Postgres:
             try:
                 await self.end("fast")
             except subprocess.SubprocessError:
-                await self.end("immediate")
+                with suppress(subprocess.SubprocessError):
+                    await self.end("immediate")
+        if self.disk is not None:
+            self.disk.end()
         shutil.rmtree(self._root, ignore_errors=True)
 
 
@@ -110,9 +171,14 @@ class Sqlite:
     """The file that the one node holds. Its terms are not looked at: nobody else may open it."""
 
     def __init__(self, directory: Path) -> None:
-        self.url = f"sqlite:///{directory / 'horae.db'}"
+        self.url = f"sqlite:///{directory / 'node-1' / 'horae.db'}"
+
+    def link(self, name: str) -> tuple[str, list[Link]]:
+        return self.url, []
 
     async def start(self) -> None: ...
+
+    async def heal(self) -> None: ...
 
     async def leader(self) -> tuple[str, int] | None:
         return None
@@ -135,6 +201,10 @@ class Member:
     process: subprocess.Popen[bytes] | None = None
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while a fault is at it
     lives: int = 0
+    links: list[Link] = field(default_factory=list)  # of a node to its database, of an agent to its servers
+    space: Space | None = None  # its own network
+    disk: Disk | None = None  # its own, for its data
+    clock: Clock | None = None
 
     @property
     def url(self) -> str:
@@ -157,14 +227,27 @@ class Member:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HORAE_")}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment | self.environment
-            )
+                [*(self.space.prefix if self.space else []), *self.argv], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env=environment | self.environment | (self.clock.environment if self.clock else {}),
+            )  # fmt: skip
         self.lives += 1
 
     def signal(self, number: signal.Signals) -> None:
         if self.is_alive:
             assert self.process is not None
             self.process.send_signal(number)
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the kernel says that it is stopped."""
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except OSError:
+            return False
+
+    def mentions(self, words: str) -> int:
+        """How often its log has these words."""
+        return self.log.read_text(errors="replace").count(words) if self.log.exists() else 0
 
     def keeper(self) -> int | None:
         """The pid of its keeper process."""
@@ -191,19 +274,22 @@ class Cluster:
         self, directory: Path, store: str, nodes: int, agents: int, *, queue: str = "database", files: str = "directory"
     ) -> None:
         self._directory = directory
+        self._library = clocks.build(directory) if not clocks.missing() else None
         self.broker = broker(directory) if queue == "nats" else None
         self.bucket = bucket(directory) if files == "s3" else None
         self.witnesses = directory / "witness"
-        self.database: Database = Postgres() if store == "postgres" else Sqlite(directory)
+        self.database: Database = _database(store, directory)
         self.postgres = self.database if isinstance(self.database, Postgres) else None
+        self.patroni = self.database if isinstance(self.database, Patroni) else None
         self.http = httpx.AsyncClient(timeout=5.0)
         self.members: dict[str, Member] = {}
+        self.outputs = Disk(directory / "outputs", OUTPUT_DISK) if spaces.is_within() and not self.bucket else None
         self._token = directory / "agents.token"  # over NATS nobody comes in without
         self._gates: list[int] = []  # gRPC ports, where remote agents come in
         for number in range(nodes):
             self._add_node(f"node-{number + 1}")
         for number in range(agents):
-            self._add_agent(f"agent-{number + 1}")
+            self._add_agent(number + 1)
 
     @property
     def nodes(self) -> list[Member]:
@@ -216,17 +302,20 @@ class Cluster:
     def _add_node(self, name: str) -> None:
         port, gate = free_ports(2)
         self._gates.append(gate)
+        database, links = self.database.link(name)
         flags = {
-            "database": self.database.url, "port": port, "grpc-port": gate, "node": name,
+            "database": database, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
-            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "log-format": "json", "sandbox": "plain", **self._files(),
+            "heartbeat-interval": HEARTBEAT, "lease": LEASE, "files-limit": 0, "log-format": "json",
+            "sandbox": "plain", **self._files(),
         }  # fmt: skip
         if self.broker is not None:
             flags["queue"] = f"nats://127.0.0.1:{self.broker.port}"
-        self._add(name, ["up", *_flags(flags)], port)
+        self._add(name, ["up", *_flags(flags)], port).links = links
 
-    def _add_agent(self, name: str) -> None:
+    def _add_agent(self, number: int) -> None:
         """The one place that knows how a remote agent is started."""
+        name = f"agent-{number}"
         gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
         flags = {
             "server": f"nats://127.0.0.1:{self.broker.port}" if self.broker else gates, "node": name,
@@ -234,13 +323,22 @@ class Cluster:
         }  # fmt: skip
         if self.broker is not None:
             flags["token-file"] = self._token
-        self._add(name, ["agent", *_flags(flags)], None)
+        agent = self._add(name, ["agent", *_flags(flags)], None)
+        if spaces.is_within():
+            ports = [*(self._gates if not self.broker else []), *(service.port for service in self.services)]
+            agent.space = Space(number, ports)
+            agent.links = [Link((agent.space.host, port), ("127.0.0.1", port)) for port in ports]
 
-    def _add(self, name: str, argv: list[str], port: int | None) -> None:
+    def _add(self, name: str, argv: list[str], port: int | None) -> Member:
         program = str(Path(sys.executable).parent / "horae")
         environment = credentials() if self.bucket else {}
-        log = self._directory / f"{name}.log"
-        self.members[name] = Member(name, [program, *argv], log, port, environment)
+        member = Member(name, [program, *argv], self._directory / f"{name}.log", port, environment)
+        if spaces.is_within():
+            member.disk = Disk(self._directory / name, OWN_DISK if self.postgres or self.patroni else OUTPUT_DISK)
+        if self._library is not None:
+            member.clock = Clock(self._library, self._directory / f"{name}.clock")
+        self.members[name] = member
+        return member
 
     def _files(self) -> dict[str, object]:
         """Where output goes that everybody shares; nothing where there is no such place."""
@@ -252,19 +350,37 @@ class Cluster:
     def services(self) -> list[Service]:
         return [service for service in (self.broker, self.bucket) if service is not None]
 
+    @property
+    def disks(self) -> list[Disk]:
+        own = [member.disk for member in self.members.values()] + [self.outputs]
+        services = [service.disk for service in self.services] + [self.postgres.disk if self.postgres else None]
+        return [disk for disk in (*own, *services) if disk is not None]
+
     # ── life ──
     async def start(self) -> None:
         self.witnesses.mkdir()
         await self.database.start()
+        for disk in (self.outputs, *(member.disk for member in self.members.values())):
+            if disk is not None:
+                disk.begin()
         for service in self.services:
-            await service.begin()
-        for member in self.nodes:
-            member.start()
-            await self.up(member)
+            await service.start()
+        for member in self.members.values():
+            if member.space is not None:
+                member.space.begin()
+            for link in member.links:
+                await link.begin()
+        first, *others = self.nodes  # the first makes the tables
+        await self._begin([first])
+        await self._begin(others)
         if self.broker is not None:
             await self._make_token()
-        for member in self.agents:
+        await self._begin(self.agents)
+
+    async def _begin(self, members: Sequence[Member]) -> None:
+        for member in members:
             member.start()
+        for member in members:
             await self.up(member)
 
     async def _make_token(self) -> None:
@@ -301,8 +417,20 @@ class Cluster:
 
     async def heal(self) -> None:
         """Everything runs and answers."""
+        for disk in self.disks:
+            disk.clear()
         for service in self.services:
             service.go_on()
+        if self.bucket is not None and not await self.bucket.takes_a_file():
+            await self.bucket.restart()
+        for member in self.members.values():
+            if member.space is not None:
+                member.space.join()
+            if member.clock is not None:
+                member.clock.set(0.0)
+            for link in member.links:
+                link.release()
+        await self.database.heal()
         for member in self.members.values():
             async with member.busy:
                 member.signal(signal.SIGCONT)
@@ -315,7 +443,7 @@ class Cluster:
                     raise RuntimeError(f"{member.name} does not come up: see {member.log}")
 
     async def leader(self) -> Member | None:
-        if self.postgres is None:
+        if self.postgres is None and self.patroni is None:
             return self.nodes[0]
         found = await self.database.leader()
         return self.members.get(found[0]) if found else None
@@ -333,10 +461,25 @@ class Cluster:
             if not await member.ended():
                 member.signal(signal.SIGKILL)
                 await member.ended()
+            for link in member.links:
+                await link.end()
+            if member.space is not None:
+                member.space.end()
         await self.http.aclose()
         for service in self.services:
             await service.end()
         await self.database.close()
+        for disk in self.disks:
+            disk.end()
+
+
+def _database(store: str, directory: Path) -> Database:
+    match store:
+        case "postgres":
+            return Postgres()
+        case "patroni":
+            return Patroni()
+    return Sqlite(directory)
 
 
 def _flags(values: dict[str, object]) -> list[str]:

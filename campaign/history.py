@@ -32,6 +32,7 @@ KILLS = (
 )  # fmt: skip
 LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
 PAUSES = ("pause below lease", "pause beyond lease", "pause beyond a minute", LOST)
+CLOCKS = ("clock forward", "clock back")
 CRASH = "crash"  # a process ended although nobody had touched it
 
 
@@ -159,6 +160,7 @@ class History:
     counts: dict[str, int] = field(default_factory=dict)  # of what cannot be seen in single faults
     demands: dict[str, int] = field(default_factory=dict)  # least counts without which the campaign proves nothing
     late_after: float | None = None  # seconds after its moment by which a record must exist; None: not judged
+    stray: float = 0.0  # seconds after which a request that was given up can have its effect no more
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -196,6 +198,7 @@ def load(directory: Path) -> History:
         counts=meta["counts"],
         demands=meta["demands"],
         late_after=meta.get("late_after"),
+        stray=meta.get("stray", 0.0),
     )
 
 

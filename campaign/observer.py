@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 
-import asyncpg
 import httpx
 
 from campaign.cluster import Cluster, Member
+from campaign.patroni import UNREACHED
 
 LOOK = 0.4  # seconds between two looks
 METRICS = {"fenced writes": "horae_fenced_writes_total", "lost attempts": "horae_attempts_lost_total"}
@@ -34,7 +34,7 @@ class Observer:
     async def _look_at_lease(self) -> None:
         try:
             found = await self._cluster.database.leader()
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+        except UNREACHED:
             return
         if found is not None:
             self._terms = [*self._terms[:1], found[1]]

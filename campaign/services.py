@@ -14,9 +14,20 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import obstore
+from obstore.store import S3Store
+
+from campaign import spaces
+from campaign.disks import Disk
 
 START = 60.0  # seconds to come up
+BUCKET_DISK = 512  # MiB
+PROBE = 1_000_000  # bytes
+ONCE: Any = {"max_retries": 0, "retry_timeout": timedelta(seconds=3)}
 REGION = "us-east-1"
 KEY, SECRET = "campaign", "campaign-secret"
 BUCKET = "outputs"
@@ -31,7 +42,13 @@ class Service:
     def __init__(self, directory: Path, name: str, argv: list[str], port: int, kept: Path) -> None:
         self.name, self.port = name, port
         self._argv, self._log, self._kept = argv, directory / f"{name}.log", kept
+        self.disk: Disk | None = None  # its own
         self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        if self.disk is not None:
+            self.disk.begin()
+        await self.begin()
 
     async def begin(self) -> None:
         self._kept.mkdir(parents=True, exist_ok=True)
@@ -40,15 +57,41 @@ class Service:
                 self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         deadline = time.monotonic() + START
-        while not self._answers():
+        while not self.answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
                 raise RuntimeError(f"{self.name} does not come up: see {self._log}")
             await asyncio.sleep(0.05)
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         with socket.socket() as probe:
             probe.settimeout(1.0)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the kernel says that it is stopped."""
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    async def restart(self) -> None:
+        """What it keeps its names in stays broken after a full disk, until it is begun anew."""
+        await self.end()
+        await self.begin()
+        deadline = time.monotonic() + START
+        while not await self.takes_a_file() and time.monotonic() < deadline:
+            await asyncio.sleep(0.5)
+
+    async def takes_a_file(self) -> bool:
+        """Whether an object store takes a file of some size, as its clients see it."""
+        store = S3Store(
+            BUCKET, endpoint=f"http://127.0.0.1:{self.port}", access_key_id=KEY, secret_access_key=SECRET,
+            region=REGION, client_options={"allow_http": True, "timeout": "3s"}, retry_config=ONCE,
+        )  # fmt: skip
+        try:
+            await obstore.put_async(store, "campaign-probe", os.urandom(PROBE))
+        except (obstore.exceptions.BaseError, OSError):
+            return False
+        return True
 
     async def end(self) -> None:
         if self._process is not None:
@@ -88,7 +131,9 @@ def bucket(directory: Path) -> Service:
     for number, part in enumerate(("master", "volume", "filer", "s3")):
         argv += [f"-{part}.port={ports[number]}", f"-{part}.port.grpc={ports[number + 4]}"]
     argv += ["-s3", f"-s3.config={accounts}", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.max=50"]
-    return Service(directory, "s3", [*argv, "-master.volumeSizeLimitMB=64"], ports[3], kept)
+    service = Service(directory, "s3", [*argv, "-master.volumeSizeLimitMB=64"], ports[3], kept)
+    service.disk = Disk(kept, BUCKET_DISK) if spaces.is_within() else None
+    return service
 
 
 def credentials() -> dict[str, str]:

@@ -16,7 +16,7 @@ from campaign.witness import TICK, chance, failure_code, line_of
 
 from horae.core.model import Reason, State
 from horae.errors import Error, Unavailable
-from horae.ports import Command, Done, Output, Result, Work
+from horae.ports import Command, Done, Kept, Output, Result, Work
 from horae.ports import Process as ProcessPort
 from simulation.loop import CURRENT, Process
 from simulation.world import Clock, World
@@ -108,6 +108,9 @@ class WitnessProcess:
 class SimulatedKeeper:
     """One life of a keeper. It serves one life of an agent."""
 
+    keeps = False  # no work outlives its agent here
+    kept: Sequence[Kept] = ()
+
     def __init__(self, machine: Machine, process: Process) -> None:
         self._machine = machine
         self._world = machine.world
@@ -156,6 +159,15 @@ class SimulatedKeeper:
 
     async def spawn(self, command: Command) -> ProcessPort:
         raise NotImplementedError("executors that need real processes are not simulated")
+
+    def note(self, name: str, memo: str) -> None:
+        """Nothing is held."""
+
+    def release(self, name: str) -> None:
+        """Nothing is held."""
+
+    async def leave(self) -> None:
+        raise NotImplementedError("no work outlives its agent here")
 
     async def close(self) -> None:
         self.end()
@@ -264,6 +276,12 @@ class MemoryFiles:
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
         return _MemoryOutput(self, self.ref(run_id, attempt, fence))
 
+    async def reopen(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
+        raise NotImplementedError("no work outlives its agent here")
+
+    async def stored_sizes(self, ref: str) -> list[int]:
+        return [len(self.chunks[ref][number]) for number in sorted(self.chunks.get(ref, ()))]
+
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         await asyncio.sleep(0.001)
         self.chunks.setdefault(ref, {})[number] = data
@@ -307,6 +325,7 @@ class MemoryFiles:
 
 class _MemoryOutput:
     is_full = False
+    has_gaps = False
 
     def __init__(self, files: MemoryFiles, ref: str) -> None:
         self._files = files

@@ -45,6 +45,7 @@ class NoOutput:
     """Takes everything and keeps nothing: what is measured is the process."""
 
     is_full = False
+    has_gaps = False
     ref = None
 
     def write(self, data: bytes) -> None: ...
@@ -59,6 +60,7 @@ class BareKeeper:
     """Starts programs, and guarantees nothing."""
 
     is_alive = True
+    keeps = False
 
     async def open(self) -> None: ...
 

@@ -199,6 +199,11 @@ class OwnDirectory:
         return True
 
 
+def keeps_work(config: Config) -> bool:
+    """Whether running work outlives this process. Not where everything ends with it: as the first of a container."""
+    return config.on_restart == "keep" and os.getpid() != 1
+
+
 def identity_of(directory: Path) -> str:
     """Of this data directory: made once, so that others know the node again after a crash."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -232,7 +237,7 @@ class App:
         self.events = Events(self.courier, clock, source=config.node) if self.courier is not None else None
         self.metrics = Metrics()
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
-        self.keeper = KeeperProcess(config.data / "agent")
+        self.keeper = KeeperProcess(config.data / "agent", keeps=keeps_work(config))
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
         keys = FileKeys(config.secret_key_file)
@@ -430,9 +435,10 @@ class App:
             await self.link.hello(self._node())
         await self.clock.sleep(self.config.heartbeat_interval)
 
-    async def stop(self, tasks: dict[str, asyncio.Task[None]]) -> Unavailable | None:
+    async def stop(self, tasks: dict[str, asyncio.Task[None]], *, keep: bool = False) -> Unavailable | None:
         """In this order: hand the segments over, fire nothing more, drain the agent while the node still beats,
-        give up the lead. Answers why others could not be told, if so: they learn it when our lease is over."""
+        give up the lead. Answers why others could not be told, if so: they learn it when our lease is over.
+        With `keep`, work is left to the next process where it can be."""
         untold: list[Unavailable] = []
 
         async def tell(step: Awaitable[None]) -> None:
@@ -447,7 +453,7 @@ class App:
             await tell(self.cluster.hand_over(self.link.session))
         await end_task(tasks.get("scheduler"))
         if self.executors:
-            await self.agent.drain(DRAIN)
+            await (self.agent.hand_on if keep else self.agent.drain)(DRAIN)
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("coordinator"))

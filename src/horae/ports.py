@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol, runtime_checkable
 
 from horae.core.holdings import Fenced, Holding
 from horae.core.model import (
@@ -866,8 +866,11 @@ class Link(Protocol):
     """What an agent may ask of the service. The same over a network or within one process."""
 
     async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms | None:
-        """Join. Everything this node held under an earlier life is given back, except attempts of which it
-        holds a result. Answers the terms; None within one process, where they are known."""
+        """Join. Everything this node held under an earlier life is given back, except attempts that it has taken up or
+        of which it holds a result. Answers the terms; None within one process, where they are known."""
+
+    async def take_up(self, node: Node) -> None:
+        """Be a node that has joined in an earlier life: beats and questions may come before hello."""
 
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
         """Runs for free slots: at most so many of each kind."""
@@ -912,6 +915,10 @@ class Output(Protocol):
     @property
     def is_full(self) -> bool: ...
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether bytes were dropped in the middle, because the store could not keep up."""
+
     def when_free(self, resume: Callable[[], None]) -> bool:
         """True when so much waits to be stored that the writer should pause: `resume` is called when there
         is room again, or after a second, because no job waits longer than that for its log."""
@@ -941,6 +948,10 @@ class Files(Protocol):
         """Give what is not stored yet a last chance; what stays is taken up by the next life."""
 
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output: ...
+
+    async def reopen(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
+        """An Output that is written from its beginning once more, by a later life: what is stored already is left
+        out."""
 
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         """Store the next piece of a log that somebody else writes, and wake its followers. A repeat is harmless."""
@@ -995,8 +1006,9 @@ class Spool(Protocol):
     def unsettled(self) -> Collection[tuple[int, int]]:
         """(run id, fence) of attempts whose output is still on its way: their results wait for it."""
 
-    async def load(self) -> list[Result]:
-        """Results of an earlier life that were never delivered; what else it left is removed."""
+    async def load(self, kept: Collection[Fenced] = ()) -> list[Result]:
+        """Results of an earlier life that were never delivered; what else it left is removed, but for the output of
+        attempts that go on."""
 
     async def keep(self, results: Sequence[Result]) -> None:
         """Return when these results are on disk. Raises MachineFault when they cannot be put there."""
@@ -1019,6 +1031,7 @@ class Work:
     tell_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
     tell_progress: Callable[[Json], None] = lambda _: None  # how far it is (core.figures); the newest word counts
     facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
+    origin: Assignment | None = None  # the assignment with its secrets, where it may outlive this agent
 
 
 Done = Callable[[Result], None]
@@ -1043,6 +1056,42 @@ class Executor(Protocol):
         """Kill what is left and return when it is gone."""
 
 
+@runtime_checkable
+class LastingExecutor(Executor, Protocol):
+    """One whose work may outlive this agent, and is taken up by the next."""
+
+    def expect(self, kept: Sequence[Kept]) -> None:
+        """Leave everything of these in its place. Comes before `open`; they may be of any kind."""
+
+    def take_up(self, work: Work, kept: Kept, memo: Memo, done: Done) -> None:
+        """Go on with a work. As `start`."""
+
+    def lasting(self) -> set[int]:
+        """The runs that would go on without us."""
+
+    async def leave(self) -> None:
+        """As `close`, but leave those as they are; their `done` is never called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What is noted with held work."""
+
+    assignment: Assignment
+    begun: float  # when the attempt began, on Clock.elapsed
+    own: str = field(repr=False)  # JSON text of the executor
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What makes a process outlive its agent, and lets the next one go on with it."""
+
+    name: str  # of the attempt, <run>-<fence>
+    memo: str  # what the next agent needs to know; it may be secret
+    source: int  # the read end of its output
+    file: int  # where output goes as it is read
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     argv: Sequence[str]
@@ -1056,6 +1105,7 @@ class Command:
     rlimits: Mapping[int, int] = field(default_factory=dict)  # resource → most of it
     carries: bool = False  # it only carries the work: what asks the work to end passes it by
     gentle: bool = False  # should the agent die, it is asked to end (TERM) a moment before it is killed
+    hold: Hold | None = field(default=None, repr=False)  # None: should the agent die, it is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -1077,12 +1127,42 @@ class Process(Protocol):
         """TERM to the tree, KILL after `grace` seconds; returns when all of it is gone, verified."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Work of an earlier life of this agent that its keeper has kept."""
+
+    name: str  # as of Hold
+    memo: str = field(repr=False)
+    process: Process  # the latest of it, which may have ended
+    source: int  # as of Hold; ours to close
+    file: int
+    is_ending: bool = False  # somebody has told it to end
+
+
 class Keeper(Protocol):
-    """The process that starts and kills work; it outlives a crash of the agent just long enough to
-    kill everything the agent had started."""
+    """The process that starts and kills work. It outlives a crash of the agent just long enough to kill everything the
+    agent had started; or, with what is held, for the rest of the lease, so that the next agent can go on with it."""
+
+    @property
+    def kept(self) -> Sequence[Kept]:
+        """What an earlier life left to us; known once it is open."""
+
+    @property
+    def keeps(self) -> bool:
+        """Whether held work outlives us."""
 
     async def open(self) -> None:
-        """Start it; returns when any earlier keeper of this directory, and all its work, is gone."""
+        """Take over the one that kept work for us, or start one; then it returns when any earlier keeper of this
+        directory, and all its work, is gone."""
+
+    def note(self, name: str, memo: str) -> None:
+        """Note something else with work that is held."""
+
+    def release(self, name: str) -> None:
+        """It is held no longer: should we die, it dies with us; if it has ended, nobody need know."""
+
+    async def leave(self) -> None:
+        """Leave the keeper to the next agent, with what is held; everything else is killed."""
 
     async def spawn(self, command: Command) -> Process: ...
 
@@ -1124,12 +1204,19 @@ class Sandbox(Protocol):
 
     name: str
 
-    async def open(self) -> None:
-        """Remove what an earlier life left. The keeper must be open: then nothing of it runs."""
+    async def open(self, kept: Collection[str] = ()) -> None:
+        """Remove what an earlier life left, but for the rooms of these names. The keeper must be open: then nothing
+        else of it runs."""
 
     async def spawn(self, command: Command, room: Room) -> Process:
         """As Keeper.spawn, inside. Of the agent's own environment nothing reaches the command. Invalid when the
         sandbox cannot do it as asked. What a process left (groups, mounts) is gone when its end is told."""
+
+    def take_up(self, process: Process, room: Room) -> Process:
+        """Go on with what an earlier life has spawned in a room."""
+
+    def can_hold(self, room: Room) -> bool:
+        """Whether a process in such a room can outlive us."""
 
     async def close(self) -> None: ...
 

@@ -42,7 +42,7 @@ from horae.web.app import Gate, Protocol, create_app
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
-    pass
+    from horae.links.session import RemoteLink
 
 from horae.bootstrap import (
     DRAIN,
@@ -51,6 +51,7 @@ from horae.bootstrap import (
     SystemClock,
     end_task,
     identity_of,
+    keeps_work,
     open_store,
     patiently,
     settle_retention,
@@ -101,7 +102,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             log.info("node.stopping", node=config.node)
             if rpc is not None:
                 await rpc.stop()
-            untold = await app.stop(tasks)
+            untold = await app.stop(tasks, keep=stop.may_come_back)
             gate.streams.close()
             server.should_exit = True
             await http
@@ -177,7 +178,7 @@ async def serve_agent(
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
-    keeper = KeeperProcess(directory)
+    keeper = KeeperProcess(directory, keeps=keeps_work(config))
     sandboxes = make_sandboxes(config, keeper)
     executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
@@ -200,12 +201,12 @@ async def serve_agent(
             if listener is not None:
                 tasks.append(group.create_task(_probe(agent, keeper, config.slots).serve(sockets=[listener])))
             await files.take_up()
-            await _until_joined(agent, stop)
+            await _until_joined(agent, link, keeper, stop)
             role = AgentRole(agent, link, clock, interval=config.heartbeat_interval, poll=REMOTE_POLL)
             tasks.append(group.create_task(role.run()))
             await stop.wait()
             log.info("node.stopping", node=config.node)
-            await agent.drain(DRAIN)
+            await (agent.hand_on if stop.may_come_back else agent.drain)(DRAIN)
             on_change("drained", "")
             await end_task(tasks.pop())
             with suppress(Unavailable):  # then its lease runs out
@@ -216,9 +217,9 @@ async def serve_agent(
     log.info("node.stopped", node=config.node)
 
 
-async def _until_joined(agent: Agent, stop: asyncio.Event) -> None:
+async def _until_joined(agent: Agent, link: RemoteLink, keeper: KeeperProcess, stop: asyncio.Event) -> None:
     """Join as soon as a server can be reached, or be told to stop before."""
-    joining = asyncio.create_task(_join(agent))
+    joining = asyncio.create_task(_join(agent, link, keeper))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
     for task in (joining, stopping):
@@ -228,8 +229,9 @@ async def _until_joined(agent: Agent, stop: asyncio.Event) -> None:
         joining.result()
 
 
-async def _join(agent: Agent) -> None:
+async def _join(agent: Agent, link: RemoteLink, keeper: KeeperProcess) -> None:
     await agent.prepare()
+    link.life = keeper.life
     while True:
         try:
             return await agent.greet()
@@ -286,11 +288,22 @@ def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
     return _Server(settings)
 
 
-def _on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
+class _Stop(asyncio.Event):
+    """That we are told to stop. SIGTERM is what a service manager sends, which may start us again; SIGINT comes from
+    somebody at a terminal, who wants an end."""
+
+    may_come_back = False
+
+    def note(self, number: signal.Signals) -> None:
+        self.may_come_back = self.may_come_back or (number == signal.SIGTERM and not self.is_set())
+        self.set()
+
+
+def _on_signals() -> _Stop:
+    stop = _Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.note, number)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # which would end us, and mean nothing here
         loop.add_signal_handler(number, partial(log.info, "signal.ignored", signal=number.name))
     return stop

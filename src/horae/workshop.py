@@ -94,11 +94,12 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
         caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
+        keeper=keeper,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python, **make_project_executors(config, sandboxes, clock),
+    return {"shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
             **make_data_executors(config, sandboxes, clock)}  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachinePr
     return MachineProbe(keeper, [config.data / "agent" / "workspaces", *([output] if output else ())])
 
 
-def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_project_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
     """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
     agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
     java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
@@ -119,7 +120,7 @@ def make_project_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -
         projects.tidy()
         plans["git_python"] = projects.sections
     return {
-        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock)
+        kind: SectionExecutor(kind, plan, sandboxes, agent / "workspaces", config.slots, clock, keeper=keeper)
         for kind, plan in plans.items()
     }
 

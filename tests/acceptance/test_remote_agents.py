@@ -197,7 +197,7 @@ def test_a_second_agent_of_the_same_name_is_refused(patient: Server, worker: Age
 
 
 def test_an_agent_that_is_told_to_stop_finishes_its_work_first(patient: Server, begin: Begin, tmp_path: Path):
-    agent = begin(at(patient), "leaving").joined()
+    agent = begin(at(patient), "leaving", "--on-restart", "end").joined()
     run_id = shell(patient, f"echo begun; {until(tmp_path / 'go')}; echo ended", "leaving")
     has_written(patient, run_id, "begun")
 

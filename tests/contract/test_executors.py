@@ -38,6 +38,8 @@ GRACE = 0.5
 class MemoryOutput:
     """An output in memory, with an event for every growth."""
 
+    has_gaps = False
+
     def __init__(self, limit: int = 1 << 20) -> None:
         self.data = bytearray()
         self.files: list[bytes] = []

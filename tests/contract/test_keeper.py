@@ -604,7 +604,7 @@ def test_nonsense_does_not_end_the_program(tmp_path: Path) -> None:
         argv = [sys.executable, "-I", "-S", program.__file__, str(theirs.fileno()), str(tmp_path)]
         with subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=log) as process:
             theirs.close()
-            assert json.loads(mine.recv(65536)) == [["ready"]]
+            assert json.loads(mine.recv(65536)) == [["ready", program.PROTOCOL, "", 0]]
             for packet in (b"x", b"{}", b"[]", b"null", b"[" * 50_000, b"\xff", b'{"op":"spawn"}', b'{"op":"kill"}',
                            b'{"op":"renew","until":[]}', b"@", b'{"op":"spawn","id":"x"}'):  # fmt: skip
                 mine.send(packet)

@@ -46,8 +46,8 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
             [0],
             [1],
         ],
-        "finish": postgres._result_arrays(results),
-        "wait": postgres._waiting_arrays([Waiting(result, START) for result in results]),
+        "finish": [*postgres._result_arrays(results), START],
+        "wait": [*postgres._waiting_arrays([Waiting(result, START) for result in results]), START],
         "load_definitions": [ids],
     }
 

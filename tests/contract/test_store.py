@@ -640,6 +640,64 @@ async def test_finishing_moves_the_run_to_history_with_its_result(store: Store):
     assert (await store.census()).live == {}
 
 
+WRONG_CLOCKS = pytest.mark.parametrize("wrong", [-3600, -200 * 86400, 3600, 300 * 86400])  # seconds
+
+
+@WRONG_CLOCKS
+async def test_an_attempt_by_a_wrong_clock_neither_began_before_it_was_claimed_nor_ended_later_than_now(
+    store: Store, clock: FakeClock, wrong: int
+):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    clock.advance(10)
+    began = START + (wrong + 2) * SECOND
+
+    await store.finish([replace(ended(a), started_at=began, finished_at=began + 3 * SECOND)])
+
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert START <= run.started_at <= run.finished_at <= START + 10 * SECOND
+    assert run.finished_at - run.started_at == 3 * SECOND
+
+
+@WRONG_CLOCKS
+async def test_an_attempt_whose_clock_jumped_while_it_ran_ended_after_it_began_and_not_later_than_now(
+    store: Store, clock: FakeClock, wrong: int
+):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    clock.advance(10)
+
+    await store.finish([replace(ended(a), started_at=START + SECOND, finished_at=START + (wrong + 9) * SECOND)])
+
+    run = await store.get_run(a.run_id)
+    assert run is not None
+    assert run.started_at is not None
+    assert run.finished_at is not None
+    assert START <= run.started_at < run.finished_at <= START + 10 * SECOND
+
+
+@WRONG_CLOCKS
+async def test_so_it_is_with_an_attempt_that_is_repeated(store: Store, clock: FakeClock, wrong: int):
+    await due_job(store)
+    await order(store, birth())
+    a = await claim_one(store)
+    clock.advance(10)
+    began = START + (wrong + 2) * SECOND
+    failed = replace(ended(a, State.FAILED, reason="exit"), started_at=began, finished_at=began + 3 * SECOND)
+
+    await store.finish([], [Waiting(failed, START + 15 * SECOND)])
+
+    (attempt,) = await store.list_attempts(a.run_id)
+    assert attempt.started_at is not None
+    assert START <= attempt.started_at <= attempt.finished_at <= START + 10 * SECOND
+    assert attempt.finished_at - attempt.started_at == 3 * SECOND
+
+
 async def test_a_stale_fence_is_refused_and_changes_nothing(store: Store):
     await due_job(store)
     await order(store, birth())
@@ -942,6 +1000,7 @@ async def test_history_is_walked_past_what_is_kept(store: Store, clock: FakeCloc
     await due_job(store)
     ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 4)
     given = {a.run_id: a for a in await claim(store, "n1", "python", [], 4)}
+    clock.advance(1)
     for run_id, late in zip(ids, (0, 9, 0, 0), strict=True):
         await store.finish([replace(ended(given[run_id]), finished_at=START + late)])
 

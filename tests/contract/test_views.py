@@ -47,11 +47,14 @@ async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.FORBID
     return receipt.ids[0]
 
 
-async def run(store: Store, job_id: int, state: State, result: str | None = None, seconds: int = 3) -> int:
+async def run(
+    store: Store, clock: FakeClock, job_id: int, state: State, result: str | None = None, seconds: int = 3
+) -> int:
     """A run that ended so."""
     run_id = await queue(store, job_id)
     [claimed] = await claim(store, "n1", "python", [], 1)
     now = await store.now()
+    clock.advance(seconds)
     await store.finish([Result(run_id, claimed.fence, state, "", now, now + seconds * SECOND, result=result)])
     return run_id
 
@@ -60,10 +63,12 @@ async def status(store: Store, job_id: int = 1) -> str:
     return (await rows(store, "JobStatus"))[job_id][0][0]
 
 
-async def test_the_data_of_a_sync_is_its_cursor_and_before_that_the_result_of_its_last_success(store: Store):
+async def test_the_data_of_a_sync_is_its_cursor_and_before_that_the_result_of_its_last_success(
+    store: Store, clock: FakeClock
+):
     await keep(store, make_job(1), make_job(2))
     for job_id in (1, 2):
-        await run(store, job_id, State.SUCCEEDED, '{"rows":3}')
+        await run(store, clock, job_id, State.SUCCEEDED, '{"rows":3}')
     await store.set_cursor(2, '{"value":7}')
 
     found = await rows(store, "JobScheduler")
@@ -113,17 +118,17 @@ async def test_a_job_is_syncing_from_the_queue_to_its_end(store: Store):
         (State.CANCELLED, "Unknown"),
     ],
 )
-async def test_the_last_run_is_the_status(store: Store, state: State, word: str):
+async def test_the_last_run_is_the_status(store: Store, clock: FakeClock, state: State, word: str):
     await keep(store, make_job(1))
-    await run(store, 1, state)
+    await run(store, clock, 1, state)
 
     assert await status(store) == word
     assert (await rows(store, "JobScheduler"))[1] == [(MS + 3000, None, None, word)]
 
 
-async def test_moments_that_were_skipped_are_no_status(store: Store):
+async def test_moments_that_were_skipped_are_no_status(store: Store, clock: FakeClock):
     await keep(store, make_job(1))
-    await run(store, 1, State.SUCCEEDED)
+    await run(store, clock, 1, State.SUCCEEDED)
     waiting = await queue(store)
     skipped = await queue(store)
     assert (await store.get_run(skipped)).state is State.SKIPPED
@@ -135,9 +140,9 @@ async def test_moments_that_were_skipped_are_no_status(store: Store):
 
 async def test_the_schedule_row_has_the_last_end_and_the_data_of_the_last_success(store: Store, clock: FakeClock):
     await keep(store, make_job(1))
-    await run(store, 1, State.SUCCEEDED, '{"last":5}')
-    clock.advance(60)
-    await run(store, 1, State.FAILED)
+    await run(store, clock, 1, State.SUCCEEDED, '{"last":5}')
+    clock.advance(57)
+    await run(store, clock, 1, State.FAILED)
 
     assert (await rows(store, "JobScheduler"))[1] == [(MS + 63_000, None, '{"last":5}', "Error")]
 
@@ -169,10 +174,10 @@ async def test_a_plain_interval_is_told_in_minutes(store: Store, schedule: dict[
 
 async def test_history_has_a_row_of_each_run_that_ended(store: Store, clock: FakeClock):
     await keep(store, make_job(1))
-    await run(store, 1, State.SUCCEEDED, '{"rows":[1,"\\u0000"]}', seconds=2)
-    clock.advance(60)
-    await run(store, 1, State.TIMED_OUT)
-    clock.advance(60)
+    await run(store, clock, 1, State.SUCCEEDED, '{"rows":[1,"\\u0000"]}', seconds=2)
+    clock.advance(58)
+    await run(store, clock, 1, State.TIMED_OUT)
+    clock.advance(57)
     waiting = await queue(store)
     await store.cancel([waiting], "requested")
 
@@ -183,9 +188,9 @@ async def test_history_has_a_row_of_each_run_that_ended(store: Store, clock: Fak
     ]
 
 
-async def test_deleted_jobs_are_absent(store: Store):
+async def test_deleted_jobs_are_absent(store: Store, clock: FakeClock):
     await keep(store, make_job(1), make_job(2))
-    await run(store, 1, State.SUCCEEDED)
+    await run(store, clock, 1, State.SUCCEEDED)
     await store.delete_job(1)
 
     for view in ("JobInfo", "JobScheduler", "JobStatus"):

@@ -62,6 +62,7 @@ class Work:
     async def end(self, state: State, **fields: Any) -> None:
         now = self._world.clock.now()
         given = {"started_at": now, "finished_at": now, "output": self.ref if self._chunks else None, **fields}
+        self._world.clock.advance(max(0, given["finished_at"] - now) / SECOND)  # it is told when it has ended
         await self._world.execution.finish([Result(self.run_id, self.fence, state, **given)])
         self._world.files.announce(self.ref)
 

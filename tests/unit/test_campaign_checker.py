@@ -286,11 +286,12 @@ def record_an_earlier_exit_of_nobody(history: History) -> None:
     history.witnesses = [one for one in history.witnesses if (one.run, one.fence) != (3, 1)]
 
 
-def replace_by_one_that_came_later(history: History) -> None:
-    """A run is cancelled in favour of one that was made when it was long gone."""
+def replace_by_one_that_is_older(history: History) -> None:
+    """The last run is cancelled in favour of another, and all others were made long before it."""
     plan = replace(history.operations[0].plan, overlap="replace")  # type: ignore[type-var]
     history.operations[0] = replace(history.operations[0], plan=plan)
-    change(history, 1, state="cancelled", reason="replaced", log=None)
+    late = get(history, 5).due_at + 4 * SECOND
+    change(history, 5, state="cancelled", reason="replaced", created_at=late, finished_at=late + SECOND)
 
 
 def cancel_as_deleted_what_nobody_deleted(history: History) -> None:
@@ -349,7 +350,7 @@ PLANTS: list[tuple[Callable[[History], None], str]] = [
     (record_a_run_much_too_late, "late"),
     (record_an_earlier_exit_that_was_another, "result"),
     (record_an_earlier_exit_of_nobody, "result"),
-    (replace_by_one_that_came_later, "justified"),
+    (replace_by_one_that_is_older, "justified"),
     (cancel_as_deleted_what_nobody_deleted, "justified"),
     (list_a_deleted_job, "keyed"),
     (start_what_was_deleted, "obeyed"),
@@ -535,6 +536,41 @@ def test_a_change_that_was_refused_changed_nothing(changed: History):
 
     (missed, also) = [violation for violation in judge(changed).violations if violation.rule == "accounted"]
     assert [missed.at, also.at] == [BEGAN + 6 * SECOND, BEGAN + 8 * SECOND]
+
+
+def test_a_try_that_was_given_up_may_come_later_until_a_later_change_is_answered(changed: History):
+    """The pause of the 5th second was tried before, and that try has its effect after the resume."""
+    stray = replace(
+        changed.operations[1], outcome=INFO, invoked_at=BEGAN + 4 * SECOND + 1, answered_at=BEGAN + 5 * SECOND - 1
+    )
+    changed.operations.insert(1, stray)
+    changed.stray = 150.0
+    changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != 4))
+    changed.witnesses = [one for one in changed.witnesses if one.run != 4]
+    assert judge(changed).violations == []
+
+    missed_before = tuple(run for run in changed.final.runs if run.id != 1)
+    changed.final = replace(changed.final, runs=missed_before)
+    changed.witnesses = [one for one in changed.witnesses if one.run != 1]
+    assert {violation.rule for violation in judge(changed).violations} == {"accounted"}
+
+
+def test_a_stray_try_is_over_with_a_change_that_was_asked_for_long_after_it(changed: History):
+    long_ago = replace(changed.operations[1], outcome=INFO, invoked_at=BEGAN - 200 * SECOND, answered_at=BEGAN)
+    changed.operations.insert(1, long_ago)
+    changed.stray = 150.0
+    changed.final = replace(changed.final, runs=tuple(run for run in changed.final.runs if run.id != 4))
+    changed.witnesses = [one for one in changed.witnesses if one.run != 4]
+
+    assert {violation.rule for violation in judge(changed).violations} == {"accounted"}
+
+
+def test_the_end_of_an_attempt_by_a_wrong_clock_is_not_held_against_its_last_line(sound: History):
+    change(sound, 6, node="node-1", finished_at=BEGAN + SECOND // 10)
+    assert {violation.rule for violation in judge(sound).violations} == {"dead"}
+
+    sound.faults.append(Fault("clock back", "node-1", BEGAN - SECOND, 2.0, "-3600 s, told 7 times"))
+    assert judge(sound).violations == []
 
 
 def test_after_an_update_that_nobody_answered_no_moment_is_judged(changed: History):

@@ -106,7 +106,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j", "maven_settings": "c.pem", "declarations": "e", "script_roots": "d,j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
-        "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45",
+        "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45", "on_restart": "keep",
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
         "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",

@@ -491,6 +491,8 @@ class Quick:
 
 class Loyal:
     is_alive = True
+    keeps = False
+    kept: tuple[Any, ...] = ()
 
     async def open(self) -> None: ...
 

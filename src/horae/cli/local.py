@@ -39,7 +39,7 @@ AGENT_SETTINGS = [
         "script_roots",
         "sandbox",
     ),
-    *("docker_url", "maven_settings", "output_limit", "artifact_limit", "cache_limit", "log_format"),
+    *("docker_url", "maven_settings", "output_limit", "artifact_limit", "cache_limit", "log_format", "on_restart"),
 ]
 EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'

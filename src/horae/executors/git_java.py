@@ -59,7 +59,7 @@ class JavaProjects:
         if "image" not in spec:
             self._require(command)
         if self.maven_settings is not None:
-            (workspace / ".m2").mkdir()
+            (workspace / ".m2").mkdir(exist_ok=True)
             shutil.copyfile(self.maven_settings, workspace / ".m2" / "settings.xml")
         home = f"-Duser.home={workspace}"  # Java asks the system for it, not the environment
         return Section(

@@ -1,14 +1,18 @@
 """The keeper: a small program that starts and kills processes for one agent.
 
-It is run as a script (`python -I -S <this file> <fd> <directory>`), so it imports the standard library
+It is run as a script (`python -I -S <this file> <fd> <directory> [<life>]`), so it imports the standard library
 only. The agent's side is `process.py`; they talk over a Unix socket pair of packets. Descriptors of
-children travel with the packets, so no output flows through here.
+children travel with the packets, so no output flows through here while there is an agent.
 
     agent → keeper   {"op": "spawn", "id", "argv", "env", "cwd", "fds": [[target, index], …], "groups",
-                      "rlimits", "carries", "gentle"} + descriptors
-                     {"op": "kill", "id", "grace"}      {"op": "renew", "until"}
-    keeper → agent   [["ready"], ["start", id, pid], ["exit", id, code, message, seconds], …]
-                     seconds it ran, if it ended by itself; else null
+                      "rlimits", "carries", "gentle", "hold"?: {"name", "memo", "fds": [index of the read end of its
+                      output, index of the file for it]}} + descriptors
+                     {"op": "kill", "id", "grace"}      {"op": "renew", "until"}      {"op": "end"}
+                     {"op": "note", "name", "memo"}     {"op": "release", "name"}
+    keeper → agent   [["ready", protocol, life, highest id], ["start", id, pid],
+                      ["exit", id, code, message, seconds], …]      seconds it ran, if it ended by itself; else null
+                     before "ready", to an agent that comes later: ["protocol", number], then for each work that was
+                     kept ["kept", name, id, pid, exit or null, is being killed] + read end, file and memo
 
 Between the keeper and each program stands a *warder*: a fork of the keeper that starts one program after the
 other and waits for its end. To fork a Python for every program, only so that the kernel is told a few things before
@@ -32,6 +36,11 @@ What must stay true:
 - When the agent is gone, or closed its end, everything is killed (gentle work after a moment) before this program
   ends and lets go of its lock. When the agent has not renewed in time, everything is killed and nothing more is
   started.
+- With a `life`, work that was spawned with a hold outlives its agent, but never the lease. Everything else is killed,
+  and only when that is gone is the next agent of this user let in (keeper.sock), one at a time. It is told what was
+  kept, and its lease is still the one that the agent before it renewed. Nobody comes in while an agent is alive.
+- What is held stays until it is released or replaced, with its end if it has ended: whoever dies in between, the next
+  one learns it. What is noted with it may be secret, and is written nowhere.
 - When the keeper itself is killed, each warder kills what is below it, and the lock is held until the last has ended.
 - Nothing here waits for a child: that is what warders are for.
 """
@@ -52,6 +61,7 @@ import select
 import selectors
 import signal
 import socket
+import struct
 import sys
 import time
 from collections import deque
@@ -66,6 +76,11 @@ REPORTS_PER_PACKET = 50
 PACKETS_PER_TURN = 16
 MESSAGE_LIMIT = 500
 READY = "ready"
+PROTOCOL = 1  # between keepers and agents that come later; another version is told to end
+DOOR = "keeper.sock"
+ADMIT_SECONDS = 1.0  # to tell an agent what was kept
+COLLECTED_LIMIT = 16 << 20  # bytes that a held file may have; beyond, its writer waits for the next agent
+COLLECTED_AT_ONCE = 1 << 16
 LEASE_RAN_OUT = "lease ran out"
 MACHINE = "this machine cannot start a process now: "  # begins the message of what is not the program's fault
 MACHINE_FAULTS = frozenset({
@@ -496,10 +511,51 @@ class Child:
         self.kill_at = moment if self.kill_at is None else min(self.kill_at, moment)
 
 
+class Hold:
+    """Work that outlives its agent: its latest process, and what the next agent needs to go on with it."""
+
+    __slots__ = ("exit", "fds", "id", "memo", "name", "pid")
+
+    def __init__(self, name: str, number: int, memo: str, fds: list[int]) -> None:
+        self.name = name
+        self.id = number
+        self.pid = 0
+        self.memo = memo
+        self.fds = fds  # the read end of its output, and the file that it goes to
+        self.exit: list[Any] | None = None  # as it was reported
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+
+    def collect(self) -> bool:
+        """Move output from its pipe to its file; False when there is no more to come, or no room for it. Nothing is
+        ever in both or in neither, whoever dies: the kernel moves it."""
+        source, target = self.fds
+        try:
+            size = os.fstat(target).st_size
+            if size >= COLLECTED_LIMIT:
+                return False
+            return os.splice(source, target, COLLECTED_AT_ONCE, offset_dst=size, flags=os.SPLICE_F_NONBLOCK) > 0
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+
 class Keeper:
-    def __init__(self, link: socket.socket, lock: int) -> None:
+    def __init__(self, link: socket.socket, lock: int, directory: str = "", life: str = "") -> None:
+        """With a `life`, held work outlives the agent."""
         self.me = os.getpid()
         self.lock = lock
+        self.directory = directory
+        self.life = life
+        self.holds: dict[str, Hold] = {}  # by name
+        self.held: dict[int, Hold] = {}  # the same by the id of their process
+        self.highest = 0  # id
+        self.is_ending = False
+        self.collecting: list[int] = []  # read ends that we listen to, while there is no agent
+        self.is_open = False  # the next agent may come in
         self.limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits[1], self.limits[1]))
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
@@ -519,6 +575,7 @@ class Keeper:
         self.agent = os.pidfd_open(os.getppid())  # a forked copy of the agent may hold its socket open
         self.bell, self.ringer = socket.socketpair()
         self.selector = selectors.DefaultSelector()
+        self.door = make_door(directory) if life else None
         self._listen()
 
     def _listen(self) -> None:
@@ -530,12 +587,13 @@ class Keeper:
             self.selector.register(source, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Serve the agent until it is gone, then let nothing survive."""
-        self.reports.append([READY])
+        """Serve the agent until it is gone, and the next while something is kept for it; then let nothing survive."""
+        self.reports.append([READY, PROTOCOL, self.life, self.highest])
         try:
-            while self.is_connected:
+            while self.is_connected or self.is_keeping():
                 self.turn()
         finally:
+            self.close_door()
             self.exterminate()
 
     def turn(self) -> None:
@@ -545,14 +603,21 @@ class Keeper:
                 self.silence()
             elif isinstance(key.data, Post):
                 self.hear(key.data)
+            elif isinstance(key.data, Hold):
+                if key.fd in self.collecting and not key.data.collect():
+                    self.stop_collecting(key.fd)
+            elif key.fileobj is self.door:
+                self.admit()
             elif key.fileobj == self.agent:
-                self.is_connected = False
-            elif events & selectors.EVENT_READ:
+                self.lose_agent()
+            elif events & selectors.EVENT_READ and self.is_connected:
                 self.receive()
         now = boottime()
         self.check_lease(now)
         if self.reap(now) or (self.sweep_at is not None and self.sweep_at <= now):
             self.sweep(now)
+        if not self.is_connected and self.is_keeping():
+            self.wait_for_agent()
 
     def next_timeout(self) -> float | None:
         now = boottime()
@@ -566,22 +631,26 @@ class Keeper:
 
     # ── talking to the agent ──
 
-    def receive(self) -> None:
+    def receive(self) -> bool:
+        """Carry out what the agent has ordered; False when there is no more for now."""
         for _ in range(PACKETS_PER_TURN):
+            if self.is_ending:
+                return False
             try:
                 packet, fds, is_whole = receive_packet(self.link)
             except BlockingIOError:
-                return
+                return False
             except OSError:
                 packet, fds, is_whole = b"", [], False
             if not packet:
                 self.is_connected = False
-                return
+                return False
             try:
                 self.obey(packet, fds, is_whole=is_whole)
             finally:
                 for fd in fds:
                     os.close(fd)
+        return True
 
     def obey(self, packet: bytes, fds: list[int], *, is_whole: bool) -> None:
         """Do what one packet asks. Nonsense is written to the log and, if it has an id, reported."""
@@ -594,8 +663,16 @@ class Keeper:
                 self.spawn(order, packet, fds)
             elif order["op"] == "kill":
                 self.kill(order["id"], float(order["grace"]))
-            else:
+            elif order["op"] == "renew":
                 self.until = float(order["until"])
+            elif order["op"] == "note":
+                self.holds[order["name"]].memo = order["memo"]
+            elif order["op"] == "release":
+                self.release(order["name"])
+            elif order["op"] == "end":
+                self.is_ending, self.is_connected = True, False
+            else:
+                raise ValueError(f"there is no order {order['op']!r}")
         except Exception as error:
             sys.stderr.write(f"keeper: an order was refused: {error!r}\n")
             if isinstance(order, dict) and order.get("op") == "spawn" and isinstance(order.get("id"), int):
@@ -603,6 +680,9 @@ class Keeper:
                 self.reports.append(["exit", order["id"], NOT_STARTED, why])
 
     def flush(self) -> None:
+        if not self.interest:  # there is no agent
+            self.reports.clear()
+            return
         interest = selectors.EVENT_READ
         try:
             while self.reports:
@@ -618,6 +698,102 @@ class Keeper:
             self.interest = interest
             self.selector.modify(self.link, interest)
 
+    # ── between two agents ──
+
+    def release(self, name: str) -> None:
+        if (hold := self.holds.pop(name, None)) is not None:
+            self.held.pop(hold.id, None)
+            self.stop_collecting(hold.fds[0])
+            hold.close()
+
+    def lose_agent(self) -> None:
+        """It has died; what it ordered before is still carried out."""
+        while self.is_connected and self.receive():
+            pass
+        self.is_connected = False
+
+    def is_keeping(self) -> bool:
+        """Whether there is something to keep for the next agent, and time left for it to come."""
+        if self.door is None or self.is_ending or self.until is None or self.lease_is_over(boottime()):
+            return False
+        return bool(self.holds)
+
+    def wait_for_agent(self) -> None:
+        """There is no agent: kill what is not held, hold on to the output of the rest, and let the next one in when
+        nothing else is left."""
+        if self.interest:
+            for source in (self.link, self.agent):
+                self.selector.unregister(source)
+            self.link.close()
+            os.close(self.agent)
+            self.reports.clear()
+            self.interest = 0
+            for hold in self.holds.values():
+                self.selector.register(hold.fds[0], selectors.EVENT_READ, hold)
+                self.collecting.append(hold.fds[0])
+        others = [child for child in self.children.values() if self.held.get(child.id) is None]
+        for child in others:
+            if child.kill_at is None:
+                self.kill(child.id, GENTLE_SECONDS if child.gentle else 0.0)
+        if not others and not self.is_open and self.is_keeping():
+            self.is_open = True
+            assert self.door is not None
+            self.selector.register(self.door, selectors.EVENT_READ)
+
+    def stop_collecting(self, fd: int) -> None:
+        if fd in self.collecting:
+            self.collecting.remove(fd)
+            self.selector.unregister(fd)
+
+    def admit(self) -> None:
+        """Let the next agent in, unless it is somebody else's; one that does not listen may come again."""
+        assert self.door is not None
+        link, _ = self.door.accept()
+        agent = -1
+        try:
+            pid, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if uid != os.geteuid():
+                raise PermissionError(f"process {pid} of user {uid}")
+            agent = os.pidfd_open(pid)
+            link.settimeout(ADMIT_SECONDS)
+            self.tell_kept(link)
+        except OSError as error:
+            sys.stderr.write(f"keeper: an agent was not let in: {error!r}\n")
+            link.close()
+            if agent >= 0:
+                os.close(agent)
+            return
+        self.selector.unregister(self.door)
+        self.is_open = False
+        link.setblocking(False)
+        self.link, self.agent, self.is_connected = link, agent, True
+        self.interest = selectors.EVENT_READ
+        for source in (link, agent):
+            self.selector.register(source, selectors.EVENT_READ)
+
+    def tell_kept(self, link: socket.socket) -> None:
+        """From here on its output is the agent's to read."""
+        link.send(json.dumps([["protocol", PROTOCOL]]).encode())
+        for hold in self.holds.values():
+            self.stop_collecting(hold.fds[0])
+            child = self.children.get(hold.id)
+            is_ending = child is not None and child.kill_at is not None
+            memo = os.memfd_create("memo", os.MFD_CLOEXEC)
+            with open(memo, "wb") as file:
+                file.write(hold.memo.encode())
+                file.flush()
+                words = ["kept", hold.name, hold.id, hold.pid, hold.exit, is_ending]
+                socket.send_fds(link, [json.dumps([words]).encode()], [*hold.fds, memo])
+        link.send(json.dumps([[READY, PROTOCOL, self.life, self.highest]]).encode())
+
+    def close_door(self) -> None:
+        """Whoever waits at it learns that nobody comes any more."""
+        if self.door is not None:
+            self.door.close()
+            self.door = None
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.directory, DOOR))
+
     # ── orders ──
 
     def spawn(self, order: dict[str, Any], packet: bytes, fds: list[int]) -> None:
@@ -627,10 +803,30 @@ class Keeper:
         if self.lease_is_over(boottime()):
             self.reports.append(["exit", number, NOT_STARTED, LEASE_RAN_OUT])
             return
-        post = self.hand_over(packet, fds)
+        hold = self.make_hold(number, order["hold"], fds) if order.get("hold") else None
+        try:
+            post = self.hand_over(packet, fds)
+        except BaseException:
+            if hold is not None:
+                hold.close()
+            raise
         post.child = self.children[number] = Child(
             number, post, carries=bool(order.get("carries")), gentle=bool(order.get("gentle"))
         )
+        self.highest = max(self.highest, number)
+        if hold is not None:
+            self.release(hold.name)
+            self.holds[hold.name] = self.held[number] = hold
+
+    def make_hold(self, number: int, wanted: dict[str, Any], fds: list[int]) -> Hold:
+        copies: list[int] = []
+        try:
+            copies += (fcntl.fcntl(fds[index], fcntl.F_DUPFD_CLOEXEC, 3) for index in wanted["fds"])
+            return Hold(str(wanted["name"]), number, str(wanted["memo"]), copies)
+        except BaseException:
+            for fd in copies:
+                os.close(fd)
+            raise
 
     def hand_over(self, packet: bytes, fds: list[int]) -> Post:
         """Give an order to a warder that is free, or to a new one."""
@@ -675,6 +871,8 @@ class Keeper:
                 if len(words) == 1:
                     child.pid = words[0]
                     self.reports.append(["start", child.id, child.pid])
+                    if (hold := self.held.get(child.id)) is not None:
+                        hold.pid = child.pid
                 else:
                     self.discharge(post, child, *words)
 
@@ -682,8 +880,7 @@ class Keeper:
         """Nothing is left of a job: its warder is free."""
         post.child = None
         del self.children[child.id]
-        why = (child.message or message)[:MESSAGE_LIMIT]
-        self.reports.append(["exit", child.id, code, why, child.seconds(boottime())])
+        self.report_exit(child, code, child.message or message, boottime())
         if len(self.idle) < IDLE_WARDERS:
             self.idle.append(post)
         else:
@@ -783,7 +980,13 @@ class Keeper:
             child.message = f"not verified: {len(left)} processes do not die: {shown}"
         del self.children[child.id]
         code = -int(signal.SIGKILL) if child.code is None else child.code
-        self.reports.append(["exit", child.id, code, child.message[:MESSAGE_LIMIT], child.seconds(now)])
+        self.report_exit(child, code, child.message, now)
+
+    def report_exit(self, child: Child, code: int, message: str, now: float) -> None:
+        report = ["exit", child.id, code, message[:MESSAGE_LIMIT], child.seconds(now)]
+        self.reports.append(report)
+        if (hold := self.held.get(child.id)) is not None:
+            hold.exit = report[2:]
 
     def plan(self, is_restless: bool, now: float) -> None:
         """Look again soon while something should vanish, and at the end of every grace."""
@@ -819,7 +1022,8 @@ class Keeper:
         for child in self.children.values():
             code = -int(signal.SIGKILL) if child.code is None else child.code
             self.reports.append(["exit", child.id, code, child.message])
-        self.link.settimeout(FAREWELL_SECONDS)
+        if self.interest:
+            self.link.settimeout(FAREWELL_SECONDS)
         self.flush()
 
     def list_all(self) -> list[int]:
@@ -857,6 +1061,29 @@ def read_order(packet: bytes, fds: list[int]) -> Any:
     return json.loads(os.pread(fds[-1], size, 0))
 
 
+def make_door(directory: str) -> socket.socket | None:
+    """Where the next agent knocks. By a descriptor of the directory: its path may be longer than that of a socket."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(DOOR, dir_fd=place)
+        before = os.umask(0o177)
+        try:
+            door.bind(f"/proc/self/fd/{place}/{DOOR}")
+        finally:
+            os.umask(before)
+        door.listen()
+        door.setblocking(False)
+    except OSError as error:
+        sys.stderr.write(f"keeper: work cannot outlive its agent here: {error!r}\n")
+        door.close()
+        return None
+    finally:
+        os.close(place)
+    return door
+
+
 def take_lock(directory: str, link: socket.socket) -> int | None:
     """Wait until no other keeper of this directory lives; None when the agent went away meanwhile."""
     lock = os.open(os.path.join(directory, "keeper.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -865,8 +1092,8 @@ def take_lock(directory: str, link: socket.socket) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         with contextlib.suppress(BlockingIOError):
-            if not link.recv(1, socket.MSG_PEEK):
-                return None
+            link.recv(1, socket.MSG_PEEK)  # its end, or the order to end: it asks for nothing before we are ready
+            return None
         time.sleep(LOCK_POLL_SECONDS)
 
 
@@ -879,7 +1106,7 @@ def main() -> None:
         raise OSError(ctypes.get_errno(), "the keeper cannot become a child subreaper")
     lock = take_lock(sys.argv[2], link)
     if lock is not None:
-        keeper = Keeper(link, lock)
+        keeper = Keeper(link, lock, *sys.argv[2:4])
         gc.freeze()  # forked children then copy fewer pages
         keeper.run()
 

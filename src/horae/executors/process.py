@@ -3,8 +3,10 @@
 What must stay true:
 - Nothing blocks the event loop; orders that the socket does not take at once wait in order.
 - Every spawned process gets exactly one Exit, also when the keeper dies.
-- The keeper is never killed from here. Closing the socket is the order to kill everything and end, and
-  the keeper holds the lock of its directory until that is done.
+- The keeper is never killed from here. It is ordered to kill everything and end, and holds the lock of its directory
+  until that is done.
+- One that keeps work beyond its agent is taken over by the next one of the same directory: it tells what it kept, each
+  with what was noted with it, and everything goes on as if the same agent had come back.
 
 If somebody kills the keeper itself (SIGKILL, out of memory), its warders kill all work, and hold the lock until that is
 done. Work that kills both its warder and the keeper may survive: a sandbox with its own pid namespace closes that gap.
@@ -16,24 +18,28 @@ import asyncio
 import errno
 import json
 import os
+import secrets
 import socket
+import struct
 import subprocess
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from horae.core.model import Reason
 from horae.errors import Unavailable
 from horae.executors import keeper as program
-from horae.ports import Command, Exit
+from horae.ports import Command, Exit, Kept
 
 DIED = Exit(-9, "the keeper died")
 GRACE = 3.0  # seconds from TERM to KILL: whatever it does, work is gone five seconds after it was told to stop
 PACKET_BYTES = 1 << 16
 RETRY_SECONDS = 0.01
+LEAVE_SECONDS = 5.0  # for orders that are still on their way
 CLOSE_SECONDS = program.GENTLE_SECONDS + program.VERIFY_SECONDS + program.FAREWELL_SECONDS
 
 
@@ -60,7 +66,8 @@ class Spawned:
 
     def started(self, pid: int) -> None:
         self.pid = pid
-        self._started.set_result(None)
+        if not self._started.done():  # an agent before us may have been told, and not we
+            self._started.set_result(None)
 
     def ended(self, exit_: Exit) -> None:
         if not self._started.done():
@@ -75,15 +82,22 @@ class _Parcel:
     data: bytes
     fds: Sequence[int] = ()
     number: int | None = None  # the spawn it orders
+    is_last: bool = False
 
 
 class KeeperProcess:
-    """Starts the keeper program and speaks to it. `directory` holds its lock and its log."""
+    """Starts the keeper program and speaks to it. `directory` holds its lock and its log. With `keeps`, held work
+    outlives this process for the rest of its lease, and that of an earlier one is taken up."""
 
-    def __init__(self, directory: Path) -> None:
-        self.closed = asyncio.Event()  # the keeper is gone, wanted or not
+    def __init__(self, directory: Path, *, keeps: bool = False) -> None:
+        self.closed = asyncio.Event()  # the keeper is gone, wanted or not; or it was left to the next agent
+        self.keeps = keeps
+        self.kept: list[Kept] = []  # by an earlier life, and now ours
+        self.life = secrets.token_hex(16)  # of the keeper: all agents that it has had are one
         self._directory = directory.resolve()  # the keeper works in another directory
         self._program: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._is_foreign = False  # it keeps work that we cannot or may not take up
         self._link: socket.socket | None = None
         self._pidfd = -1
         self._answered = asyncio.Event()  # it said that it is ready, or ended without
@@ -98,13 +112,16 @@ class KeeperProcess:
     @property
     def pid(self) -> int:
         """The keeper's own; 0 before `open`."""
-        return self._program.pid if self._program else 0
+        return self._pid
 
     # ── life ──
 
     async def open(self) -> None:
-        """Start it; returns when any earlier keeper of this directory, and all its work, is gone."""
+        """Take over the one that kept work for us, or start one; then it returns when any earlier keeper of this
+        directory, and all its work, is gone."""
         self._directory.mkdir(parents=True, exist_ok=True)
+        if await self._take_over():
+            return
         try:
             self._launch()
             await self._answered.wait()
@@ -114,12 +131,58 @@ class KeeperProcess:
             await self.close()
             raise
 
+    async def _take_over(self) -> bool:
+        """False when nobody has kept anything for us, or nothing that we could go on with."""
+        try:
+            link = _knock(self._directory)
+        except OSError:
+            return False
+        try:
+            pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            self._attach(link, pid)
+        except OSError:  # it has just ended
+            link.close()
+            return False
+        await self._answered.wait()
+        if not self._is_foreign and not self.closed.is_set():
+            return True
+        self._post(_Parcel(_encode({"op": "end"}), is_last=True))
+        await self.closed.wait()
+        for one in self.kept:  # it died before it was done
+            os.close(one.source)
+            os.close(one.file)
+        self.kept, self._is_foreign = [], False
+        self.closed.clear()
+        self._answered.clear()
+        return False
+
+    def _attach(self, link: socket.socket, pid: int) -> None:
+        self._pidfd = os.pidfd_open(pid)
+        self._link, self._pid = link, pid
+        link.setblocking(False)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(link, self._receive)
+        loop.add_reader(self._pidfd, self._bury)
+
+    def _detach(self) -> None:
+        assert self._link is not None
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._link)
+        loop.remove_writer(self._link)
+        loop.remove_reader(self._pidfd)
+        self._link.close()
+        os.close(self._pidfd)
+        self._outbox.clear()
+
     def _launch(self) -> None:
         link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         number = str(theirs.fileno())
         with theirs, (self._directory / "keeper.log").open("ab") as log:
             self._program = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-E", "-X", "utf8", program.__file__, number, str(self._directory)],
+                [
+                    *(sys.executable, "-I", "-S", "-E", "-X", "utf8", program.__file__, number, str(self._directory)),
+                    *([self.life] if self.keeps else ()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -128,12 +191,20 @@ class KeeperProcess:
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
             )
-        self._pidfd = os.pidfd_open(self._program.pid)
-        self._link = link
-        link.setblocking(False)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(link, self._receive)
-        loop.add_reader(self._pidfd, self._bury)
+        self._attach(link, self._program.pid)
+
+    async def leave(self) -> None:
+        """Leave the keeper to the next agent, with what is held; everything else is killed."""
+        if self._link is None or self.closed.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                while self._outbox:  # noqa: ASYNC110  # the socket is mostly faster than any event
+                    await asyncio.sleep(RETRY_SECONDS)
+        self._detach()
+        if self._program is not None:
+            self._program.returncode = 0  # its end is no affair of ours any more
+        self.closed.set()
 
     async def close(self) -> None:
         """Kill everything and end. Should something not die, it is left to the keeper, which keeps its
@@ -141,7 +212,7 @@ class KeeperProcess:
         if self._link is None or self.closed.is_set():
             return
         self._outbox.clear()
-        self._link.shutdown(socket.SHUT_WR)
+        self._post(_Parcel(_encode({"op": "end"}), is_last=True))
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.closed.wait()
@@ -150,17 +221,10 @@ class KeeperProcess:
 
     def _bury(self) -> None:
         """The keeper has ended (or is given up): hear its last reports, then nobody waits any longer."""
-        assert self._link is not None
-        assert self._program is not None
         self._receive()
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._link)
-        loop.remove_writer(self._link)
-        loop.remove_reader(self._pidfd)
-        self._link.close()
-        os.close(self._pidfd)
-        self._program.poll()
-        self._outbox.clear()
+        self._detach()
+        if self._program is not None:
+            self._program.poll()
         self.closed.set()
         self._answered.set()
         for number in list(self._children):
@@ -178,7 +242,7 @@ class KeeperProcess:
         self._last += 1
         number = self._last
         child = self._children[number] = Spawned(self, number)
-        self._post(_spawn_parcel(number, command))
+        self._post(_spawn_parcel(number, command if self.keeps else replace(command, hold=None)))
         try:
             await child.wait_started()
         except asyncio.CancelledError:
@@ -198,6 +262,16 @@ class KeeperProcess:
     def order_kill(self, number: int, grace: float) -> None:
         if number in self._children:
             self._post(_Parcel(_encode({"op": "kill", "id": number, "grace": grace})))
+
+    def note(self, name: str, memo: str) -> None:
+        """Note something else with work that is held."""
+        if self.keeps and self.is_alive:
+            self._post(_Parcel(_encode({"op": "note", "name": name, "memo": memo})))
+
+    def release(self, name: str) -> None:
+        """It is held no longer: should we die, it dies with us; if it has ended, nobody need know."""
+        if self.keeps and self.is_alive:
+            self._post(_Parcel(_encode({"op": "release", "name": name})))
 
     def renew(self, seconds: float) -> None:
         """Everything dies unless renewed again within this time, counted from this call: an order that
@@ -219,6 +293,8 @@ class KeeperProcess:
         while self._outbox:
             try:
                 _send(self._link, self._outbox[0])
+                if self._outbox[0].is_last:
+                    self._link.shutdown(socket.SHUT_WR)
             except BlockingIOError:
                 loop.add_writer(self._link, self._flush)
                 return
@@ -240,8 +316,12 @@ class KeeperProcess:
     def _receive(self) -> None:
         assert self._link is not None
         while True:
+            fds: list[int] = []  # come only before it is ready
             try:
-                packet = self._link.recv(PACKET_BYTES)
+                if self._answered.is_set():
+                    packet = self._link.recv(PACKET_BYTES)
+                else:
+                    packet, fds, _ = program.receive_packet(self._link)
             except BlockingIOError:
                 return
             except OSError:
@@ -249,16 +329,41 @@ class KeeperProcess:
             if not packet:  # the end of the keeper itself is told by its pidfd
                 asyncio.get_running_loop().remove_reader(self._link)
                 return
+            if self._is_foreign:
+                for fd in fds:
+                    os.close(fd)
+                continue
             for report in json.loads(packet):
-                self._hear(report)
+                self._hear(report, fds)
 
-    def _hear(self, report: list[Any]) -> None:
+    def _hear(self, report: list[Any], fds: list[int]) -> None:
         if report[0] == "start" and report[1] in self._children:
             self._children[report[1]].started(report[2])
         elif report[0] == "exit" and report[1] in self._children:
             self._children.pop(report[1]).ended(_exit(*report[2:]))
         elif report[0] == program.READY:
+            self.life, self._last = report[2], report[3]
             self._answered.set()
+        elif report[0] == "kept":
+            self._adopt(*report[1:], fds=fds)
+        elif report[0] == "protocol" and (report[1] != program.PROTOCOL or not self.keeps):
+            self._is_foreign = True
+            self._answered.set()
+
+    def _adopt(
+        self, name: str, number: int, pid: int, ended: list[Any] | None, is_ending: bool, *, fds: list[int]
+    ) -> None:
+        """A process of an earlier life."""
+        child = Spawned(self, number)
+        child.started(pid)
+        if ended is None:
+            self._children[number] = child
+        else:
+            child.ended(_exit(*ended))
+        source, file, memo = fds
+        with open(memo, "rb") as opened:
+            opened.seek(0)
+            self.kept.append(Kept(name, opened.read().decode(), child, source, file, is_ending=is_ending))
 
 
 def _exit(code: int, message: str, seconds: float | None = None) -> Exit:
@@ -273,7 +378,9 @@ def _encode(order: dict[str, Any]) -> bytes:
 def _spawn_parcel(number: int, command: Command) -> _Parcel:
     wanted = {0: command.stdin, 1: command.stdout, 2: command.stderr} | {fd: fd for fd in command.keep}
     sources = list(dict.fromkeys(fd for fd in wanted.values() if fd is not None))
-    order = {
+    hold = command.hold
+    held = [hold.source, hold.file] if hold else []
+    order: dict[str, Any] = {
         "op": "spawn",
         "id": number,
         "argv": list(command.argv),
@@ -285,7 +392,24 @@ def _spawn_parcel(number: int, command: Command) -> _Parcel:
         "carries": command.carries,
         "gentle": command.gentle,
     }
-    return _Parcel(_encode(order), sources, number)
+    if hold is not None:
+        order["hold"] = {"name": hold.name, "memo": hold.memo, "fds": [len(sources), len(sources) + 1]}
+    return _Parcel(_encode(order), [*sources, *held], number)
+
+
+def _knock(directory: Path) -> socket.socket:
+    """At the door of a keeper that may have been left to us."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            link.connect(f"/proc/self/fd/{place}/{program.DOOR}")
+        finally:
+            os.close(place)
+    except BaseException:
+        link.close()
+        raise
+    return link
 
 
 def _send(link: socket.socket, parcel: _Parcel) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,10 +33,10 @@ class SecretFiles:
         self._prefix = f"horae-{digest}-{kind}-"
         self._memory = memory if _is_memory(memory) else None
 
-    def open(self) -> None:
-        """Remove what an earlier life left."""
+    def open(self, kept: Collection[Path] = ()) -> None:
+        """Remove what an earlier life left, but for what goes on."""
         if self._memory is not None:
-            for left in list(self._memory.glob(f"{self._prefix}*")):
+            for left in set(self._memory.glob(f"{self._prefix}*")) - set(kept):
                 with suppress(FileNotFoundError):
                     if left.lstat().st_uid == os.geteuid():
                         remove_tree(left)

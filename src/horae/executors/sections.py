@@ -11,6 +11,10 @@ What must stay true:
   keep the attempt alive, because after the end of its processes it is read once more and closed.
 - The workspace is removed, however the attempt ended, before `done` is called; what cannot be removed is left for the
   next start. Cleaning up never decides how an attempt ends.
+
+An attempt may outlive its agent while a section of the job itself runs, or has ended and no other has begun. The next
+agent goes through the same plan up to that section, makes the same log again (what is stored is left out), and attends
+to its process. What an agent does itself between processes is done again, if it was not done to its end.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ import re
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from horae.core.model import Json, Moment, Phase, Reason, State
@@ -35,6 +40,7 @@ from horae.errors import Error, Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
+from horae.executors.stash import PIECE, Stash
 from horae.executors.trees import remove_tree
 from horae.ports import (
     Assignment,
@@ -42,11 +48,16 @@ from horae.ports import (
     Command,
     Done,
     Exit,
+    Hold,
+    Keeper,
+    Kept,
     Limits,
+    Memo,
     Output,
     Process,
     Result,
     Room,
+    Sandbox,
     Sandboxes,
     Work,
 )
@@ -54,7 +65,6 @@ from horae.ports import (
 log = structlog.get_logger()
 
 CHECKOUT = "checkout"  # the name of that section, and of its secret files
-CHUNK = 1 << 16  # bytes read at once: all that a pipe holds
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
 NOTES = "HORAE_NOTES"  # environment of a section that may tell us things: the number of a descriptor
@@ -114,9 +124,26 @@ Plan = Callable[[Work, Path], Iterator[Section]]
 Closing = Callable[[Work, Path, bool], Awaitable[Sequence[str]] | None]
 
 
+class _State(msgspec.Struct):
+    """How far an attempt is, for an agent that goes on with it."""
+
+    own: int  # sections of the job itself that have begun; the last of them is the one that is held
+    steps: list[Json]
+    facts: Json
+    started_at: Moment
+    section_begun: float
+    used: float
+    phase: int
+    secrets: str | None
+    cursor: str | None
+    lines: list[tuple[int, str]]  # as of _Log
+    at: int  # where the output of the section begins
+    result: Result | None = None  # how it ended: nothing is left to do but to clean up
+
+
 class SectionExecutor:
     """Carries out the sections of one kind of work, each in the sandbox that the work asks for. `grace` is the time
-    from TERM to KILL."""
+    from TERM to KILL. With a `keeper` that keeps work, attempts may outlive this agent."""
 
     def __init__(
         self,
@@ -129,8 +156,12 @@ class SectionExecutor:
         *,
         grace: float = GRACE,
         closing: Closing | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.kind = kind
+        self._keeper = keeper
+        self._kept: set[str] = set()  # names of what may be in workspaces
+        self._kept_secrets: set[Path] = set()
         self.slots = slots
         self._plan = plan
         self._closing = closing
@@ -143,14 +174,23 @@ class SectionExecutor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_open = False
 
+    def expect(self, kept: Sequence[Kept]) -> None:
+        self._kept = {one.name for one in kept}
+        for one in kept:
+            with suppress(msgspec.DecodeError):
+                memo = msgspec.json.decode(one.memo, type=Memo)
+                if (place := msgspec.json.decode(memo.own, type=_State).secrets) is not None:
+                    self._kept_secrets.add(Path(place))
+
     async def open(self) -> None:
-        """Remove workspaces of an earlier life. The keeper must be open: then nobody is in them."""
+        """Remove workspaces of an earlier life, but for those of work that goes on. The keeper must be open: then
+        nobody is in them."""
         self._workspaces.mkdir(parents=True, exist_ok=True)
         for entry in list(self._workspaces.iterdir()):
-            if _WORKSPACE.fullmatch(entry.name):
+            if _WORKSPACE.fullmatch(entry.name) and entry.name not in self._kept:
                 await _remove(entry)
         for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self._workspaces)):
-            secret_files.open()
+            secret_files.open(self._kept_secrets)
         self._is_open = True
 
     def start(self, works: Sequence[Work], done: Done) -> None:
@@ -158,27 +198,49 @@ class SectionExecutor:
             if not self._is_open:
                 done(Result(work.assignment.run_id, work.assignment.fence, State.QUEUED))
                 continue
-            attempt = _Attempt(
-                work, self._clock, self._spawn, self._grace, self._plan, self._closing, self._secret_files
-            )
-            self._attempts[work.assignment.run_id] = attempt
-            task = asyncio.create_task(self._carry_out(attempt, done))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._attempt(work), done)
+
+    def _attempt(self, work: Work) -> _Attempt:
+        return _Attempt(work, self._clock, self, self._grace, self._plan, self._closing, self._secret_files)
+
+    def _begin(self, attempt: _Attempt, done: Done) -> None:
+        self._attempts[attempt.work.assignment.run_id] = attempt
+        attempt.task = task = asyncio.create_task(self._carry_out(attempt, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def take_up(self, work: Work, kept: Kept, memo: Memo, done: Done) -> None:
+        attempt = self._attempt(work)
+        attempt.resume(kept, memo)
+        self._begin(attempt, done)
 
     async def _carry_out(self, attempt: _Attempt, done: Done) -> None:
         assignment = attempt.work.assignment
-        result = await attempt.run(self._workspaces / f"{assignment.run_id}-{assignment.fence}")
+        result = await attempt.run(self._workspaces / attempt.name)
         if self._attempts.get(assignment.run_id) is attempt:
             del self._attempts[assignment.run_id]
         done(result)
 
-    async def _spawn(self, spec: Json, command: Command, room: Room) -> Process:
+    def sandbox_of(self, spec: Json) -> Sandbox:
         wanted = spec.get("sandbox") or ("docker" if "image" in spec else self._sandboxes.default)
         if wanted not in self._sandboxes.named:
             offered = ", ".join(self._sandboxes.named)
             raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
-        return await self._sandboxes.named[wanted].spawn(command, room)
+        return self._sandboxes.named[wanted]
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """One that keeps work beyond this agent."""
+        return self._keeper if self._keeper is not None and self._keeper.keeps else None
+
+    def lasting(self) -> set[int]:
+        return {run_id for run_id, attempt in self._attempts.items() if attempt.is_lasting}
+
+    async def leave(self) -> None:
+        self._is_open = False
+        for run_id in self.lasting():
+            self._attempts.pop(run_id).abandon()
+        await self.close()
 
     def stop(self, run_id: int, reason: str) -> None:
         if run_id in self._attempts:
@@ -200,26 +262,34 @@ class _Attempt:
         self,
         work: Work,
         clock: Clock,
-        spawn: Callable[[Json, Command, Room], Awaitable[Process]],
+        executor: SectionExecutor,
         grace: float,
         plan: Plan,
         closing: Closing | None,
         secret_files: SecretFiles,
     ) -> None:
         self.work = work
+        self.name = f"{work.assignment.run_id}-{work.assignment.fence}"
+        self.task: asyncio.Task[None] | None = None
+        self._executor = executor
+        self._keeper = executor.keeper if work.origin is not None else None
+        self._stash = Stash() if self._keeper is not None else None
+        self._is_held = False  # the section that runs would outlive us
+        self._is_left = False  # to the next agent
+        self._taken: tuple[Kept, _State] | None = None  # what an earlier agent left to us
+        self._own = 0  # sections of the job itself that have begun
+        self._section_begun = 0.0
         self._secret_files = secret_files
         self._plan = plan
         self._closing = closing
         self._clock = clock
-        self._spawn = spawn
         self._grace = grace
-        self._log = _Log(work.output, lambda: self.stop(Reason.OUTPUT_LIMIT))
+        self._log = _Log(work.output, lambda: self.stop(Reason.OUTPUT_LIMIT), self._stash)
         self._reason = ""  # why it was stopped
         self._process: Process | None = None
         self._killing: asyncio.Task[Exit] | None = None
         self._errand: asyncio.Task[Sequence[str]] | None = None  # what we do ourselves, between processes
         self._secrets: Path | None = None  # where its secret files are
-        self._is_own = False  # a section of the job itself has begun
         self._steps: list[Json] = []
         self._fault: Json = {}  # what the last section said of its failure
         self._cursor: str | None = None  # how far a section said it came
@@ -243,16 +313,30 @@ class _Attempt:
     async def run(self, workspace: Path) -> Result:
         """Never raises."""
         limit = self.work.timeout_seconds
-        timer = None if limit is None else asyncio.create_task(self._expire(limit))
+        rest = 0.0 if limit is None else max(0.0, limit - (self._clock.elapsed() - self._begun))
+        timer = None if limit is None else asyncio.create_task(self._expire(rest))
         try:
-            result = await self._close(await self._run_sections(workspace), workspace)
-        except Exception as error:
-            result = self._broken(error)
+            result = await self._find_result(workspace)
         finally:
             if timer is not None:
                 timer.cancel()
-            await self._clean_up(workspace)
+            if not self._is_left:
+                await self._clean_up(workspace)
+            if self._stash is not None:
+                self._stash.close()
         return await self._store_output(result)
+
+    async def _find_result(self, workspace: Path) -> Result:
+        try:
+            sections = self._run_sections(workspace) if self._taken is None else self._go_on(workspace, *self._taken)
+            result = await sections
+            if not self._is_settled:
+                result = await self._close(result, workspace)
+        except Exception as error:
+            result = self._broken(error)
+        if self._is_held and self._keeper is not None and not self._is_settled:
+            self._keeper.note(self.name, self._memo(self._state(result)))
+        return result
 
     async def _clean_up(self, workspace: Path) -> None:
         """Never raises: how the attempt ended is known already."""
@@ -268,15 +352,19 @@ class _Attempt:
 
     async def _run_sections(self, workspace: Path) -> Result:
         await _make(workspace)
-        is_late = False  # the timeout came when the last section had ended in time
-        for section in self._plan(self.work, workspace):
+        return await self._run_all(self._plan(self.work, workspace), workspace)
+
+    async def _run_all(self, sections: Iterator[Section], workspace: Path, *, is_late: bool = False) -> Result:
+        """`is_late`: the timeout came when the last section had ended in time."""
+        for section in sections:
             if is_late:
                 self._reason = Reason.TIMEOUT
             if self._reason:
                 break
-            if section.reason is Reason.EXIT and not self._is_own:
-                self._is_own = True
-                self._secrets = self._secret_files.write(self.work.spec.get("files") or {}, workspace)
+            if section.reason is Reason.EXIT:
+                if not self._own:
+                    self._secrets = self._secret_files.write(self.work.spec.get("files") or {}, workspace)
+                self._own += 1
             self._enter(section.phase)
             if not section.goes_on:
                 self._log.say(section.title)
@@ -334,10 +422,10 @@ class _Attempt:
         return not self._reason
 
     async def _run_section(self, section: Section, workspace: Path) -> Exit:
-        begun = self._clock.elapsed()
-        self._used = begun - self._begun
+        self._section_begun = self._clock.elapsed()
+        self._used = self._section_begun - self._begun
         with ExitStack() as stack:
-            pipe = stack.enter_context(_Pipe(self._log, section.watch))
+            pipe = stack.enter_context(_Pipe(self._log, section.watch, self._stash, on_loss=self._release))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
             notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))).write_end if section.note else None
             command = Command(
@@ -350,9 +438,17 @@ class _Attempt:
                 keep=() if notes is None else (notes,),
                 gentle=section.gentle,
             )
-            wanted = {} if section.is_ours else self.work.spec
-            exit_ = await self._attend(await self._spawn(wanted, command, self._room(section, workspace)))
-        seconds = self._clock.elapsed() - begun
+            sandbox = self._executor.sandbox_of({} if section.is_ours else self.work.spec)
+            room = self._room(section, workspace)
+            command = replace(command, hold=self._hold(section, sandbox, room, pipe))
+            exit_ = await self._attend(await sandbox.spawn(command, room))
+        return self._count(section, exit_)
+
+    def _count(self, section: Section, exit_: Exit) -> Exit:
+        """Note how long a section took: by the keeper, where the next agent may have to say the same."""
+        seconds = self._clock.elapsed() - self._section_begun
+        if self._is_held and exit_.seconds is not None:
+            seconds = exit_.seconds
         if section.goes_on:
             seconds += self._steps.pop()["seconds"]
         self._steps.append({"name": section.name, "seconds": round(seconds, 3), "exit_code": exit_.code})
@@ -371,8 +467,106 @@ class _Attempt:
 
         return hear
 
+    # ── outliving the agent ──
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it would go on without us."""
+        return self._is_held and self._process is not None and not self._reason
+
+    @property
+    def _is_settled(self) -> bool:
+        """An earlier agent knew how it ended."""
+        return self._taken is not None and self._taken[1].result is not None
+
+    def abandon(self) -> None:
+        """Leave everything as it is to the next agent."""
+        self._is_left = True
+        if self.task is not None:
+            self.task.cancel()
+
+    def _hold(self, section: Section, sandbox: Sandbox, room: Room, pipe: _Pipe) -> Hold | None:
+        """What lets a section outlive us; None where it cannot, and then nothing of this attempt does any more."""
+        may = section.reason is Reason.EXIT and section.note is None and not section.given
+        is_whole = self._stash is not None and self._stash.is_whole and not self.work.output.has_gaps
+        if not may or not is_whole or not sandbox.can_hold(room):
+            self._release()
+            return None
+        assert self._stash is not None
+        self._is_held = True
+        return Hold(self.name, self._memo(self._state()), pipe.read_end, self._stash.file)
+
+    def _release(self) -> None:
+        if self._is_held and self._keeper is not None:
+            self._keeper.release(self.name)
+        self._is_held = False
+
+    def _state(self, result: Result | None = None) -> _State:
+        at = 0 if self._stash is None else self._stash.size
+        return _State(
+            self._own, self._steps, self.work.facts, self._started_at, self._section_begun, self._used,
+            int(self._phase), None if self._secrets is None else str(self._secrets), self._cursor, self._log.lines, at,
+            result,
+        )  # fmt: skip
+
+    def _memo(self, state: _State) -> str:
+        assert self.work.origin is not None
+        own = msgspec.json.encode(state).decode()
+        return msgspec.json.encode(Memo(self.work.origin, self._begun, own)).decode()
+
+    def resume(self, kept: Kept, memo: Memo) -> None:
+        """Be what an earlier agent left. Comes before `run`."""
+        state = msgspec.json.decode(memo.own, type=_State)
+        if self._stash is not None:
+            self._stash.close()
+        self._stash = self._log.stash = Stash(kept.file)
+        self._taken, self._process, self._is_held = (kept, state), kept.process, True
+        self._begun, self._section_begun, self._used = memo.begun, state.section_begun, state.used
+        self._steps, self._own, self._phase = state.steps, state.own, Phase(state.phase)
+        self._started_at, self._cursor = state.started_at, state.cursor
+        self._secrets = None if state.secrets is None else Path(state.secrets)
+        self.work.facts.update(state.facts)
+        limit = self.work.timeout_seconds
+        if limit is not None and self._clock.elapsed() - self._begun >= limit:
+            self.stop(Reason.TIMEOUT)
+        elif kept.is_ending:  # for a reason that nobody knows any more; the service may
+            self.stop(Reason.LOST)
+
+    async def _go_on(self, workspace: Path, kept: Kept, state: _State) -> Result:
+        """Find the section that an earlier agent began, attend to it, and do the rest."""
+        sections = self._plan(self.work, workspace)
+        try:
+            section = self._find_section(sections, state)
+            await self._log.replay(state.lines, state.at, section.watch)
+        except Exception:
+            await kept.process.kill(0)
+            os.close(kept.source)
+            raise
+        if state.result is not None:
+            os.close(kept.source)
+            return state.result
+        with _Pipe(self._log, section.watch, self._stash, kept.source, on_loss=self._release):
+            sandbox = self._executor.sandbox_of({} if section.is_ours else self.work.spec)
+            exit_ = await self._attend(sandbox.take_up(kept.process, self._room(section, workspace)))
+        self._count(section, exit_)
+        is_late = self._is_timeout_late(exit_)
+        if is_late:
+            self._reason = ""
+        if (exit_.code and not section.may_fail) or exit_.message or self._reason:
+            return self._explain(section, exit_)
+        return await self._run_all(sections, workspace, is_late=is_late)
+
+    def _find_section(self, sections: Iterator[Section], state: _State) -> Section:
+        """The plan is gone through once more: it may look at what the sections before have left."""
+        try:
+            own = [next(one for one in sections if one.reason is Reason.EXIT) for _ in range(state.own)]
+        except Exception as error:
+            raise Unavailable(f"it could not be taken up by the next agent: {error!r}") from error
+        self.work.facts.update({name: fact for name, fact in state.facts.items() if not isinstance(fact, dict)})
+        return own[-1]
+
     def _room(self, section: Section, workspace: Path) -> Room:
-        spec, name = self.work.spec, f"{self.work.assignment.run_id}-{self.work.assignment.fence}"
+        spec, name = self.work.spec, self.name
         network = "on" if section.network else spec.get("network", "off")
         listed = () if isinstance(network, str) else tuple(network)
         sees = [str(path) for path in (*section.sees, *([self._secrets] if self._secrets else ()))]
@@ -490,9 +684,12 @@ def _signal_name(number: int) -> str:
 class _Log:
     """The output of an attempt: what its processes write, and our own lines between."""
 
-    def __init__(self, output: Output, on_flood: Callable[[], None]) -> None:
+    def __init__(self, output: Output, on_flood: Callable[[], None], stash: Stash | None = None) -> None:
+        """`stash` has what the processes have written."""
         self._output = output
         self._on_flood = on_flood
+        self.stash = stash
+        self.lines: list[tuple[int, str]] = []  # our own, each with how much of the stash comes before it
         self._written = 0
         self._kept = 0  # bytes, once no more is kept
         self._is_line_open = False
@@ -509,8 +706,36 @@ class _Log:
     def when_free(self, resume: Callable[[], None]) -> bool:
         return self._output.when_free(resume)
 
+    @property
+    def has_gaps(self) -> bool:
+        return self._output.has_gaps
+
     def say(self, text: str) -> None:
-        self.write(f"{chr(10) * self._is_line_open}── {text} ──\n".encode(errors="replace"))
+        line = f"{chr(10) * self._is_line_open}── {text} ──\n"
+        if self.stash is not None:
+            self.lines.append((self.stash.size, line.encode(errors="replace").decode()))
+        self.write(line.encode(errors="replace"))
+
+    async def replay(self, lines: list[tuple[int, str]], at: int, watch: Callable[[bytes], None] | None) -> None:
+        """Write everything again that an earlier agent wrote, or had yet to; `watch` sees what comes after `at`."""
+        stash = self.stash
+        assert stash is not None
+        self.lines = lines
+        start = 0
+        for end, line in sorted([*lines, (at, ""), (stash.size, "")], key=lambda one: one[0]):
+            for data in stash.read(start, end):
+                self.write(data)
+                if watch is not None and start >= at:
+                    watch(data)
+                await self._catch_breath()
+            if line:
+                self.write(line.encode())
+            start = max(start, end)
+
+    async def _catch_breath(self) -> None:
+        is_free = asyncio.Event()
+        if self.when_free(is_free.set):
+            await is_free.wait()
 
 
 class _Notes:
@@ -531,6 +756,10 @@ class _Notes:
     def when_free(self, resume: Callable[[], None]) -> bool:
         return False
 
+    @property
+    def has_gaps(self) -> bool:
+        return False
+
 
 @contextmanager
 def _sealed(data: bytes) -> Iterator[int]:
@@ -547,48 +776,69 @@ def _sealed(data: bytes) -> Iterator[int]:
 class _Pipe:
     """Carries what a step writes to the log, in large chunks."""
 
-    def __init__(self, log: _Log | _Notes, watch: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self,
+        log: _Log | _Notes,
+        watch: Callable[[bytes], None] | None = None,
+        stash: Stash | None = None,
+        read_end: int | None = None,
+        *,
+        on_loss: Callable[[], None] = lambda: None,
+    ) -> None:
+        """All of it goes through the `stash`; `on_loss` hears of it when that, or the log, does not have all any more.
+        `read_end` is that of a pipe which an earlier agent made."""
         self._log = log
         self._watch = watch
-        self._read_end, self.write_end = os.pipe()
-        os.set_blocking(self._read_end, False)
+        self._stash = stash
+        self._on_loss = on_loss
+        self.read_end, self.write_end = os.pipe() if read_end is None else (read_end, -1)
+        os.set_blocking(self.read_end, False)
         self._loop = asyncio.get_running_loop()
         self._is_open = True
         self._listen()
 
     def _listen(self) -> None:
         if self._is_open:
-            self._loop.add_reader(self._read_end, self._on_data)
+            self._loop.add_reader(self.read_end, self._on_data)
 
     def _on_data(self) -> None:
         """Read, and pause when the store cannot keep up: the step then waits at its full pipe."""
-        self._read()
-        if self._log.when_free(self._listen):
-            self._loop.remove_reader(self._read_end)
+        data = self._take()
+        if data == b"" or self._log.when_free(self._listen):  # at its end there is nothing more to wait for
+            self._loop.remove_reader(self.read_end)
 
-    def _read(self) -> int:
-        try:
-            data = os.read(self._read_end, CHUNK)
-        except BlockingIOError:
-            return 0
+    def _take(self) -> bytes | None:
+        """What is there now; empty at the end, None when there is nothing."""
+        stash = self._stash
+        data = _read_pipe(self.read_end) if stash is None else stash.take(self.read_end)
         if data:
             self._log.write(data)
             if self._watch is not None:
                 self._watch(data)
-        return len(data)
+        if stash is not None and (not stash.is_whole or self._log.has_gaps):
+            self._on_loss()
+        return data
 
     def __enter__(self) -> _Pipe:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Take what is in the pipe and no more: a writer that survived elsewhere must not hold us."""
-        os.close(self.write_end)
+        if self.write_end >= 0:
+            os.close(self.write_end)
         self._is_open = False
-        self._loop.remove_reader(self._read_end)
-        left = fcntl.fcntl(self._read_end, fcntl.F_GETPIPE_SZ)
-        while left > 0 and (taken := self._read()):
-            left -= taken
-        os.close(self._read_end)
+        self._loop.remove_reader(self.read_end)
+        left = fcntl.fcntl(self.read_end, fcntl.F_GETPIPE_SZ)
+        while left > 0 and (data := self._take()):
+            left -= len(data)
+        os.close(self.read_end)
+
+
+def _read_pipe(read_end: int) -> bytes | None:
+    try:
+        return os.read(read_end, PIECE)
+    except BlockingIOError:
+        return None
 
 
 # ── workspaces ─────────────────────────────────────────────────────────────────────────────────────

@@ -31,7 +31,7 @@ from horae.executors.caches import Caches
 from horae.executors.git import checkout_sections, head_of
 from horae.executors.process import GRACE
 from horae.executors.sections import Section, SectionExecutor, enter
-from horae.ports import Clock, Sandboxes, Work
+from horae.ports import Clock, Keeper, Sandboxes, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,11 @@ def shell_executor(
     known_hosts: Path | None = None,
     caches: Caches | None = None,
     artifact_limit: int = 1 << 30,
+    keeper: Keeper | None = None,
 ) -> SectionExecutor:
     rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit)
     return SectionExecutor(
-        "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close
+        "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close, keeper=keeper
     )
 
 

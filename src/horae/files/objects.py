@@ -70,6 +70,14 @@ class ObjectFiles:
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
         return ChunkedOutput(self, (run_id, attempt, fence), limit)
 
+    async def reopen(self, run_id: int, attempt: int, fence: int, limit: int) -> ChunkedOutput:
+        sizes = await self.stored_sizes(self.ref(run_id, attempt, fence))
+        return ChunkedOutput(self, (run_id, attempt, fence), limit, sizes)
+
+    async def stored_sizes(self, ref: str) -> list[int]:
+        """Of the chunks of a log, in order."""
+        return list(await self._look(ref, None))
+
     async def read(self, ref: str, offset: int, limit: int) -> bytes:
         _check(ref)
         if offset < 0 or limit < 0:
@@ -300,10 +308,13 @@ class ChunkedOutput:
 
     __slots__ = (
         "_attempt", "_buffer", "_count", "_deadline", "_files", "_is_full", "_is_told", "_is_used", "_latest", "_left",
-        "_limit", "_lost", "_resume", "_storing", "_task", "_timer",
+        "_limit", "_lost", "_resume", "_skipped", "_storing", "_task", "_timer", "has_gaps",
     )  # fmt: skip
 
-    def __init__(self, files: ObjectFiles, attempt: tuple[int, int, int], limit: int) -> None:
+    def __init__(
+        self, files: ObjectFiles, attempt: tuple[int, int, int], limit: int, stored: Sequence[int] = ()
+    ) -> None:
+        """`stored` are the sizes of chunks that are there already: as many bytes are left out of what is written."""
         self._files = files
         self._attempt = attempt
         self._left = limit
@@ -311,8 +322,10 @@ class ChunkedOutput:
         self._buffer = bytearray()  # not yet given to the store
         self._storing = 0  # bytes in the store's hands
         self._lost = 0  # bytes dropped since the last that was taken
-        self._count = 0  # chunks stored
-        self._is_used = False
+        self._count = len(stored)  # chunks stored
+        self._skipped = sum(stored)  # bytes to be left out, since they are stored
+        self.has_gaps = False
+        self._is_used = bool(stored)
         self._is_full = False
         self._is_told = False  # that the store cannot be used
         self._deadline: float | None = None  # set by close: when to give up
@@ -355,6 +368,7 @@ class ChunkedOutput:
             self._take(data[:room])
         if len(data) > room and not self._is_full:
             self._lost += len(data) - max(room, 0)
+            self.has_gaps = True
 
     async def close(self) -> None:
         """Store the rest; Unavailable when the store stays out of reach, and then the log ends with a mark."""
@@ -391,11 +405,16 @@ class ChunkedOutput:
         if self._lost:
             self._mark_gap()
         self._is_full = len(data) > self._left
-        self._buffer += data[: self._left]
+        self._add(data[: self._left])
         self._left -= len(data)
         if self._is_full:
-            self._buffer += b"\n[output truncated: the limit is %d bytes]\n" % self._limit
-        self._schedule()
+            self._add(b"\n[output truncated: the limit is %d bytes]\n" % self._limit)
+        if self._buffer:
+            self._schedule()
+
+    def _add(self, data: bytes) -> None:
+        self._buffer += data[self._skipped :] if self._skipped else data
+        self._skipped = max(0, self._skipped - len(data))
 
     def _mark_gap(self) -> None:
         self._buffer += b"\n[%d bytes lost: the output store was too slow]\n" % self._lost

@@ -50,6 +50,11 @@ class ShippedFiles(ObjectFiles):
             log.info("outputs.left", logs=len(self._waiting), bytes=self._held)
             self._begin()
 
+    async def stored_sizes(self, ref: str) -> list[int]:
+        """Also of those that wait here."""
+        sizes = dict(enumerate(await super().stored_sizes(ref))) | self._waiting.get(ref, {})
+        return [sizes[number] for number in range(len(sizes)) if number in sizes]
+
     @property
     def waiting(self) -> int:
         """Bytes that the store does not have yet."""

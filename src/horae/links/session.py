@@ -102,6 +102,7 @@ class RemoteLink(ABC):
         self._ticket = ticket
         self._on_change = on_change
         self._node: Node | None = None
+        self.life = ""  # of the keeper, where it keeps work: all agents that it has had count as one process
         self._named = asyncio.Event()  # who we are is known
         self._stream: Stream | None = None
         self._news = asyncio.Event()  # a stream is there, or we were refused
@@ -219,8 +220,9 @@ class RemoteLink(ABC):
         assert node is not None
         return pb.Hello(
             lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name,
-            identity=self._ticket.identity, session=self._ticket.session, kinds=node.kinds, labels=node.labels,
-            slots=node.slots, version=node.version, started_at=node.started_at, capacity=self.capacity,
+            identity=self._ticket.identity, session=self.life or self._ticket.session, kinds=node.kinds,
+            labels=node.labels, slots=node.slots, version=node.version, started_at=node.started_at,
+            capacity=self.capacity,
         )  # fmt: skip
 
     def _hear(self, stream: Stream, frame: pb.ServerFrame) -> None:
@@ -266,10 +268,13 @@ class RemoteLink(ABC):
             raise NoAnswer(f"no server answered within {seconds:g} s") from None
 
     # ── the Link ──
-    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms:
-        """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
+    async def take_up(self, node: Node) -> None:
         self._node = node
         self._named.set()
+
+    async def hello(self, node: Node, held: Collection[Fenced] = ()) -> Terms:
+        """A server that welcomes and then does not answer is left: nothing else would find it out before we beat."""
+        await self.take_up(node)
         try:
             await self._ask(ASK_SECONDS, join=pb.Join(**_held(held)))
         except NoAnswer:

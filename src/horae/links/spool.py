@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -39,6 +39,8 @@ class Chunks(Files, Protocol):
     on_stored: Callable[[str, int], None]
 
     async def load_chunk(self, ref: str, number: int) -> bytes: ...
+
+    async def stored_sizes(self, ref: str) -> list[int]: ...
 
 
 class Piece(NamedTuple):
@@ -112,6 +114,16 @@ class AgentSpool:
         if not self.is_shared:
             self._add(_Shipment(run_id, attempt, fence, self._files.ref(run_id, attempt, fence)))
         return self._files.open(run_id, attempt, fence, limit)
+
+    async def reopen(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
+        output = await self._files.reopen(run_id, attempt, fence, limit)
+        if not self.is_shared:
+            ref = self._files.ref(run_id, attempt, fence)
+            shipment = _Shipment(run_id, attempt, fence, ref, written=len(await self._files.stored_sizes(ref)))
+            self._add(shipment)
+            self._judge(shipment)
+            self.work.set()
+        return output
 
     def ref(self, run_id: int, attempt: int, fence: int) -> str:
         return self._files.ref(run_id, attempt, fence)
@@ -242,9 +254,10 @@ class AgentSpool:
                 log.warning("spool.untidy", output=ref, error=error.message)
 
     # ── results ──
-    async def load(self) -> list[Result]:
-        kept = await asyncio.to_thread(self._read_all)
-        for one in kept:
+    async def load(self, kept: Collection[tuple[int, int]] = ()) -> list[Result]:
+        """`kept` are attempts that go on: their output stays."""
+        found = await asyncio.to_thread(self._read_all)
+        for one in found:
             result = one.result
             ref = self._files.ref(result.run_id, one.attempt, result.fence)
             names = [ref, *(self._files.file_ref(ref, number) for number in range(len(one.files)))]
@@ -252,8 +265,8 @@ class AgentSpool:
                 if chunks:
                     self._add(_Shipment(result.run_id, one.attempt, result.fence, name, file, written=chunks))
                     self.unsettled.add((result.run_id, result.fence))
-        await asyncio.to_thread(_remove_others, self._outputs, set(map(self._log_ref, self._shipments.values())))
-        return [one.result for one in kept]
+        await asyncio.to_thread(_remove_others, self._outputs, set(map(self._log_ref, self._shipments.values())), kept)
+        return [one.result for one in found]
 
     def _read_all(self) -> list[_Kept]:
         self._results.mkdir(parents=True, exist_ok=True)
@@ -346,8 +359,16 @@ def _write(file: Path, content: bytes) -> None:
         os.close(directory)
 
 
-def _remove_others(outputs: Path, wanted: set[str]) -> None:
+def _remove_others(outputs: Path, wanted: set[str], kept: Collection[tuple[int, int]]) -> None:
     """Output of attempts that died with an earlier life: nobody will ask for the rest of it."""
     for directory in outputs.glob("runs/*/*/*"):
-        if str(directory.relative_to(outputs)).removesuffix("-files") not in wanted:
+        name = str(directory.relative_to(outputs)).removesuffix("-files")
+        if name not in wanted and _attempt_of(name) not in kept:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def _attempt_of(name: str) -> tuple[int, int] | None:
+    """Run and fence of an output."""
+    *_, run, last = name.split("/")
+    fence = last.rpartition("-")[2]
+    return (int(run), int(fence)) if run.isdecimal() and fence.isdecimal() else None

@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from pathlib import Path
 import structlog
 
 from horae.errors import Invalid
-from horae.ports import Command, Keeper, Process, Room
+from horae.ports import Command, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
 from horae.sandboxes.plain import environment
@@ -97,8 +97,8 @@ class BubblewrapSandbox:
         self._devices: tuple[str, ...] = ()
         self._null: int | None = None
 
-    async def open(self) -> None:
-        self._groups.open()
+    async def open(self, kept: Collection[str] = ()) -> None:
+        self._groups.open(kept)
         if os.getuid() == 0 and self._null is None:
             self._make_devices()
 
@@ -157,12 +157,18 @@ class BubblewrapSandbox:
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),
             *command.argv,
         )
-        limits = replace(room.limits, pids=PIDS) if room.limits.pids is None else room.limits
         inside = replace(
             command, argv=argv, env=self._fixed, cwd="/", carries=True, stdin=self._stdin(command),
             keep=(*command.keep, given),
         )  # fmt: skip
-        return await self._groups.spawn(self._keeper, inside, room.name, limits)
+        return await self._groups.spawn(self._keeper, inside, room.name, _limits(room))
+
+    def take_up(self, process: Process, room: Room) -> Process:
+        return self._groups.take_up(process, room.name, _limits(room))
+
+    def can_hold(self, room: Room) -> bool:
+        """But for work whose network is listed: its porter would have to outlive us too."""
+        return room.network != "listed"
 
     def _stdin(self, command: Command) -> int | None:
         return self._null if command.stdin is None else command.stdin
@@ -178,6 +184,10 @@ class BubblewrapSandbox:
         if self._null is not None:
             os.close(self._null)
             self._null = None
+
+
+def _limits(room: Room) -> Limits:
+    return replace(room.limits, pids=PIDS) if room.limits.pids is None else room.limits
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import hashlib
 import os
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -55,9 +55,9 @@ class Groups:
         self._places: dict[str, Place] = {}  # by controller
         self._said: set[str] = set()
 
-    def open(self) -> None:
-        """Find where groups can be made, and remove those of an earlier life: their processes are gone. Whoever shares
-        this opens it; once is enough."""
+    def open(self, kept: Collection[str] = ()) -> None:
+        """Find where groups can be made, and remove those of an earlier life, but for `kept`: their processes are
+        gone. Whoever shares this opens it; once is enough."""
         if self._places:
             return
         for controller, (top, is_unified) in find_controllers().items():
@@ -71,7 +71,7 @@ class Groups:
             except OSError as error:
                 log.info("limits.unavailable", controller=controller, error=error.strerror)
                 continue
-            for left in [entry for entry in place.parent.iterdir() if entry.is_dir()]:
+            for left in [one for one in place.parent.iterdir() if one.is_dir() and one.name not in kept]:
                 _remove(left)
             self._places[controller] = place
 
@@ -91,6 +91,15 @@ class Groups:
         except BaseException:
             group.remove()
             raise
+
+    def take_up(self, process: Process, name: str, limits: Limits) -> Process:
+        """A process that an earlier life has started within its limits."""
+        group = Group()
+        for limit, controller in CONTROLLERS.items():
+            place = self._places.get(controller)
+            if getattr(limits, limit) is not None and place is not None and (place.parent / name).is_dir():
+                group.directories[limit] = place.parent / name
+        return _Limited(process, group, limits) if group.directories else process
 
     def _make(self, name: str, limits: Limits) -> Group:
         group = Group()
@@ -168,15 +177,14 @@ class _Limited:
         return await self.wait()
 
     async def _attend(self) -> Exit:
-        """Watch it to its end, or end it when it has exceeded a limit."""
+        """Watch it to its end, or end it when it has exceeded a limit. Should we be the first to go, its group stays
+        with it."""
         ending = asyncio.create_task(self._process.wait())
-        try:
-            while not (await asyncio.wait((ending,), timeout=LOOK_SECONDS))[0]:
-                if self._group.exceeded():
-                    await self._process.kill(0)
-            exit_, reason = ending.result(), self._group.exceeded()
-        finally:
-            await asyncio.to_thread(self._group.remove)
+        while not (await asyncio.wait((ending,), timeout=LOOK_SECONDS))[0]:
+            if self._group.exceeded():
+                await self._process.kill(0)
+        exit_, reason = ending.result(), self._group.exceeded()
+        await asyncio.to_thread(self._group.remove)
         if not reason or exit_.message:
             return exit_
         return Exit(exit_.code or -9, words_of(reason, self._limits), reason)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -79,7 +79,8 @@ class DockerSandbox:
         self._agent = agent
         self._docker: aiodocker.Docker | None = None
 
-    async def open(self) -> None:
+    async def open(self, kept: Collection[str] = ()) -> None:
+        """`kept` is never one of ours."""
         self._docker = aiodocker.Docker(url=self._url)
         wanted = json.dumps({"label": [f"{LABEL}={self._agent}"]})
         for container in await _asked(lambda: self._client.containers.list(all="1", filters=wanted)):
@@ -159,6 +160,13 @@ class DockerSandbox:
             "AttachStderr": True,
             "HostConfig": _walls(room),
         }
+
+    def take_up(self, process: Process, room: Room) -> Process:
+        raise Invalid("a container does not outlive its agent")
+
+    def can_hold(self, room: Room) -> bool:
+        """A container ends with the connection of who attends to it."""
+        return False
 
     async def close(self) -> None:
         if self._docker is not None:

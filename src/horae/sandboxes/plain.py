@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from collections.abc import Collection
 from dataclasses import replace
 
 from horae.ports import Command, Keeper, Process, Room
@@ -25,12 +26,18 @@ class PlainSandbox:
         self._groups = groups
         self._fixed = environment(_user())
 
-    async def open(self) -> None:
-        self._groups.open()
+    async def open(self, kept: Collection[str] = ()) -> None:
+        self._groups.open(kept)
 
     async def spawn(self, command: Command, room: Room) -> Process:
         clean = replace(command, env={**self._fixed, "HOME": room.workspace, **command.env})
         return await self._groups.spawn(self._keeper, clean, room.name, room.limits)
+
+    def take_up(self, process: Process, room: Room) -> Process:
+        return self._groups.take_up(process, room.name, room.limits)
+
+    def can_hold(self, room: Room) -> bool:
+        return True
 
     async def close(self) -> None:
         self._groups.close()

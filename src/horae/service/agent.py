@@ -5,30 +5,54 @@
 It reaches the service through a Link only, never the store. It trusts itself no longer than its lease:
 the keeper kills all work unless every beat that the service answered renews it, so a run can never go on
 here after somebody else was allowed to start it.
+
+Work may outlive its agent, within that lease. The next one takes it up before it joins, and asks first: a node that was
+declared gone has nothing any more, and what is not its own in the books is killed. Only then is the lease renewed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from horae.core import figures, hiding, lifecycle, specs
 from horae.core.holdings import Fenced, Holding, holding_of
-from horae.core.model import Json, Node, Phase, Reason, State
+from horae.core.model import Json, Moment, Node, Phase, Reason, State
 from horae.errors import Error, MachineFault, Unavailable
-from horae.ports import Assignment, Clock, Executor, Files, Keeper, Link, Result, Sandbox, Spool, Work
+from horae.ports import (
+    Assignment,
+    Clock,
+    Executor,
+    Files,
+    Keeper,
+    Kept,
+    LastingExecutor,
+    Link,
+    Memo,
+    Output,
+    Result,
+    Sandbox,
+    Spool,
+    Work,
+)
 from horae.service.health import Examine, Health, always_well
 from horae.service.results import make_sound
 from horae.service.secrecy import Secrecy
 
+log = structlog.get_logger()
+
 MAX_CLAIM = 1000  # runs claimed in one statement
 MAX_UNREPORTED = 20_000  # results waiting for the service beyond which nothing more is claimed
+LOOK = 0.1  # seconds between looks at what still runs
+LINGER = 5.0  # seconds for work to end by itself before it is left to the next agent
 SETTLE = 10.0  # seconds for the last results, and the output they wait for, when the agent stops
 RENEWALS = 10  # in the time of one lease, while there is work
 SHORTEST_RENEWAL = 0.2  # seconds
@@ -77,8 +101,11 @@ class Agent:
         self._sandboxes = sandboxes
         self._kept: set[int] = set()  # results (by id()) that are in the spool
         self.heartbeat_seconds: float | None = None  # as the service wants it
+        self._unreleased: set[Fenced] = set()  # attempts that the keeper may still hold for a next life
         self._held: dict[int, tuple[Executor, int, asyncio.TimerHandle | None]] = {}  # run → where, fence, timeout
         self._secrecies: dict[int, Secrecy] = {}  # of held runs that use secrets
+        # Found once: to look whether something has all methods of a protocol is slow.
+        self._lasters = {kind: one for kind, one in executors.items() if isinstance(one, LastingExecutor)}
         self._free = {kind: executor.slots for kind, executor in executors.items()}
         self._hungry = set(executors)  # kinds of which more may be waiting
         self._results: list[Result] = []
@@ -104,6 +131,7 @@ class Agent:
             spool.on_settled = self.results_ready.set
         self.health = Health(clock, examine, self._go_on)
         self.draining = False
+        self._is_handed_on = False  # work was left to the next agent
         self.cordoned = False  # by its operator: what runs goes on, nothing new is taken
 
     @property
@@ -134,24 +162,81 @@ class Agent:
     async def prepare(self) -> None:
         """Be ready to work. What an earlier life finished and could not report is reported now."""
         await self._keeper.open()
+        kept = list(self._keeper.kept)
         for sandbox in self._sandboxes:
-            await sandbox.open()
+            await sandbox.open([one.name for one in kept])
+        for laster in self._lasters.values():
+            laster.expect(kept)
         for executor in self._executors.values():
             await executor.open()
         if self._spool is not None:
-            self._results = await self._spool.load()
+            self._results = await self._spool.load([_fenced(one) for one in kept])
             self._kept = set(map(id, self._results))
             self.results_ready.set()
+        await self._take_up(kept)
 
     async def greet(self) -> None:
+        """Join. What was taken up is ours only if the service still knows us, and this is answered within a lease of
+        its saying so: nobody is declared gone in less."""
+        since = self._clock.elapsed()
+        if self._held and not await self._is_still_ours():
+            self._stop_all()
+            await self._is_idle.wait()
         sent = self._clock.elapsed()
-        terms = await self._link.hello(self.node, [(result.run_id, result.fence) for result in self._results])
+        terms = await self._link.hello(self.node, self._attempts())
         if terms is not None:
             self._lease, self.heartbeat_seconds = terms
+        if self._held and self._clock.elapsed() - since >= self._lease * TRUST:
+            self._stop_all()
+            await self._is_idle.wait()
+            await self.greet()
+            return
         self._renew(sent)
         self._is_joined = True
         if self.health.ailment:  # which the service forgets when we join
             self.health.changed.set()
+
+    # ── taking up ──
+    async def _take_up(self, kept: Sequence[Kept]) -> None:
+        """Go on with work that outlived an earlier life of this agent; what we cannot go on with is dead before we
+        join."""
+        known = {(result.run_id, result.fence) for result in self._results}
+        for one in kept:
+            try:
+                memo = msgspec.json.decode(one.memo, type=Memo)
+                executor = self._lasters.get(memo.assignment.kind)
+                if _fenced(one) in known or executor is None:
+                    raise Error("its result is known, or nobody here does such work")
+                await self._take_up_one(executor, one, memo)
+            except (Error, msgspec.MsgspecError, ValueError, TypeError) as error:
+                log.warning("work.dropped", attempt=one.name, error=str(error))
+                await one.process.kill(0)
+                os.close(one.source)
+                os.close(one.file)
+                self._keeper.release(one.name)
+        if self._held:
+            log.info("work.taken_up", attempts=",".join(f"{run_id}-{held[1]}" for run_id, held in self._held.items()))
+
+    async def _take_up_one(self, executor: LastingExecutor, kept: Kept, memo: Memo) -> None:
+        a = memo.assignment
+        timeout = specs.policy_from_text(a.policy).timeout_seconds
+        output = await self._files.reopen(a.run_id, a.attempt, a.fence, self._output_limit)
+        work = self._work(a, output, timeout, self._clock.now(), {})
+        if why := self._secrets_missing(work):
+            raise Error(why)
+        executor.take_up(work, kept, memo, self._done)
+        rest = None if timeout is None else max(0.0, timeout - (self._clock.elapsed() - memo.begun))
+        self._free[executor.kind] -= 1
+        self._hold(executor, a, rest)
+        self._is_idle.clear()
+
+    async def _is_still_ours(self) -> bool:
+        """Whether the service has not given us up; what is not ours in its books is killed."""
+        await self._link.take_up(self.node)
+        if await self._link.beat(self.busy) is None:
+            return False
+        self._drop_strangers(await self._link.disown(self._attempts()))
+        return True
 
     def _renew(self, sent: float) -> None:
         """The lease counts from before the call that was answered: a slow answer does not lengthen it."""
@@ -198,6 +283,10 @@ class Agent:
         except BaseException:
             self._in_doubt = True
             raise
+        self._drop_strangers(strangers)
+
+    def _drop_strangers(self, strangers: Collection[Fenced]) -> None:
+        """What we hold and is not ours."""
         for run_id, fence in strangers:
             held = self._held.get(run_id)
             if held is not None and held[1] == fence:
@@ -296,22 +385,38 @@ class Agent:
         for a in claimed:
             timeout = specs.policy_from_text(a.policy).timeout_seconds
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
-            work = Work(
-                a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
-                tell_phase=partial(self._note_phase, a), tell_progress=partial(self._note_progress, a),
-            )  # fmt: skip
-            if ('"secret"' in a.spec or a.kind in hiding.KINDS) and (why := self._give_secrets(work)):
+            work = self._work(a, output, timeout, now, previous)
+            if why := self._secrets_missing(work):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
                 works.append(work)
-            timer = None
-            if timeout is not None:
-                timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
-            self._held[a.run_id] = (executor, a.fence, timer)
+            self._hold(executor, a, timeout)
         self._is_idle.clear()
         executor.start(works, self._done)
         for result in refused:
             self._done(result)
+
+    def _work(
+        self, a: Assignment, output: Output, timeout: float | None, now: Moment, previous: Mapping[int, str]
+    ) -> Work:
+        return Work(
+            a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
+            tell_phase=partial(self._note_phase, a), tell_progress=partial(self._note_progress, a),
+            origin=a if a.kind in self._lasters and self._keeper.keeps else None,
+        )  # fmt: skip
+
+    def _hold(self, executor: Executor, a: Assignment, timeout: float | None) -> None:
+        timer = None
+        if timeout is not None:
+            timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
+        self._held[a.run_id] = (executor, a.fence, timer)
+        if a.kind in self._lasters and self._keeper.keeps:
+            self._unreleased.add((a.run_id, a.fence))
+
+    def _secrets_missing(self, work: Work) -> str:
+        """Answers why the work cannot be started, if a secret is missing; else it has those that it needs."""
+        a = work.assignment
+        return self._give_secrets(work) if '"secret"' in a.spec or a.kind in hiding.KINDS else ""
 
     def _give_secrets(self, work: Work) -> str:
         """Answers why the work cannot be started, if a secret is missing."""
@@ -417,10 +522,18 @@ class Agent:
 
     def _delivered(self, batch: Sequence[Result]) -> None:
         sent = set(map(id, batch))
+        self._release(batch)
         self._results = [result for result in self._results if id(result) not in sent]
         if self._spool is not None:
             self._kept -= sent
             self._spool.forget(batch)
+
+    def _release(self, results: Sequence[Result]) -> None:
+        """Results that a next life need not find out once more."""
+        for attempt in [(result.run_id, result.fence) for result in results] if self._unreleased else ():
+            if attempt in self._unreleased:
+                self._unreleased.discard(attempt)
+                self._keeper.release(_name_of(attempt))
 
     async def keep(self) -> None:
         """Put results that wait to be reported on disk, so that they survive us."""
@@ -435,6 +548,7 @@ class Agent:
             self._kept -= set(map(id, fresh))
             self.health.note(error.message)
             return
+        self._release(fresh)
         waiting = set(map(id, self._results))
         self._spool.forget([result for result in fresh if id(result) not in waiting])
 
@@ -516,6 +630,37 @@ class Agent:
             await executor.close()
         await self._report_quietly()
 
+    async def hand_on(self, seconds: float) -> bool:
+        """As drain, but leave what can go on without us to the next agent: it has the rest of the lease to come. False
+        when there is nothing of that kind."""
+        if not self._keeper.keeps:
+            await self.drain(seconds)
+            return False
+        self.draining = True
+        began = self._clock.elapsed()
+        while self._held and (waited := self._clock.elapsed() - began) < seconds:
+            if waited >= LINGER and set(self._held) == self._lasting():
+                break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._is_idle.wait()
+        lasting = self._lasting()
+        for run_id in [run_id for run_id in self._held if run_id not in lasting]:
+            self._stop_lost(run_id)
+        for kind, executor in self._executors.items():
+            laster = self._lasters.get(kind)
+            await (executor.close() if laster is None else laster.leave())
+        left = [f"{run_id}-{self._held.pop(run_id)[1]}" for run_id in lasting if run_id in self._held]
+        self._is_handed_on = bool(left)
+        if left:
+            log.info("work.left", attempts=",".join(left), because="the next agent may take it up")
+        await self._report_quietly()
+        return self._is_handed_on
+
+    def _lasting(self) -> set[int]:
+        """The runs that would go on without us."""
+        return set(self._held) & set[int]().union(*(one.lasting() for one in self._lasters.values()))
+
     async def _report_quietly(self) -> None:
         try:
             async with asyncio.timeout(SETTLE):
@@ -526,10 +671,23 @@ class Agent:
             return  # start-up recovery takes it back
 
     async def leave(self) -> None:
+        if self._is_handed_on:  # no goodbye: what we hold is ours until the lease is over
+            await self._keeper.leave()
+            return
         await self._keeper.close()
         for sandbox in self._sandboxes:
             await sandbox.close()
         await self._link.goodbye()
+
+
+def _name_of(attempt: Fenced) -> str:
+    """As the keeper knows it."""
+    return f"{attempt[0]}-{attempt[1]}"
+
+
+def _fenced(kept: Kept) -> Fenced:
+    run_id, fence = map(int, kept.name.split("-"))
+    return run_id, fence
 
 
 def _handed_back(result: Result) -> Result:

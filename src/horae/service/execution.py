@@ -352,6 +352,9 @@ class LocalLink:
         await self._execution.reap(node.name, keep=set(held), session=self.session)
         self._is_joining = False
 
+    async def take_up(self, node: Node) -> None:
+        self._node = node
+
     def resume(self, node: Node, session: int) -> None:
         """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
         self._node, self.session = node, session

@@ -63,6 +63,10 @@ class MaskedOutput:
         return self._output.is_full
 
     @property
+    def has_gaps(self) -> bool:
+        return self._output.has_gaps
+
+    @property
     def ref(self) -> str | None:
         return self._ref if self._is_used else None  # also while all of it is held back
 

@@ -593,13 +593,13 @@ class PostgresStore(DataWorkStore):
             if has_cursors(results):
                 now = await self._moment(connection)
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
-            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(again)) if again else []
+            rows = await connection.fetch(self.queries["wait"], *_waiting_arrays(again), self._clock()) if again else []
             return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
 
         return await self._retried(self._finish, transact)
 
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
-        row = await connection.fetchrow(self.queries["finish"], *_result_arrays(results))
+        row = await connection.fetchrow(self.queries["finish"], *_result_arrays(results), self._clock())
         assert row is not None
         return Finished(set(row[0] or ()), row[1])
 

@@ -339,17 +339,25 @@ ORDER BY q.priority DESC, q.due_at, q.id LIMIT 1;
 LOCK TABLE taken_segments IN SHARE ROW EXCLUSIVE MODE;
 
 -- finish --
--- From live to history under the fence; a waiting successor takes the gate.
-WITH x AS (
-  SELECT id, fence, COALESCE(state, 10::smallint) AS state, COALESCE(reason, '') AS reason, started_at, finished_at,
+-- From live to history under the fence; a waiting successor takes the gate. The clock of whoever reports may be wrong:
+-- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense.
+WITH c AS (
+  SELECT COALESCE($11::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), x AS (
+  SELECT id, fence, COALESCE(state, 10::smallint) AS state, COALESCE(reason, '') AS reason,
+    started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at,
     exit_code, COALESCE(message, '') AS message, result, output
   FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::text[],
               $9::text[], $10::text[])
     AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
 ), d AS (
   DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
-  RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at) AS started_at,
-    x.finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
+  RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
+    LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
+    CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
+      LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
+    END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
     CASE WHEN x.state = 13 AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
     r.data, r.overlap
 ), h AS (
@@ -372,18 +380,26 @@ SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
 SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- wait --
--- Attempts that did not end their run: back to blocked or queued, with a record of the attempt.
-WITH x AS (
-  SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
-                       $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[])
+-- Attempts that did not end their run: back to blocked or queued, with a record of the attempt. Times as in `finish`.
+WITH c AS (
+  SELECT COALESCE($14::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), x AS (
+  SELECT id, fence, next_state, next_reason, eligible_at, lost, state, reason,
+    started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output
+  FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
+              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[])
     AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
          message, output)
 ), u AS (
   UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost,
     phase = 1, note = NULL
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = 1
-  RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason, COALESCE(x.started_at, r.started_at) AS started_at,
-    x.finished_at, x.exit_code, x.message, x.output
+  RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason,
+    LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
+    CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
+      LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
+    END AS finished_at, x.exit_code, x.message, x.output
 )
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
 SELECT * FROM u RETURNING run_id;

@@ -171,7 +171,7 @@ ORDER BY priority DESC, due_at, id LIMIT 1;
 SELECT 1;
 
 -- match_running --
-SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel))
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at))
 FROM live WHERE state = 1 AND id IN (SELECT value FROM json_each($1));
 
 -- archive --

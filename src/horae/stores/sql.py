@@ -607,6 +607,19 @@ def trigger_of(row: Row) -> Trigger:
     return trigger_from_doc(doc, row[3], row[4], row[:3])
 
 
+def place_in_time(result: Result, claimed_at: Moment | None, now: Moment) -> tuple[Moment | None, Moment]:
+    """When an attempt began and ended. The clock of whoever reports may be wrong, and may have jumped meanwhile: it did
+    not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense."""
+    finished_at = now if result.finished_at is None else result.finished_at
+    ahead = max(0, finished_at - now)
+    started_at = None if result.started_at is None else result.started_at - ahead
+    finished_at -= ahead
+    earliest = finished_at if started_at is None else started_at
+    behind = 0 if claimed_at is None else max(0, claimed_at - earliest)
+    ended_at = now if finished_at < earliest else min(finished_at + behind, now)
+    return None if started_at is None else min(started_at + behind, now), ended_at
+
+
 def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result], list[Waiting]]:
     """A run that somebody wants cancelled gets no other attempt, even if that was asked for a moment ago: a lost
     one is cancelled, a failed one stays what it is."""

@@ -605,24 +605,26 @@ class SqliteStore(DataWorkStore):
             current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
             final, again = sql.settle(waiting, {run_id for run_id, row in current.items() if row[3]})
             ended = [r for r in (*results, *final) if r.run_id in current and current[r.run_id][1] == r.fence]
-            self._rows(connection, "archive", [_result_row(r) for r in ended])
+            now = self._clock()
+            self._rows(
+                connection, "archive", [_result_row(r, sql.place_in_time(r, current[r.run_id][4], now)) for r in ended]
+            )
             self._run(connection, "drop_live", encode([r.run_id for r in ended]))
             jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
             promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
             again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
             for w in again:
-                self._wait(connection, w)
+                self._wait(connection, w, sql.place_in_time(w.result, current[w.result.run_id][4], now))
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
             return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)
 
         return await self._do(write)
 
-    def _wait(self, connection: sqlite3.Connection, waiting: Waiting) -> None:
+    def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> None:
         r = waiting.result
         self._run(
-            connection, "add_attempt", r.run_id, r.state, r.reason, r.started_at, r.finished_at, r.exit_code,
-            r.message, r.output,
+            connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
         )  # fmt: skip
         state, reason = (0, "") if waiting.eligible_at is None else (2, "retry")
         reason = "lost" if waiting.lost else reason
@@ -857,7 +859,5 @@ def _skipped_row(
     return _history_row(run_id, birth, trigger_id, due_at, now, State.SKIPPED, "overlap", message, None)
 
 
-def _result_row(r: Result) -> tuple[Any, ...]:
-    return (
-        r.run_id, int(r.state), r.reason, r.started_at, r.finished_at, r.exit_code, r.message, r.result, r.output,
-    )  # fmt: skip
+def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ...]:
+    return r.run_id, int(r.state), r.reason, *times, r.exit_code, r.message, r.result, r.output

@@ -13,6 +13,7 @@ from horae.core.guids import Kind, guid
 from horae.core.model import Phase, Reason, Run, RunFilter, State
 from horae.core.traces import trace_id
 from horae.errors import Conflict, Error, Stale, TooLarge, Unavailable
+from horae.ports import Result
 from horae.web import app as web
 from horae.web.facades.admin import calls, failures, words
 from tests.facades.admin.jobs import job_guid, make, run_id, statuses
@@ -191,7 +192,10 @@ async def test_runs_of_other_organisations_do_not_exist(world: World) -> None:
 async def test_a_run_of_a_trigger_names_it_and_ends_with_its_moment(world: World) -> None:
     job = await make(world, run_once=True)
     await world.fire()
-    await world.work("python")
+    [one] = await world.claim("python")
+    began = world.clock.now()
+    world.clock.advance(1)
+    await world.execution.finish([Result(one.run_id, one.fence, State.SUCCEEDED, "", began, world.clock.now(), 0)])
     [status] = await statuses(world)
     assert status["TriggerId"] == guid(Kind.TRIGGER, job.triggers[0].id)
     assert (status["Status"], status["TriggerName"]) == ("Finished", "DownloadRdmCodebooks #1")

@@ -29,6 +29,7 @@ async def claimed(client: Client, kind: str = "sync") -> Any:
 
 async def finish(world: World, one: Any, state: State = State.SUCCEEDED, cursor: str | None = None) -> None:
     now = world.clock.now()
+    world.clock.advance(3)
     result = json.dumps(FACTS) if state is State.SUCCEEDED else None
     await world.execution.finish(
         [Result(one.run_id, one.fence, state, "", now, now + 3 * SECOND, 0, "", result, cursor=cursor)]
@@ -50,7 +51,7 @@ async def test_the_cursor_of_a_sync_is_shown_with_the_job_and_can_be_taken_away(
     await finish(world, one, cursor='{"value":"77"}')
 
     shown = (await world.http.get(f"/v1/jobs/{job_id}")).json()
-    moved = {"value": {"value": "77"}, "run_id": one.run_id, "moved_at": "2027-01-15T08:00:00Z"}
+    moved = {"value": {"value": "77"}, "run_id": one.run_id, "moved_at": "2027-01-15T08:00:03Z"}
     assert shown["cursor"] == moved
     assert (await world.http.delete(f"/v1/jobs/{job_id}/cursor")).status_code == 204
 

@@ -14,7 +14,7 @@ from horae.core import specs
 from horae.core.model import Overlap, Phase, Policy, Reason, State
 from horae.errors import Error, Unavailable
 from horae.files import open_files
-from horae.ports import Beat, Command, Done, Process, Result, Work
+from horae.ports import Beat, Command, Done, Kept, Process, Result, Work
 from horae.service import agent as module
 from horae.service.agent import TRUST, Agent
 from horae.service.execution import Execution, LocalLink
@@ -77,6 +77,17 @@ class Leash:
 
     is_alive: bool = False
     renewals: list[float] = field(default_factory=list)
+    keeps: bool = False
+    kept: list[Kept] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
+
+    def release(self, name: str) -> None:
+        self.released.append(name)
+
+    def note(self, name: str, memo: str) -> None: ...
+
+    async def leave(self) -> None:
+        self.is_alive = False
 
     async def open(self) -> None:
         self.is_alive = True

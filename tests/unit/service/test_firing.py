@@ -197,6 +197,7 @@ async def test_a_fixed_delay_that_was_due_during_an_outage_has_its_true_moment(
 ):
     job = await submitted(jobs, triggers=[{"every": "10s", "mode": "delay"}])
     await live_until(firing, probe.store, clock, START + 21 * SECOND)  # it looked at 20 and 21 and found it live
+    clock.advance(0.5)
     await finish_all(probe, START + 21 * SECOND + 500_000)
     clock.advance(3600)
 
@@ -222,6 +223,7 @@ async def test_a_fixed_delay_whose_last_run_ends_too_late_for_another_is_over(
     trigger = {"every": "10s", "mode": "delay", "end_at": "2027-01-15T08:00:35Z"}
     job = await submitted(jobs, triggers=[trigger])
     await live_until(firing, probe.store, clock, START + 25 * SECOND)
+    clock.advance(0.5)
     await finish_all(probe, START + 25 * SECOND + 500_000)
 
     await live_until(firing, probe.store, clock, START + 120 * SECOND)
