@@ -78,7 +78,8 @@ class Faults:
 
     def _soon(self, place: Place, act: Callable[[], None], steps: int = FUSE) -> None:
         """At one of the next steps of a process."""
-        if place.is_up and place.process is not None and not place.process.is_paused:
+        is_there = place.is_up and place.process is not None and not place.process.is_paused
+        if is_there and place.process is not None and not self._world.is_healed:
             place.process.fuse = (self._world.chance.randint(0, steps), act)
 
     # ── processes ──
@@ -170,6 +171,8 @@ class Faults:
         seconds = self._world.between(gone - self._cluster.settings.lease / 3, gone + 2.0)
 
         def begin() -> None:
+            if self._world.is_healed:
+                return
             weather.slow, weather.late = self._world.chance.choice(((0.3, 0.05), (0.6, 0.1)))
             self._world.later(5.0, weather.clear_up)
 
