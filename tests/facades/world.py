@@ -177,7 +177,7 @@ class World:
                 output.write(log)
             await output.close()
             now, code = self.clock.now(), 0 if state is State.SUCCEEDED else 1
-            ended = Result(one.run_id, one.fence, state, "", now, now + SECOND, code, message, output=output.ref)
+            ended = Result(one.run_id, one.fence, state, "", now, now, code, message, output=output.ref)
             await self.execution.finish([ended])
         return [await self.jobs.get_run(one.run_id) for one in claimed]
 

@@ -78,7 +78,7 @@ async def test_every_route_of_the_document_answers_with_its_fields(world: World)
         "job_id": made["job_id"],
         "execution_time": "2027-01-15T09:30:00Z",
         "status": "SUCCEEDED",
-        "last_update_time": "2027-01-15T09:30:01Z",
+        "last_update_time": "2027-01-15T09:30:00Z",
         "logs_path": f"/api/v1/execution_logs/{row['execution_id']}",
         "reason": "",
         "message": "",
