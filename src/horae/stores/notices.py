@@ -123,9 +123,10 @@ class PolledNotices(Notices):
         return news
 
     async def close(self) -> None:
-        await self._end_task()
-        with suppress(*lanes.LOST):
-            await self._connection.execute("DELETE FROM hints WHERE teller = $1", self._name)
+        async with self._turn:  # a look that is broken off takes its connection with it
+            await self._end_task()
+            with suppress(*lanes.LOST):
+                await self._connection.execute("DELETE FROM hints WHERE teller = $1", self._name)
         await super().close()
 
     async def _end_task(self) -> None:

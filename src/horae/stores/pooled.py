@@ -79,6 +79,8 @@ class PooledConnection(asyncpg.Connection):
 
     async def _transacted(self, call: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
         """In a transaction of its own, unless there is one."""
+        if self.is_closed():
+            raise asyncpg.InterfaceError("connection is closed")  # as the library itself says it
         if self.is_in_transaction():
             return await call(*args, **options)
         await self._begin()

@@ -146,6 +146,21 @@ async def test_nodes_behind_a_pooler_and_beside_it_hear_each_other(
                 await heard(hearer.watch("runs"), lambda teller=teller: teller.announce("runs"))
 
 
+async def test_notices_are_closed_while_they_look_and_when_their_connection_is_gone(pooled_url: str):
+    for is_gone in (False, True):
+        hearer, teller = [await Notices.open(pooled_url, timeout=5.0) for _ in range(2)]
+        await hearer.listen(lambda _: None, lambda: None)
+        await teller.listen(lambda _: None, lambda: None)
+        for each in (hearer, teller, hearer):
+            await each.count_others()
+        while not hearer._turn.locked():  # until it looks
+            await asyncio.sleep(0)
+        if is_gone:
+            hearer._connection.terminate()
+        await hearer.close()
+        await teller.close()
+
+
 async def test_what_others_announce_is_heard_once(pooled_url: str):
     said: list[str] = []
     hearer, teller = [await Notices.open(pooled_url, timeout=5.0) for _ in range(2)]
