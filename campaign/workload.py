@@ -265,8 +265,13 @@ def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
     habits = "talks" * plan.talks + "stubborn" * plan.stubborn or "none"
     words = [*(str(number) for number in labour), habits]
     program = f"unset LD_PRELOAD; exec {sys.executable} -I -S {witness.__file__} {directory} {' '.join(words)}"
+    return document_of(plan, program)
+
+
+def document_of(plan: Plan, run: str) -> dict[str, Any]:
+    """The job document of a plan whose one step is `run`."""
     document: dict[str, Any] = {
-        "name": plan.name, "steps": [{"run": program}], "overlap": plan.overlap,
+        "name": plan.name, "steps": [{"run": run}], "overlap": plan.overlap,
         "misfire": {"policy": "run_all", "limit": plan.misfire_limit} if plan.misfire == "run_all" else plan.misfire,
         "retry": {"attempts": plan.attempts, "backoff": "500ms"}, "triggers": [_trigger(plan)],
     }  # fmt: skip

@@ -31,7 +31,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m simulation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, help="how many (1, with --replay; else 1000)")
+    parser.add_argument("--seeds", type=_count, help="how many (1, with --replay; else 1000)")
     parser.add_argument("--seed", type=int, default=1, help="the first of them")
     parser.add_argument("--seconds", type=float, help="of faults in each; else the seed decides")
     parser.add_argument(
@@ -45,6 +45,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if arguments.seeds is None:
         arguments.seeds = 1 if arguments.replay else 1000
     return arguments
+
+
+def _count(text: str) -> int:
+    """None at all would be a search that cannot fail."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on expected, got {text!r}")
+    return int(text)
 
 
 def _faults(text: str) -> list[str]:

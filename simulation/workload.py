@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan
+from campaign.workload import document_of
 
 from horae.core import specs
 from horae.errors import Error, Unavailable
@@ -131,7 +131,7 @@ class Workload:
             every = self._world.chance.randint(40, 300) * SECOND // 10
             every += SECOND * (every == plan.every)  # the same one would not begin anew
             plan = replace(plan, every=every, seconds=None, minutes=None)
-            draft = specs.parse_job(_document(plan, labour))  # which is not paused
+            draft = specs.parse_job(document_of(plan, labour))  # which is not paused
             self._plans[name] = (plan, labour)
             self._paused.discard(name)
             answer = await self._insist(replace(blank, plan=plan), lambda jobs: jobs.replace(job_id, draft))
@@ -164,7 +164,7 @@ class Workload:
 
     async def _submit(self, plan: Plan, labour: str) -> None:
         key = f"submit-{plan.name}"
-        draft = specs.parse_job(_document(plan, labour))
+        draft = specs.parse_job(document_of(plan, labour))
         call: Call = lambda jobs: jobs.submit([draft], idempotency=Idempotency("client submit", key, key))  # noqa: E731
         answer = await self._insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
         if answer is not None:
@@ -264,26 +264,3 @@ def _read(heard: Operation, answer: Any) -> Operation:
     return replace(
         heard, job_id=job.id, created_at=job.created_at, next_at=job.triggers[0].next_at, replayed=answer.replayed
     )
-
-
-def _document(plan: Plan, labour: str) -> dict[str, Any]:
-    misfire: Any = plan.misfire
-    if plan.misfire == "run_all":
-        misfire = {"policy": "run_all", "limit": plan.misfire_limit}
-    document: dict[str, Any] = {
-        "name": plan.name, "steps": [{"run": labour}], "overlap": plan.overlap, "misfire": misfire,
-        "retry": {"attempts": plan.attempts, "backoff": "500ms"}, "triggers": [_trigger(plan)],
-    }  # fmt: skip
-    if plan.timeout is not None:
-        document["timeout"] = plan.timeout
-    if plan.start_deadline is not None:
-        document["start_deadline"] = plan.start_deadline
-    return document
-
-
-def _trigger(plan: Plan) -> dict[str, Any]:
-    if plan.at is not None:
-        return {"at": datetime.datetime.fromtimestamp(plan.at / SECOND, datetime.UTC).isoformat()}
-    if plan.every is not None:
-        return {"every": f"{plan.every // 1000}ms"}
-    return {"cron": f"*/{plan.seconds} */{plan.minutes} * * * *", "timezone": plan.timezone}
