@@ -68,7 +68,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -222,8 +222,10 @@ def _here() -> str:
 class App:
     """Everything a process is made of, wired but not yet running."""
 
-    def __init__(self, config: Config, store: Store, clock: SystemClock, secret: str = "") -> None:
-        """`secret` is what the servers of the cluster have in common."""
+    def __init__(
+        self, config: Config, store: Store, clock: SystemClock, secret: str = "", *, has_one_user: bool = False
+    ) -> None:
+        """`secret` is what the servers of the cluster have in common; with one user, this machine is theirs."""
         self.config = config
         self._identity = identity_of(config.data / "agent")
         self._directory = OwnDirectory(config.data / "agent")
@@ -263,7 +265,8 @@ class App:
             roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
         )
         is_agent = "agent" in config.roles
-        self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
+        reach = make_reach(config, has_one_user=has_one_user)
+        self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,

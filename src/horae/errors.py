@@ -260,6 +260,7 @@ CODES: dict[str, str] = {
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
     "E_STREAM_LIMIT": "Too many followers at once.",
     "E_LIMITED": "Too many at once: try again later.",
+    "E_NETWORK": "The network that work asks for cannot be given on this agent; the message says what to install.",
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
     "E_MACHINE": "A machine of Horae is short of disk, memory, processes or open files; it goes on when it has some.",

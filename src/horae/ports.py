@@ -1191,12 +1191,13 @@ class Room:
 
     workspace: str  # it owns this
     name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
-    network: str = "off"  # or "on", or "listed"
+    network: str = "off"  # or "listed", or "on": the world without this machine; "machine" is for programs of ours
     limits: Limits = Limits()
     sees: Sequence[str] = ()  # further paths, to read
     keeps: Sequence[str] = ()  # further paths, to read and write
     image: str = ""  # of a container
     listed: Sequence[str] = ()  # host:port each: all that it reaches where its network is listed
+    is_ours: bool = False  # what runs in it is a program of ours
 
 
 class Sandbox(Protocol):

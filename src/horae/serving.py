@@ -32,6 +32,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
+from horae.ports import Store
 from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -56,7 +57,7 @@ from horae.bootstrap import (
     patiently,
     settle_retention,
 )
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 log = structlog.get_logger()
 
@@ -77,7 +78,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
         config = await patiently(config, partial(settle_retention, config, store))
         fresh = secrets.token_urlsafe(32)
         secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        app = App(config, store, clock, secret)
+        app = App(config, store, clock, secret, has_one_user=await _has_one_user(config, store, clock))
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
@@ -122,6 +123,14 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context
+
+
+async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
+    """Whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in, and
+    no other server writes to its database."""
+    if not config.is_loopback or config.sqlite_path is None:
+        return False
+    return not await Access(store, clock).has_login()
 
 
 async def _require_login(config: Config, access: Access) -> None:
@@ -179,7 +188,7 @@ async def serve_agent(
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory, keeps=keeps_work(config))
-    sandboxes = make_sandboxes(config, keeper)
+    sandboxes = make_sandboxes(config, keeper, make_reach(config, servers=way.servers))
     executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
     node = Node(

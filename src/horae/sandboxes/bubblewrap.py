@@ -27,7 +27,7 @@ import structlog
 from horae.errors import Invalid
 from horae.ports import Command, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
+from horae.sandboxes.doors import Reach, WithDoors, spawn_porter
 from horae.sandboxes.plain import environment
 
 log = structlog.get_logger()
@@ -48,6 +48,7 @@ ETC_PATTERNS = ("java-*", "python3*")
 # The nodes of /dev: major and minor number.
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 WALLS = ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+NOTHING = Reach()
 NO_NESTING = "--disable-userns"  # refused by some kernels, and by a bwrap that is setuid
 
 
@@ -84,9 +85,11 @@ class BubblewrapSandbox:
     name = "bubblewrap"
 
     def __init__(
-        self, bwrap: Bwrap, keeper: Keeper, groups: Groups, *, hidden: Path, roots: Sequence[Path] = ()
-    ) -> None:
+        self, bwrap: Bwrap, keeper: Keeper, groups: Groups, *, hidden: Path, roots: Sequence[Path] = (),
+        reach: Reach = NOTHING,
+    ) -> None:  # fmt: skip
         self._keeper = keeper
+        self._reach = reach
         self._groups = groups
         self._roots = tuple(str(root.resolve()) for root in roots)
         hiding = _hide(str(hidden.resolve()), (*SYSTEM, *self._roots))
@@ -121,22 +124,27 @@ class BubblewrapSandbox:
 
     async def spawn(self, command: Command, room: Room) -> Process:
         self._refuse_unseen(command.cwd, room)
-        if room.network == "listed":
+        if room.network in ("listed", "on"):
             return await self._spawn_with_doors(command, room)
-        return await self._spawn(command, room, ("--share-net",) if room.network == "on" else ())
+        return await self._spawn(command, room, ("--share-net",) if room.network == "machine" else ())
 
     async def _spawn_with_doors(self, command: Command, room: Room) -> Process:
         """bwrap tells the porter where the work will be, and lets it begin when the porter says so."""
-        doors = plan_doors(room.listed)
+        plan = self._reach.plan(room)
         with ExitStack() as stack:
-            (info, told), (blocked, go), hosts = os.pipe(), os.pipe(), os.memfd_create("hosts")
-            for descriptor in (info, told, blocked, go, hosts):
+            (info, told), (blocked, go) = os.pipe(), os.pipe()
+            hosts, resolvers = os.memfd_create("hosts"), os.memfd_create("resolvers")
+            for descriptor in (info, told, blocked, go, hosts, resolvers):
                 stack.callback(os.close, descriptor)
-            os.pwrite(hosts, doors.hosts.encode(), 0)
-            porter = await spawn_porter(self._keeper, doors, info, go, command.stderr)
-            words = ("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts")
+            os.pwrite(hosts, plan.doors.hosts.encode(), 0)
+            os.pwrite(resolvers, plan.resolv_conf.encode(), 0)
+            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
+            words = (
+                *("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts"),
+                *("--ro-bind-data", str(resolvers), "/etc/resolv.conf"),
+            )
             try:
-                held_back = replace(command, keep=(*command.keep, told, blocked, hosts))
+                held_back = replace(command, keep=(*command.keep, told, blocked, hosts, resolvers))
                 return WithDoors(await self._spawn(held_back, room, words), porter, os.dup(go))
             except BaseException:
                 await porter.kill(0)
@@ -167,8 +175,8 @@ class BubblewrapSandbox:
         return self._groups.take_up(process, room.name, _limits(room))
 
     def can_hold(self, room: Room) -> bool:
-        """But for work whose network is listed: its porter would have to outlive us too."""
-        return room.network != "listed"
+        """But for work that has a porter, which would have to outlive us too."""
+        return room.network not in ("listed", "on")
 
     def _stdin(self, command: Command) -> int | None:
         return self._null if command.stdin is None else command.stdin

@@ -30,7 +30,7 @@ from horae.core.model import Reason
 from horae.errors import Error, Invalid, MachineFault, Unavailable
 from horae.ports import Command, Exit, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
-from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
+from horae.sandboxes.doors import Plan, Reach, WithDoors, spawn_porter
 from horae.sandboxes.plain import PATH
 
 PIDS = 4096  # processes of work that has no limit of its own
@@ -65,14 +65,16 @@ while :; do
 done
 """
 WAIT = "read -r go || exit 125\n"  # until the doors are open
+NOTHING = Reach()
 T = TypeVar("T")
 
 
 class DockerSandbox:
     name = "docker"
 
-    def __init__(self, program: str, url: str, keeper: Keeper, agent: str) -> None:
+    def __init__(self, program: str, url: str, keeper: Keeper, agent: str, reach: Reach = NOTHING) -> None:
         """`program` is the docker command; `agent` tells our containers from those of others on this daemon."""
+        self._reach = reach
         self._attach = (program, "-H", url, "start", "--attach", "--interactive")
         self._url = url
         self._keeper = keeper
@@ -95,7 +97,8 @@ class DockerSandbox:
     async def spawn(self, command: Command, room: Room) -> Process:
         if not room.image:
             raise Invalid("the sandbox docker needs an image", hint="write image: golang:1.22, say")
-        container = await self._create(command, room)
+        plan = self._plan(room)
+        container = await self._create(command, room, plan)
         input_end, held_end = os.pipe()
         try:
             env = {"PATH": PATH, "HOME": "/nonexistent", "DOCKER_CONFIG": "/nonexistent"}
@@ -108,9 +111,23 @@ class DockerSandbox:
         finally:
             os.close(input_end)
         contained = Contained(container, attached, held_end, room.limits)
-        return await self._open_doors(contained, command, room) if room.network == "listed" else contained
+        return contained if plan is None else await self._open_doors(contained, command, plan)
 
-    async def _open_doors(self, contained: Contained, command: Command, room: Room) -> Process:
+    def _plan(self, room: Room) -> Plan | None:
+        """None where no porter is needed. One of an agent that is not root could not enter a container's network."""
+        if room.network not in ("listed", "on"):
+            return None
+        if os.getuid() == 0:
+            return self._reach.plan(room, is_container=True)
+        if room.network == "on" and self._reach.is_behind_loopback:
+            return None
+        raise Invalid(
+            f"a container cannot be given the network {room.network!r} by an agent that is not root",
+            code="E_NETWORK",
+            hint="run the agent as root, or the job without an image",
+        )
+
+    async def _open_doors(self, contained: Contained, command: Command, plan: Plan) -> Process:
         """The container waits for a line of input, which the porter writes."""
         info, told = os.pipe()
         go = contained.input()
@@ -118,7 +135,7 @@ class DockerSandbox:
             if not (pid := await contained.find_pid()):
                 return contained  # it has ended, and its end says why
             os.write(told, json.dumps({"child-pid": pid}).encode())
-            porter = await spawn_porter(self._keeper, plan_doors(room.listed), info, go, command.stderr)
+            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
             return WithDoors(contained, porter, os.dup(go))
         except BaseException:
             await contained.kill(0)
@@ -127,8 +144,8 @@ class DockerSandbox:
             for descriptor in (info, told, go):
                 os.close(descriptor)
 
-    async def _create(self, command: Command, room: Room) -> DockerContainer:
-        config = self._config(command, room)
+    async def _create(self, command: Command, room: Room, plan: Plan | None) -> DockerContainer:
+        config = self._config(command, room, plan)
         try:
             return await self._client.containers.create(config)
         except DockerError as error:
@@ -144,11 +161,11 @@ class DockerSandbox:
         except (DockerError, TimeoutError, OSError) as error:
             raise Invalid(f"the image {image!r} is not there, and cannot be had: {error}") from error
 
-    def _config(self, command: Command, room: Room) -> dict[str, Any]:
+    def _config(self, command: Command, room: Room, plan: Plan | None) -> dict[str, Any]:
         env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
         return {
             "Image": room.image,
-            "Entrypoint": ["/bin/sh", "-c", WAIT + FIRST if room.network == "listed" else FIRST, "sh"],
+            "Entrypoint": ["/bin/sh", "-c", FIRST if plan is None else WAIT + FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": command.cwd,
@@ -158,7 +175,7 @@ class DockerSandbox:
             "AttachStdin": True,
             "AttachStdout": True,
             "AttachStderr": True,
-            "HostConfig": _walls(room),
+            "HostConfig": _walls(room, plan),
         }
 
     def take_up(self, process: Process, room: Room) -> Process:
@@ -173,12 +190,14 @@ class DockerSandbox:
             await self._docker.close()
 
 
-def _walls(room: Room) -> dict[str, Any]:
-    limits, names = room.limits, plan_doors(room.listed).names
+def _walls(room: Room, plan: Plan | None) -> dict[str, Any]:
+    limits, names = room.limits, {} if plan is None else plan.doors.names
     writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
     walls: dict[str, Any] = {
         "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
-        "NetworkMode": "bridge" if room.network == "on" else "none",
+        # Through the porter, or by the daemon's bridge, which does not lead to this machine's loopback.
+        "NetworkMode": "bridge" if room.network == "on" and plan is None else "none",
+        "Dns": [] if plan is None else plan.resolvers[0],
         "ExtraHosts": [f"{name}:{address}" for name, address in names.items()],
         "ReadonlyRootfs": True,
         "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={TMP_BYTES}", "/run": "rw,nosuid,nodev"},  # noqa: S108  # its own
@@ -214,7 +233,7 @@ class Contained:
         while not self._end.done():
             if pid := await self._pid():
                 if not group_of(pid, self._container.id).directories:
-                    raise Invalid("listed addresses need a Docker daemon on the machine of the agent")
+                    raise Invalid("the network needs a Docker daemon on the machine of the agent", code="E_NETWORK")
                 return pid
             await asyncio.sleep(START_LOOK_SECONDS)
         return 0
