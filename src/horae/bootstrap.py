@@ -400,6 +400,7 @@ class App:
         from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers
+        from horae.rpc.intake import Limits
         from horae.rpc.nats import NatsDoor
         from horae.rpc.outputs import Outputs
         from horae.rpc.scheduling import Scheduling
@@ -410,6 +411,7 @@ class App:
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=None if config.is_loopback else self._admit,
+            limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
         is_api = "api" in config.roles
         callers = Callers(self.services.access, needs_login=not config.is_loopback)

@@ -92,7 +92,7 @@ def read_progress(it: pb.ProgressOf) -> str:
 
 def read_ailment(it: pb.NoteAilment) -> str:
     """One line of text."""
-    return " ".join(it.ailment.replace("\0", "")[:MAX_AILMENT].split())
+    return " ".join(clean(it.ailment, MAX_AILMENT).split())
 
 
 def _is_own_output(it: pb.Result, files: Files) -> bool:
