@@ -67,9 +67,10 @@ async def test_output_goes_nowhere_under_a_number_that_the_attempt_does_not_have
 
 
 async def test_output_goes_nowhere_for_a_run_that_somebody_else_holds(far: Side, tmp_path: Path):
-    async with holding(far, tmp_path) as (remote, run_id), connected(
-        tmp_path / "other", far.broker or f"127.0.0.1:{far.port}", identity="f" * 16
-    ) as other:
+    async with (
+        holding(far, tmp_path) as (remote, run_id),
+        connected(tmp_path / "other", far.broker or f"127.0.0.1:{far.port}", identity="f" * 16) as other,
+    ):
         await other.link.hello(a_node("n2"))
         await send(other, pb.Chunk(run_id=run_id, attempt=1, fence=1, data=b"forged"))
         assert stored(far) == []
@@ -84,7 +85,9 @@ async def test_no_more_of_a_log_is_stored_than_allowed_and_the_log_says_so(far: 
         assert await remote.link.finish([done(run_id, output=ref)]) == {run_id}
 
     assert total(far) <= SMALL.log + MARGIN + 100
-    assert (await far.files.read(ref, 0, 10**9)).endswith(b"\n[output truncated: this server's limit is 100000 bytes]\n")
+    assert (await far.files.read(ref, 0, 10**9)).endswith(
+        b"\n[output truncated: this server's limit is 100000 bytes]\n"
+    )
 
 
 async def test_coming_again_gives_no_more_room(far: Side, tmp_path: Path):
@@ -103,7 +106,7 @@ async def test_coming_again_gives_no_more_room(far: Side, tmp_path: Path):
 
 
 async def test_chunks_of_one_byte_do_not_fill_the_disk_with_files(far: Side, tmp_path: Path):
-    async with holding(far, tmp_path, limits=Limits(log=10_000)) as (remote, run_id):
+    async with holding(far, tmp_path, limits=Limits(log=10_000, files=0)) as (remote, run_id):
         chunks = [pb.Chunk(run_id=run_id, attempt=1, fence=1, number=n, data=b"x") for n in range(1_000)]
         await send(remote, *chunks)
 
@@ -137,7 +140,9 @@ async def test_what_an_agent_says_holds_nothing_that_a_terminal_would_obey(far: 
     evil = "\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x7f\r"
     async with holding(far, tmp_path) as (remote, run_id):
         await remote.link.note_ailment(f"full{evil}")
-        await remote.link.finish([Result(run_id, 1, State.FAILED, Reason.ERROR, message=f"a\n\tb{evil}", finished_at=2)])
+        await remote.link.finish(
+            [Result(run_id, 1, State.FAILED, Reason.ERROR, message=f"a\n\tb{evil}", finished_at=2)]
+        )
         (node,) = await far.store.list_nodes()
 
     run = await far.jobs.get_run(run_id)

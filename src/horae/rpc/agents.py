@@ -33,7 +33,7 @@ from horae.ports import Assignment, Clock, Files, NewLine, Queue, Result, Store,
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_ailment, read_hello, read_progress, read_result
 from horae.rpc.hints import WorkHints
-from horae.rpc.intake import Intake, Limits
+from horae.rpc.intake import DEFAULT_LIMITS, Intake, Limits
 from horae.service.batching import Coalescer
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.service.results import make_sound
@@ -85,7 +85,7 @@ class Agents:
         version: str,
         terms: Terms,
         admit: Admit | None = None,
-        limits: Limits = Limits(),
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """`admit` judges tokens; None where everybody who gets here may come in. `limits` bound what is stored of one
         attempt."""

@@ -26,8 +26,11 @@ MARGIN = 4096  # bytes beyond the limit, for what an agent itself says of what i
 class Limits(NamedTuple):
     """Bytes that are stored of one attempt."""
 
-    log: int = 100 << 20
-    files: int = 1 << 30  # beside the log, together
+    log: int
+    files: int  # beside the log, together
+
+
+DEFAULT_LIMITS = Limits(100 << 20, 1 << 30)
 
 
 class _Part:
