@@ -461,9 +461,9 @@ class Session:
 
     def _read_results(self, finish: pb.Finish) -> list[Result]:
         """One for each attempt: of several, the first."""
-        now, found = self._agents.clock.now(), dict[tuple[int, int], Result]()
+        found: dict[tuple[int, int], Result] = {}
         for one in finish.results:
-            if (result := read_result(one, self._agents.files, now)) is not None:
+            if (result := read_result(one, self._agents.files)) is not None:
                 found.setdefault((result.run_id, result.fence), result)
         return list(found.values())
 
