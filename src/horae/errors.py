@@ -272,7 +272,7 @@ CODES: dict[str, str] = {
     "E_USAGE": "The command line cannot be understood.",
     "E_FILE": "A file cannot be read.",
     "E_LISTEN": "The address to listen on cannot be used.",
-    "E_LOGIN_REQUIRED": "Listening beyond loopback needs a login: a user token.",
+    "E_LOGIN_REQUIRED": "Listening beyond loopback, and require_token, need a login: a user token.",
     "E_TLS_REQUIRED": "Listening beyond loopback needs a certificate.",
     "E_TLS": "The certificate or its key cannot be used.",
     "E_URL": "An address cannot be used.",

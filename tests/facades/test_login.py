@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,9 +16,11 @@ from horae.service.access import CACHE_SECONDS, TRIES
 from horae.web import app as web
 from horae.web import http
 from tests.facades.test_native import JOB, Follower, break_store, problem_of, submitted
-from tests.facades.world import World
+from tests.facades.world import OWN, World, from_here
 
 FAR = "https://10.0.0.1:8443"
+NEAR = "http://127.0.0.1:8080"
+STRANGER = os.geteuid() + 1
 
 
 @pytest.fixture
@@ -34,8 +37,8 @@ async def far(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def near(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    gate = web.create_app(world.services, version="1.2.3")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://127.0.0.1:8080") as client:
+    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=NEAR) as client:
         yield client
 
 
@@ -210,6 +213,39 @@ async def test_on_loopback_no_token_is_needed_and_a_good_one_says_who_asks(near:
     assert made.json()["jobs"][0]["owner"] == "ann"
 
 
+@pytest.mark.parametrize("owner", [STRANGER, None])
+async def test_on_loopback_other_accounts_and_what_cannot_be_told_need_a_token(world: World, owner: int | None):
+    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    transport = httpx.ASGITransport(gate) if owner is None else from_here(gate, owner)
+    friend = await login(world)
+    async with httpx.AsyncClient(transport=transport, base_url=NEAR) as other:
+        shown = problem_of(await other.get("/v1/jobs"), 401, "E_TOKEN")
+        assert "the user who runs this server" in shown["detail"]
+        assert "horae token create" in shown["hint"]
+        assert (await other.get("/ping", headers={"access-token": "of another system"})).status_code == 401
+        assert (await other.get("/healthz")).json() == {"status": "ok"}
+        assert (await other.get("/v1/jobs", headers=friend)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded"],
+)
+async def test_what_came_through_a_proxy_needs_a_token(near: httpx.AsyncClient, world: World, header: str):
+    passed_on = {header: "192.0.2.7"}
+
+    problem_of(await near.get("/v1/jobs", headers=passed_on), 401, "E_TOKEN")
+    assert (await near.get("/v1/jobs", headers={**passed_on, **await login(world)})).status_code == 200
+
+
+async def test_a_name_beyond_loopback_needs_a_token_also_where_it_is_listed(world: World):
+    gate = web.create_app(world.services, version="1", allowed_hosts=["horae.example"], free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url="http://horae.example") as proxied:
+        problem_of(await proxied.get("/v1/jobs"), 401, "E_TOKEN")
+        assert (await proxied.get("/v1/jobs", headers=await login(world))).status_code == 200
+        assert (await proxied.get("/v1/jobs", headers={"host": "localhost:8080"})).status_code == 200
+
+
 # ── /v1/tokens ──
 
 
@@ -264,7 +300,7 @@ async def test_a_check_costs_no_look_at_the_store_for_a_while(
 
 
 def test_the_document_says_what_is_needed(gate: web.Gate, world: World):
-    far, near = gate.api.document, web.create_app(world.services, version="1").api.document
+    far, near = gate.api.document, web.create_app(world.services, version="1", free_pass=OWN).api.document
 
     assert far["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert far["security"] == [{"token": []}]

@@ -41,6 +41,10 @@ PEERS = 4096  # whose failures are remembered
 
 _TEXT = re.compile(r"horae_([ua])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
+HOW_TO_LOG_IN = (
+    "give a token with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
+    "`horae token create NAME` makes one"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -196,8 +200,7 @@ def _refused(scope: str) -> Unauthenticated:
         )
     return Unauthenticated(
         "this needs a token that is known, not revoked and not expired",
-        hint="give it with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
-        "`horae token create NAME` makes one",
+        hint=HOW_TO_LOG_IN,
     )
 
 
