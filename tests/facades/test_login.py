@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
 from horae.web import app as web
 from horae.web import http
-from tests.facades.test_native import JOB, Follower, break_store, problem_of, submitted
+from tests.facades.test_native import DEADLINE, JOB, Follower, break_store, problem_of, submitted
 from tests.facades.world import OWN, World, from_here
 
 FAR = "https://10.0.0.1:8443"
@@ -185,21 +186,27 @@ async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncCli
     problem_of(answer, 403, "E_ORIGIN")
 
 
-async def test_a_follower_whose_token_is_revoked_is_sent_home(
-    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["revoked", "expired", "revoked with its parent"])
+@pytest.mark.parametrize("path", ["/v1/runs/{}/log/follow", "/api/v1/execution_logs/{}"])
+async def test_a_follower_whose_token_has_ended_is_sent_home(
+    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch, way: str, path: str
 ):
     monkeypatch.setattr(http, "PROOF_SECONDS", 0.01)
     run = await world.start_run()
-    friend = await login(world)
-    follower = Follower(gate, run.run_id, headers=[(b"authorization", friend["authorization"].encode())])
+    parent, _ = await world.services.access.create("ci", "user", "ann", None)
+    token, text = await world.services.access.create("ci", "user", "ann", 3600.0, parent)
+    follower = Follower(gate, run.run_id, headers=[(b"authorization", f"Bearer {text}".encode())], path=path)
     assert (await follower.start())["status"] == 200
-    await follower.events(1)
 
-    await world.services.access.revoke(1)
+    if way == "expired":
+        world.clock.advance(3600)
+    else:
+        await world.services.access.revoke(token.id if way == "revoked" else parent.id)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
         await follower.task
     assert world.followers == 0
+    assert gate.streams.taken == 0
 
 
 # ── on loopback ──
@@ -258,12 +265,46 @@ async def test_a_token_made_over_http_is_shown_once_and_works(near: httpx.AsyncC
     secret = token.pop("token")
     assert token == {
         "id": 1, "name": "ci", "scope": "user", "owner": "ann", "state": "good", "revoked_at": None,
-        "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z",
+        "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z", "parent_id": None,
     }  # fmt: skip
     assert (await far.get("/v1/jobs", headers={"authorization": f"Bearer {secret}"})).status_code == 200
     listed = await near.get("/v1/tokens")
     assert listed.json() == {"items": [token], "cursor": None}
     assert secret[-43:] not in listed.text
+
+
+async def test_a_token_made_with_a_token_has_its_owner_and_is_revoked_with_it(far: httpx.AsyncClient, world: World):
+    friend = await login(world, owner="ann")
+
+    made = (await far.post("/v1/tokens", json={"name": "laptop"}, headers=friend)).json()
+    other = await far.post("/v1/tokens", json={"name": "x", "owner": "root"}, headers=friend)
+
+    assert (made["owner"], made["parent_id"], made["expires_at"]) == ("ann", 1, "2027-04-15T08:00:00Z")
+    problem_of(other, 403, "E_TOKEN_OWNER")
+    child = {"authorization": f"Bearer {made['token']}"}
+    assert (await far.delete("/v1/tokens/1", headers=child)).status_code == 204
+    problem_of(await far.get("/v1/jobs", headers=child), 401, "E_TOKEN")
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "api_key", "authorization"])
+async def test_no_token_is_taken_from_the_query(far: httpx.AsyncClient, world: World, name: str):
+    token = (await login(world))["authorization"].removeprefix("Bearer ")
+
+    problem_of(await far.get("/v1/jobs", params={name: token}), 401, "E_TOKEN")
+
+
+async def test_the_api_key_of_the_lake_contract_reaches_no_log(
+    far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    token = (await login(world))["authorization"].removeprefix("Bearer ")
+    with capture_logs() as lines:
+        assert (await far.post("/lake/job/list", params={"api_key": token}, json={})).status_code == 200
+        wrong = await far.post("/lake/job/list", params={"api_key": token[:-2] + "__"}, json={})
+        break_store(world, monkeypatch, "get_job", RuntimeError("broken"))
+        broken = await far.get("/lake/job/1", params={"api_key": token})
+    assert (wrong.status_code, broken.status_code) == (401, 500)
+    assert [line["event"] for line in lines] == ["request failed"]
+    assert token[-43:-2] not in f"{lines} {wrong.text} {broken.text}"
 
 
 async def test_a_revoked_token_stays_listed_and_an_unknown_one_is_not_found(near: httpx.AsyncClient):

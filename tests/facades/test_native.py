@@ -604,14 +604,15 @@ class Follower:
         last: str | None = None,
         method: str = "GET",
         headers: Sequence[tuple[bytes, bytes]] = (),
+        path: str = "/v1/runs/{}/log/follow",
     ) -> None:
         headers = [(b"host", b"127.0.0.1"), *headers]
         headers += [(b"last-event-id", last.encode())] if last is not None else []
         self.scope = {
             "type": "http",
             "method": method,
-            "path": f"/v1/runs/{run_id}/log/follow",
-            "query_string": b"",
+            "path": path.format(run_id),
+            "query_string": b"follow=true" if path.startswith("/api") else b"",
             "headers": headers,
             web.OWNER: os.geteuid(),
         }

@@ -189,7 +189,7 @@ class Gate:
         scope = operation.scope if operation else "user"
         prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
-        request.who, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), prove
+        request.who, request.token, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), token, prove
 
     def _needs_no_token(self, request: http.Request) -> bool:
         if request.scope.get(OWNER) not in self._free_pass:
