@@ -457,7 +457,7 @@ class Session:
             number = self._numbers.get((one.run_id, one.fence), 0)
             if one.output != files.ref(one.run_id, number, one.fence):
                 one.output = None
-                make_sound(one, self._agents.clock.now(), ["its output is not that of this attempt"])
+                make_sound(one, ["its output is not that of this attempt"])
 
     def _read_results(self, finish: pb.Finish) -> list[Result]:
         """One for each attempt: of several, the first."""
