@@ -400,6 +400,7 @@ class App:
         from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
         from horae.rpc.callers import Callers, FreePass
+        from horae.rpc.intake import Limits
         from horae.rpc.nats import NatsDoor
         from horae.rpc.outputs import Outputs
         from horae.rpc.scheduling import Scheduling
@@ -411,6 +412,7 @@ class App:
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
             admit=self._admit, needs_no_token=free_pass.covers,
+            limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
         is_api = "api" in config.roles
         callers = Callers(self.services.access, free_pass.covers)

@@ -967,6 +967,9 @@ class Files(Protocol):
 
     async def size(self, ref: str) -> int: ...
 
+    async def stored_sizes(self, ref: str) -> list[int]:
+        """Of the chunks of a log, in order."""
+
     async def remove(self, ref: str) -> None:
         """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what
         was begun."""
