@@ -85,13 +85,14 @@ class Agents:
         version: str,
         terms: Terms,
         admit: Admit | None = None,
+        needs_no_token: Callable[[Any], bool] = lambda _: False,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """`admit` judges tokens; None where everybody who gets here may come in. `limits` bound what is stored of one
-        attempt."""
+        """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
+        a stream of gRPC that came without one. `limits` bound what is stored of one attempt."""
         self.execution, self.store, self.queue, self.files, self.clock = execution, store, queue, files, clock
         self.node, self.version, self.terms = node, version, terms
-        self._admit = admit
+        self._admit, self._needs_no_token = admit, needs_no_token
         self.limits = limits
         self._sessions: dict[str, Session] = {}
         self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
@@ -102,7 +103,9 @@ class Agents:
 
     async def connect(self, _: Any, context: Any) -> None:
         """One stream of gRPC."""
-        await self.receive(context, self._admit)
+        has_token = "authorization" in dict(context.invocation_metadata() or ())
+        is_known = not has_token and self._needs_no_token(context)
+        await self.receive(context, None if is_known else self._admit)
 
     async def receive(self, context: Any, admit: Admit | None, topics: Sequence[str] = TOPICS) -> None:
         """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
