@@ -18,6 +18,7 @@ from campaign.history import (
     CRASH,
     DELETE,
     FAIL,
+    FULL,
     INFO,
     KILLS,
     OK,
@@ -43,6 +44,9 @@ ENDED_WAITING = ("cancelled", "skipped")  # what may become of a run between two
 TERMINAL = (*EXECUTED, "skipped", "coalesced")
 LOST_LIMIT = 5  # losses after which the next one fails a run
 MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment so late is missed
+MEASURED = SECOND // 2  # by which a scheduler's measure of the database's clock may be wrong
+MARKS = ("[output truncated: the last ", " bytes lost: the output store was too slow]")  # in a log that is cut
+STORING = 60 * SECOND  # how long after its end the log of an attempt may still be on its way
 UNREPORTED = 30 * SECOND  # a run may have ended so long before the store heard of it
 NEVER_BEGUN = 3  # attempts of a run that may be lost between claim and start, each to a fault of its own
 ASKED_EARLIER = SECOND // 2  # a run by hand waits from the request on, which is a little before its due moment
@@ -157,6 +161,8 @@ def count(history: History) -> dict[str, int]:
         "runs": len(history.final.runs),
         "latest record, s": max((run.created_at - run.due_at for run in history.final.runs), default=0) // SECOND,
         "witnesses": len(history.witnesses),
+        "logs that say they are cut": sum(any(mark in (run.log or "") for mark in MARKS) for run in history.final.runs),
+        "logs that the object store acknowledged and lost": len(history.unkept),
         **{f"runs {state}": number for state, number in sorted(states.items())},
     }
 
@@ -400,17 +406,30 @@ def _deed(wrote: Witness | None) -> str:
 
 def logs(case: Case) -> Iterator[Violation]:
     """The stored log is that of the accepted attempt, in order, and nothing else: all of it if that attempt came to
-    its end and its agent lived to tell, else a beginning."""
+    its end and its agent lived to tell, else a beginning. So is one that says that it was cut, when a disk was full;
+    and nothing is asked of one that the object store acknowledged and lost."""
     for run in case.runs.values():
         wrote = next((one for one in case.witnesses.get(run.id, []) if one.fence == run.fence), None)
         if run.log is None or wrote is None or wrote.code is None:
             continue
         said = [line for line in run.log.splitlines() if line.startswith("witness ")]
         expected = [line_of(run.id, run.fence, number) for number in range(wrote.lines)]
-        is_told = run.state == "succeeded" or run.reason == "exit"
+        if (run.id, run.fence) in case.history.unkept:
+            continue
+        is_told = (run.state == "succeeded" or run.reason == "exit") and not _is_cut(case, run)
         if said != (expected if is_told else expected[: len(said)]):
             sample = next((line for line in run.log.splitlines() if line not in expected), "empty")
             yield _of(case, "log", run, f"{len(said)} lines, {len(expected)} were written; it has: {sample[:200]}")
+
+
+def _is_cut(case: Case, run: Run) -> bool:
+    """Whether its log says that something is missing, and there was a reason."""
+    has_mark = any(mark in (run.log or "") for mark in MARKS)
+    return has_mark and any(
+        fault.at <= (run.finished_at or 0) + STORING and run.created_at <= fault.at + round(fault.seconds * SECOND)
+        for fault in case.history.faults
+        if fault.kind in FULL
+    )
 
 
 def never_together(case: Case) -> Iterator[Violation]:
@@ -523,7 +542,7 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
         case "skipped", "overlap":
             return "" if any(_was_live(other, run) for other in work.runs) else "no other run of the job was live"
         case "skipped", "misfire":
-            is_late = plan.misfire == "skip" and run.created_at - run.due_at > MISFIRE_GRACE
+            is_late = plan.misfire == "skip" and run.created_at - run.due_at > MISFIRE_GRACE - MEASURED
             return "" if is_late else f"misfire is {plan.misfire}, and it was made in time"
         case "skipped", "start_deadline":
             waited = ((run.finished_at or 0) - run.due_at + ASKED_EARLIER) / SECOND

@@ -28,9 +28,9 @@ class Deaths:
     def lanes(self) -> list[Lane]:
         work = [Deed("kill keeper", self._kill_keeper), Deed("stop", self._stop)]
         nodes = [Deed("kill leader", self._kill_leader), Deed("kill node", self._kill_node)]
-        lanes = [Lane("nodes", nodes, 2.0), Lane("work", work, 6.0)]
+        lanes = [Lane("nodes", nodes, 1.5), Lane("work", work, 6.0)]
         if self._cluster.agents:
-            lanes.append(Lane("agents", [Deed("kill agent", self._kill_agent)], 3.0))
+            lanes.append(Lane("agents", [Deed("kill agent", self._kill_agent)], 2.2))
         return lanes
 
     async def _kill_node(self) -> None:

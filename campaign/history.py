@@ -5,6 +5,7 @@
     DIR/faults.jsonl    every fault that really happened, and what was counted while it did
     DIR/witness/        one file per process start of a job
     DIR/final.json      the last read, through the public API, after everything was healed and quiet
+    DIR/s3.log          what the object store said of itself
 
 The checker reads these and nothing else, so a directory can be judged again later.
 Moments are whole microseconds since 1970, as in Horae; `boot` is CLOCK_BOOTTIME in seconds.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -33,7 +35,12 @@ KILLS = (
 LOST = "lost agent"  # the cluster gave up a process that had not said goodbye
 PAUSES = ("pause below lease", "pause beyond lease", "pause beyond a minute", LOST)
 CLOCKS = ("clock forward", "clock back")
+FULL = ("full disk of a node", "full disk of an agent", "full disk of output", "full bucket")
 CRASH = "crash"  # a process ended although nobody had touched it
+
+_ACKNOWLEDGED = re.compile(
+    r"/runs/\d+/(\d+)/\d+-(\d+)/\d+ failed but the entry exists, treating the write as successful"
+)
 
 
 def moment(text: str) -> int:
@@ -161,6 +168,8 @@ class History:
     demands: dict[str, int] = field(default_factory=dict)  # least counts without which the campaign proves nothing
     late_after: float | None = None  # seconds after its moment by which a record must exist; None: not judged
     stray: float = 0.0  # seconds after which a request that was given up can have its effect no more
+    unkept: frozenset[tuple[int, int]] = frozenset()  # (run, fence) of whose log the object store acknowledged a piece
+    # that it could not keep
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -199,7 +208,15 @@ def load(directory: Path) -> History:
         demands=meta["demands"],
         late_after=meta.get("late_after"),
         stray=meta.get("stray", 0.0),
+        unkept=read_unkept(directory / "s3.log"),
     )
+
+
+def read_unkept(path: Path) -> frozenset[tuple[int, int]]:
+    """With a full disk, SeaweedFS can fail to write a name to its index, find it in memory, and acknowledge the object.
+    It says so in its log; after its next start the object is gone."""
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return frozenset((int(run), int(fence)) for run, fence in _ACKNOWLEDGED.findall(text))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

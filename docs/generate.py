@@ -139,8 +139,9 @@ BODIES = {
     "TriggerDocument": "a [trigger document](job-document.md#triggers)",
     "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
     "RunRequest": "`data` for this run, and `node`, the only node that may run it",
-    "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) and "
-    "`expires_in` (a duration of at most 366 days; never, unless said)",
+    "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) "
+    "and `expires_in` (a duration of at most 366 days, or `never`; 90 days, and for agents never, unless said); made "
+    "with a token, it has that one's owner and ends with it",
     "SecretRequest": "`value`, text of up to 64 KiB",
     "PreviewRequest": "a [trigger document](job-document.md#triggers), and `count` (1 to 1000, default 10); "
     "beside `schedule` as text, `start_at` says from when to look",
@@ -151,7 +152,7 @@ def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
     parts = dict.fromkeys((part.name for part in dataclasses.fields(Services)), SimpleNamespace(node=""))
     nobody = cast(Services, SimpleNamespace(**parts))
-    return app.create_app(nobody, version="").api.document
+    return app.create_app(nobody, version="", free_pass={0}).api.document
 
 
 def operations(document: dict[str, Any], *, of_contracts: bool = False) -> Iterator[tuple[str, str, dict[str, Any]]]:

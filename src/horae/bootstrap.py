@@ -402,20 +402,23 @@ class App:
         await asyncio.to_thread(import_module, "horae.rpc.server")  # slow to load
         from horae.rpc.administration import Administration
         from horae.rpc.agents import Agents
-        from horae.rpc.callers import Callers
+        from horae.rpc.callers import Callers, FreePass
+        from horae.rpc.intake import Limits
         from horae.rpc.nats import NatsDoor
         from horae.rpc.outputs import Outputs
         from horae.rpc.scheduling import Scheduling
         from horae.rpc.server import Certificate, RpcServer
 
         config = self.config
+        free_pass = FreePass(config.free_pass, config.host, config.grpc_port)
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
-            admit=None if config.is_loopback else self._admit,
+            admit=self._admit, needs_no_token=free_pass.covers,
+            limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
         is_api = "api" in config.roles
-        callers = Callers(self.services.access, needs_login=not config.is_loopback)
+        callers = Callers(self.services.access, free_pass.covers)
         contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
         door = None
         if is_api and config.broker is not None:

@@ -21,6 +21,7 @@ from typing import Any
 from horae.errors import ConfigError
 from horae.values import (
     DATABASE,
+    FLAG,
     PORT,
     ROLES,
     SQLITE,
@@ -117,6 +118,7 @@ class Config:
     log_format: str
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
+    require_token: bool
     history_days: int | None  # None: as the installation is old (see bootstrap.settle_retention)
     files: str  # a directory, or the address of a bucket
     files_endpoint: str
@@ -150,8 +152,13 @@ class Config:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach what listens here; else everyone needs a token."""
+        """Whether only this machine can reach what listens here."""
         return is_loopback(self.host)
+
+    @property
+    def free_pass(self) -> frozenset[int]:
+        """The users of this machine who need no token: who runs this process, and root. Empty: everybody does."""
+        return frozenset({os.geteuid(), 0}) if self.is_loopback and not self.require_token else frozenset()
 
     @property
     def further_ports(self) -> tuple[int, ...]:
@@ -314,7 +321,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("startup_timeout", duration(0, 3600), 30,
             "How long to wait for the database at start."),
     Setting("allowed_hosts", Kind("LIST", read_allowed_hosts, _list_of), [],
-            "Further names under which browsers may reach this server.", "none"),
+            "Further names under which browsers may reach this server; who comes by one needs a token.", "none"),
+    Setting("require_token", FLAG, False,
+            "Whether also the user who runs this server needs a token; on loopback only others do."),
     Setting("history_days", whole(0, 36_500), _nothing,
             "Days for which ended runs and their output are kept; 0 keeps them for ever.",
             f"{HISTORY_DAYS}; 0 on an installation that is older than this default"),

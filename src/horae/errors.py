@@ -207,6 +207,7 @@ CODES: dict[str, str] = {
     "E_TOKEN": "A token is needed: none came, or one that is wrong, revoked or expired.",
     "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
+    "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
     # fields
     "E_INVALID": "The request can be read but makes no sense.",
@@ -273,7 +274,7 @@ CODES: dict[str, str] = {
     "E_USAGE": "The command line cannot be understood.",
     "E_FILE": "A file cannot be read.",
     "E_LISTEN": "The address to listen on cannot be used.",
-    "E_LOGIN_REQUIRED": "Listening beyond loopback needs a login: a user token.",
+    "E_LOGIN_REQUIRED": "Listening beyond loopback, and require_token, need a login: a user token.",
     "E_TLS_REQUIRED": "Listening beyond loopback needs a certificate.",
     "E_TLS": "The certificate or its key cannot be used.",
     "E_URL": "An address cannot be used.",

@@ -765,12 +765,18 @@ class Store(Protocol):
         """Keep a new token, under a fresh id in place of the given one."""
 
     async def get_token(self, token_id: int) -> Token | None:
-        """Revoked and expired ones too."""
+        """Revoked and expired ones too. One that was made by another is revoked with it, at every remove."""
 
     async def list_tokens(self) -> list[Token]: ...
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         """Mark it revoked; one that was revoked before keeps its moment. None when there is no such token."""
+
+    async def add_session(self, token_id: int, hash: str, at: Moment, expires_at: Moment) -> int:
+        """Keep a session of a token; answers its id. Those that have expired go."""
+
+    async def get_session(self, session_id: int) -> tuple[int, str, Moment] | None:
+        """(token, hash, when it expires); None when there is none."""
 
 
 class Keys(Protocol):
@@ -960,6 +966,9 @@ class Files(Protocol):
         """Bytes of a log from an offset; empty when there are none (yet)."""
 
     async def size(self, ref: str) -> int: ...
+
+    async def stored_sizes(self, ref: str) -> list[int]:
+        """Of the chunks of a log, in order."""
 
     async def remove(self, ref: str) -> None:
         """Remove a log and the files beside it. What is not there, or only in part, is no error: a repeat ends what

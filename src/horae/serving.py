@@ -87,8 +87,9 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
         await patiently(config, lambda: Declarations(store, app.services.jobs).apply(declared))
         await app.start()
         gate = create_app(
-            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts, loopback_only=config.is_loopback
-        )
+            app.services, version=version("horae"), allowed_hosts=config.allowed_hosts,
+            loopback_only=config.is_loopback, free_pass=config.free_pass,
+        )  # fmt: skip
         server = _http_server(gate, secure)
         async with asyncio.TaskGroup() as group:
             tasks = app.run_roles(group)
@@ -134,12 +135,13 @@ async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> boo
 
 
 async def _require_login(config: Config, access: Access) -> None:
-    """Beyond loopback nothing listens until somebody could log in: else it would serve nobody, or everybody."""
-    if not config.is_loopback and not await access.has_login():
+    """Where everybody needs a token, nothing listens until somebody could log in: else it would serve nobody."""
+    if not config.free_pass and not await access.has_login():
+        what = f"listening on {config.host}" if not config.is_loopback else "require_token"
         raise ConfigError(
-            f"listening on {config.host} needs a login, and there is no user token that is good",
+            f"{what} needs a login, and there is no user token that is good",
             code="E_LOGIN_REQUIRED",
-            path="host",
+            path="require_token" if config.is_loopback else "host",
             hint="make the first one with `horae token create NAME` and the same --data or --database",
         )
 

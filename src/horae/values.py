@@ -42,6 +42,17 @@ class Kind:
     bare: str = ""  # the value that its flag alone stands for; empty where the flag takes one
 
 
+def read_flag(value: object) -> bool:
+    if value is True or value == "true":
+        return True
+    if value is False or value in ("false", ""):
+        return False
+    raise Refused("true or false")
+
+
+FLAG = Kind("true|false", read_flag, lambda value: "true" if value else "false", bare="true")
+
+
 def whole(low: int, high: int) -> Kind:
     def read(value: object) -> int:
         expected = f"a whole number from {low} to {high}"

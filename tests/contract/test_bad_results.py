@@ -155,6 +155,21 @@ async def test_an_attempt_by_a_clock_that_is_ahead_ended_when_it_was_told_and_to
     assert (run.started_at, run.finished_at) == (START + 23 * SECOND, START + 30 * SECOND)
 
 
+@pytest.mark.parametrize("days", [-400, 400])
+async def test_the_wall_clock_of_a_server_says_nothing_about_an_attempt(
+    store: Store, clock: FakeClock, tmp_path: Path, days: int
+):
+    side = Side(store, FakeClock(START + days * 86_400 * SECOND), tmp_path)
+    (run_id,) = await side.order()
+    async with side.served() as address, joined(address) as raw:
+        await raw.ask(claim=pb.Claim(kind="python", limit=1))
+        clock.advance(30)
+        await raw.finish(said(run_id, started_at=START + 2 * SECOND, finished_at=START + 9 * SECOND))
+
+    run = await found(side, run_id)
+    assert (run.started_at, run.finished_at) == (START + 2 * SECOND, START + 9 * SECOND)
+
+
 async def test_the_text_of_an_escape_is_only_a_text(side: Side):
     (run_id,) = await side.order()
     async with side.served() as address, joined(address) as raw:

@@ -1296,6 +1296,33 @@ async def test_a_token_is_revoked_once_and_stays_listed(store: Store):
     assert await store.revoke_token(other.id + 1, START) is None
 
 
+async def test_a_token_is_revoked_with_those_by_which_it_was_made(store: Store):
+    first = await store.add_token(a_token())
+    second = await store.add_token(a_token(parent_id=first.id))
+    third = await store.add_token(a_token(parent_id=second.id))
+    other = await store.add_token(a_token())
+
+    await store.revoke_token(first.id, START + 5)
+    late = await store.add_token(a_token(parent_id=second.id))
+
+    for token in (second, third, late):
+        assert await store.get_token(token.id) == replace(token, revoked_at=START + 5)
+    assert await store.get_token(other.id) == other
+    ended = [replace(token, revoked_at=START + 5) for token in (late, third, second, first)]
+    assert await store.list_tokens() == [ended[0], other, *ended[1:]]
+
+
+async def test_a_session_is_kept_until_it_expires(store: Store):
+    first = await store.add_session(7, "ab" * 32, START, START + 5)
+    assert await store.get_session(first) == (7, "ab" * 32, START + 5)
+
+    second = await store.add_session(7, "cd" * 32, START + 5, START + 9)
+
+    assert await store.get_session(second) == (7, "cd" * 32, START + 9)
+    assert await store.get_session(second + 1) is None
+    assert first == second or await store.get_session(first) is None
+
+
 # ── secrets ──
 
 

@@ -60,7 +60,8 @@ def limited() -> None:
 async def test_a_fork_bomb_ends_with_its_reason(place: Place) -> None:
     result, text = await place.do(FORK_BOMB, limits=LIMITS)
     assert (result.state, result.reason) == (State.FAILED, Reason.PROCESSES), text
-    assert result.message == "step 1 's1': it made more processes than its limit of 100"
+    assert result.message.startswith("step 1 's1': it made more processes than its limit of 100; if it needs more")
+    assert "`limits: {pids: 4000}`" in text
     await place.assert_nothing_is_left()
 
 
@@ -69,7 +70,8 @@ async def test_a_fork_bomb_ends_with_its_reason(place: Place) -> None:
 async def test_a_memory_hog_ends_with_its_reason(place: Place, script: str) -> None:
     result, text = await place.do(script, limits=LIMITS)
     assert (result.state, result.reason) == (State.FAILED, Reason.OOM), text
-    assert result.message == "step 1 's1': it needed more memory than its limit of 200 MiB"
+    assert result.message.startswith("step 1 's1': it needed more memory than its limit of 200 MiB; if it needs more")
+    assert "`limits: {memory: 2GiB}`" in text
     await place.assert_nothing_is_left()
 
 
@@ -338,6 +340,29 @@ async def test_a_working_directory_outside_the_walls_is_refused_with_words(wrapp
     result, _ = await wrapped.do("true", working_directory=str(tmp_path))
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
     assert "cannot be seen in the sandbox bubblewrap" in result.message
+
+
+HINTS = {
+    "a script of one's own": ("./backup.sh", "`sandbox: plain`"),
+    "a name": ("python3 -c 'import socket; socket.getaddrinfo(\"example.org\", 80)'", "`network: on`"),
+    "an address": ("busybox nc -w 5 192.0.2.1 80", "`network: on`"),
+}
+
+
+@pytest.mark.parametrize("case", HINTS)
+async def test_a_step_that_meets_a_wall_is_told_which_and_how_to_open_it(wrapped: Place, case: str) -> None:
+    script, line = HINTS[case]
+    result, text = await wrapped.do(script)
+    assert (result.state, result.reason) == (State.FAILED, Reason.EXIT), text
+    assert "the sandbox bubblewrap" in result.message
+    assert line in result.message
+    assert line in text.splitlines()[-1]
+
+
+async def test_a_step_that_fails_by_itself_is_told_nothing_of_walls(place: Place) -> None:
+    result, text = await place.do("echo ready; exit 3")
+    assert result.message == "step 1 's1' ended with exit code 3"
+    assert "sandbox" not in text
 
 
 async def test_a_checkout_of_another_jobs_workspace_is_refused(wrapped: Place) -> None:

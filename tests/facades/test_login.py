@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
 from horae.web import app as web
 from horae.web import http
-from tests.facades.test_native import JOB, Follower, break_store, problem_of, submitted
-from tests.facades.world import World
+from tests.facades.test_native import DEADLINE, JOB, Follower, break_store, problem_of, submitted
+from tests.facades.world import OWN, World, from_here
 
 FAR = "https://10.0.0.1:8443"
+NEAR = "http://127.0.0.1:8080"
+STRANGER = os.geteuid() + 1
 
 
 @pytest.fixture
@@ -34,8 +38,8 @@ async def far(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def near(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    gate = web.create_app(world.services, version="1.2.3")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://127.0.0.1:8080") as client:
+    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=NEAR) as client:
         yield client
 
 
@@ -182,21 +186,27 @@ async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncCli
     problem_of(answer, 403, "E_ORIGIN")
 
 
-async def test_a_follower_whose_token_is_revoked_is_sent_home(
-    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["revoked", "expired", "revoked with its parent"])
+@pytest.mark.parametrize("path", ["/v1/runs/{}/log/follow", "/api/v1/execution_logs/{}"])
+async def test_a_follower_whose_token_has_ended_is_sent_home(
+    gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch, way: str, path: str
 ):
     monkeypatch.setattr(http, "PROOF_SECONDS", 0.01)
     run = await world.start_run()
-    friend = await login(world)
-    follower = Follower(gate, run.run_id, headers=[(b"authorization", friend["authorization"].encode())])
+    parent, _ = await world.services.access.create("ci", "user", "ann", None)
+    token, text = await world.services.access.create("ci", "user", "ann", 3600.0, parent)
+    follower = Follower(gate, run.run_id, headers=[(b"authorization", f"Bearer {text}".encode())], path=path)
     assert (await follower.start())["status"] == 200
-    await follower.events(1)
 
-    await world.services.access.revoke(1)
+    if way == "expired":
+        world.clock.advance(3600)
+    else:
+        await world.services.access.revoke(token.id if way == "revoked" else parent.id)
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE):
         await follower.task
     assert world.followers == 0
+    assert gate.streams.taken == 0
 
 
 # ── on loopback ──
@@ -208,6 +218,39 @@ async def test_on_loopback_no_token_is_needed_and_a_good_one_says_who_asks(near:
     assert (await submitted(near))["owner"] == "local"
     made = await near.post("/v1/jobs", json=JOB, headers=friend)
     assert made.json()["jobs"][0]["owner"] == "ann"
+
+
+@pytest.mark.parametrize("owner", [STRANGER, None])
+async def test_on_loopback_other_accounts_and_what_cannot_be_told_need_a_token(world: World, owner: int | None):
+    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    transport = httpx.ASGITransport(gate) if owner is None else from_here(gate, owner)
+    friend = await login(world)
+    async with httpx.AsyncClient(transport=transport, base_url=NEAR) as other:
+        shown = problem_of(await other.get("/v1/jobs"), 401, "E_TOKEN")
+        assert "the user who runs this server" in shown["detail"]
+        assert "horae token create" in shown["hint"]
+        assert (await other.get("/ping", headers={"access-token": "of another system"})).status_code == 401
+        assert (await other.get("/healthz")).json() == {"status": "ok"}
+        assert (await other.get("/v1/jobs", headers=friend)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded"],
+)
+async def test_what_came_through_a_proxy_needs_a_token(near: httpx.AsyncClient, world: World, header: str):
+    passed_on = {header: "192.0.2.7"}
+
+    problem_of(await near.get("/v1/jobs", headers=passed_on), 401, "E_TOKEN")
+    assert (await near.get("/v1/jobs", headers={**passed_on, **await login(world)})).status_code == 200
+
+
+async def test_a_name_beyond_loopback_needs_a_token_also_where_it_is_listed(world: World):
+    gate = web.create_app(world.services, version="1", allowed_hosts=["horae.example"], free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url="http://horae.example") as proxied:
+        problem_of(await proxied.get("/v1/jobs"), 401, "E_TOKEN")
+        assert (await proxied.get("/v1/jobs", headers=await login(world))).status_code == 200
+        assert (await proxied.get("/v1/jobs", headers={"host": "localhost:8080"})).status_code == 200
 
 
 # ── /v1/tokens ──
@@ -222,12 +265,46 @@ async def test_a_token_made_over_http_is_shown_once_and_works(near: httpx.AsyncC
     secret = token.pop("token")
     assert token == {
         "id": 1, "name": "ci", "scope": "user", "owner": "ann", "state": "good", "revoked_at": None,
-        "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z",
+        "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z", "parent_id": None,
     }  # fmt: skip
     assert (await far.get("/v1/jobs", headers={"authorization": f"Bearer {secret}"})).status_code == 200
     listed = await near.get("/v1/tokens")
     assert listed.json() == {"items": [token], "cursor": None}
     assert secret[-43:] not in listed.text
+
+
+async def test_a_token_made_with_a_token_has_its_owner_and_is_revoked_with_it(far: httpx.AsyncClient, world: World):
+    friend = await login(world, owner="ann")
+
+    made = (await far.post("/v1/tokens", json={"name": "laptop"}, headers=friend)).json()
+    other = await far.post("/v1/tokens", json={"name": "x", "owner": "root"}, headers=friend)
+
+    assert (made["owner"], made["parent_id"], made["expires_at"]) == ("ann", 1, "2027-04-15T08:00:00Z")
+    problem_of(other, 403, "E_TOKEN_OWNER")
+    child = {"authorization": f"Bearer {made['token']}"}
+    assert (await far.delete("/v1/tokens/1", headers=child)).status_code == 204
+    problem_of(await far.get("/v1/jobs", headers=child), 401, "E_TOKEN")
+
+
+@pytest.mark.parametrize("name", ["token", "access_token", "api_key", "authorization"])
+async def test_no_token_is_taken_from_the_query(far: httpx.AsyncClient, world: World, name: str):
+    token = (await login(world))["authorization"].removeprefix("Bearer ")
+
+    problem_of(await far.get("/v1/jobs", params={name: token}), 401, "E_TOKEN")
+
+
+async def test_the_api_key_of_the_lake_contract_reaches_no_log(
+    far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    token = (await login(world))["authorization"].removeprefix("Bearer ")
+    with capture_logs() as lines:
+        assert (await far.post("/lake/job/list", params={"api_key": token}, json={})).status_code == 200
+        wrong = await far.post("/lake/job/list", params={"api_key": token[:-2] + "__"}, json={})
+        break_store(world, monkeypatch, "get_job", RuntimeError("broken"))
+        broken = await far.get("/lake/job/1", params={"api_key": token})
+    assert (wrong.status_code, broken.status_code) == (401, 500)
+    assert [line["event"] for line in lines] == ["request failed"]
+    assert token[-43:-2] not in f"{lines} {wrong.text} {broken.text}"
 
 
 async def test_a_revoked_token_stays_listed_and_an_unknown_one_is_not_found(near: httpx.AsyncClient):
@@ -264,7 +341,7 @@ async def test_a_check_costs_no_look_at_the_store_for_a_while(
 
 
 def test_the_document_says_what_is_needed(gate: web.Gate, world: World):
-    far, near = gate.api.document, web.create_app(world.services, version="1").api.document
+    far, near = gate.api.document, web.create_app(world.services, version="1", free_pass=OWN).api.document
 
     assert far["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert far["security"] == [{"token": []}]

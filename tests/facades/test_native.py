@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from horae.errors import CODES, Unavailable
 from horae.testing import START
 from horae.web import app as web
 from horae.web import http, render
-from tests.facades.world import DELAY, NODE, TWICE, Work, World
+from tests.facades.world import DELAY, NODE, OWN, TWICE, Work, World, from_here
 
 JOB = {"name": "nightly", "schedule": "0 3 * * *", "steps": [{"run": "echo hello"}]}
 HERE = "http://127.0.0.1:8080"
@@ -25,12 +26,14 @@ DEADLINE = 180.0
 
 @pytest.fixture
 def gate(world: World) -> web.Gate:
-    return web.create_app(world.services, version="1.2.3", allowed_hosts=["horae.example"], stream_limit=3)
+    return web.create_app(
+        world.services, version="1.2.3", allowed_hosts=["horae.example"], free_pass=OWN, stream_limit=3
+    )
 
 
 @pytest.fixture
 async def api(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url=HERE) as client:
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE) as client:
         yield client
 
 
@@ -601,15 +604,17 @@ class Follower:
         last: str | None = None,
         method: str = "GET",
         headers: Sequence[tuple[bytes, bytes]] = (),
+        path: str = "/v1/runs/{}/log/follow",
     ) -> None:
         headers = [(b"host", b"127.0.0.1"), *headers]
         headers += [(b"last-event-id", last.encode())] if last is not None else []
         self.scope = {
             "type": "http",
             "method": method,
-            "path": f"/v1/runs/{run_id}/log/follow",
-            "query_string": b"",
+            "path": path.format(run_id),
+            "query_string": b"follow=true" if path.startswith("/api") else b"",
             "headers": headers,
+            web.OWNER: os.geteuid(),
         }
         self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.left = asyncio.Event()

@@ -472,6 +472,32 @@ def test_the_log_of_an_attempt_that_died_with_its_agent_may_break_off_but_not_be
     assert {violation.rule for violation in judge(sound).violations} == {"log"}
 
 
+def test_a_log_may_say_that_it_is_cut_where_a_disk_was_full(sound: History):
+    change(sound, 1, log="\n[output truncated: the last 24 bytes could not be stored]\n")
+    assert {violation.rule for violation in judge(sound).violations} == {"log"}
+
+    sound.faults.append(Fault("full disk of a node", "node-1", get(sound, 1).created_at, 5.0))
+    verdict = judge(sound)
+    assert (verdict.color, verdict.counts["logs that say they are cut"]) == (GREEN, 1)
+
+    change(sound, 1, log="")
+    assert {violation.rule for violation in judge(sound).violations} == {"log"}
+
+
+def test_a_log_that_the_object_store_acknowledged_and_lost_is_not_asked_for(sound: History, tmp_path: Path):
+    change(sound, 1, log="")
+    said = (
+        "W1116 putToFiler: create entry for /buckets/outputs/campaign/runs/0/{}/00000000 failed but the entry exists, "
+    )
+    (tmp_path / "s3.log").write_text(said.format("1/1-1") + "treating the write as successful\n")
+    sound.unkept = past.read_unkept(tmp_path / "s3.log")
+    assert judge(sound).color == GREEN
+
+    (tmp_path / "s3.log").write_text(said.format("1/1-2") + "treating the write as successful\n")
+    sound.unkept = past.read_unkept(tmp_path / "s3.log")
+    assert {violation.rule for violation in judge(sound).violations} == {"log"}
+
+
 # ── jobs that are changed ──
 
 

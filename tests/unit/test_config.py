@@ -108,7 +108,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45", "on_restart": "keep",
         "output_limit": "3MiB", "artifact_limit": "1KiB", "cache_limit": "1MiB",
-        "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example",
+        "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example", "require_token": "true",
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
@@ -489,3 +489,18 @@ def test_networks_that_jobs_may_reach_are_read(written: str, kept: str) -> None:
 def test_networks_that_are_none_are_refused(written: str) -> None:
     with pytest.raises(ConfigError, match=r"allowed_networks must be a list of networks"):
         load({"allowed_networks": written}, environ={})
+
+
+@pytest.mark.parametrize(("written", "is_set"), [("true", True), ("false", False)])
+def test_the_servers_own_user_and_root_need_no_token_on_loopback_unless_it_is_required(
+    written: str, is_set: bool
+) -> None:
+    assert load({"require_token": written}, environ={}).free_pass == (set() if is_set else {os.geteuid(), 0})
+    assert refused({"require_token": "perhaps"}).path == "require_token"
+
+
+def test_beyond_loopback_nobody_has_a_free_pass(tmp_path: Path) -> None:
+    for name in ("c.pem", "k.pem"):
+        (tmp_path / name).touch()
+    tls = {"tls_cert": str(tmp_path / "c.pem"), "tls_key": str(tmp_path / "k.pem")}
+    assert load({"host": "0.0.0.0", **tls}, environ={}).free_pass == frozenset()

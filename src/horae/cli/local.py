@@ -93,7 +93,7 @@ def _greet(session: Session, config: Config) -> None:
                 ("  database", database),
                 ("  keeps", _kept(config)),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
-                ("  try it", _first_submit(address) if config.is_loopback else _first_look(config.port)),
+                ("  try it", _first_submit(address) if config.free_pass else _first_look(config.port)),
                 ("  stop", "Ctrl-C"),
             ]
         )

@@ -62,10 +62,20 @@ async def create(
         str, typer.Option("--scope", metavar="user|agent", help="Good for the API, or for joining as an agent.")
     ] = "user",
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="NAME", help="Owner of what is made with it. [default: NAME]")
+        str | None,
+        typer.Option(
+            "--owner",
+            metavar="NAME",
+            help="Owner of what is made with it. [default: NAME, or that of the token it is made with]",
+        ),
     ] = None,
     expires: Annotated[
-        str | None, typer.Option("--expires", metavar="DURATION", help="Ends after this, such as 30d. [default: never]")
+        str | None,
+        typer.Option(
+            "--expires",
+            metavar="DURATION",
+            help="Ends after this, such as 30d, or never. [default: 90d; for an agent never]",
+        ),
     ] = None,
     file: Annotated[
         str | None, typer.Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
@@ -205,7 +215,7 @@ class LocalTokens:
 
         wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in}
         asked = parse_token({field: value for field, value in wanted.items() if value is not None})
-        token, text = await self._access.create(asked.name, asked.scope, asked.owner, asked.expires_in)
+        token, text = await self._access.issue(asked)
         return render.plain(render.new_token(token, self._access.state_of(token), text))
 
     async def tokens(self) -> Json:

@@ -31,26 +31,71 @@ _SECRET = frozenset({
     "password", "private_key", "access_token", "refresh_token", "api_key", "aws_secret_access_key", "credential",
     "secret_access_key", "client_secret", "connection_uri", "passphrase", "secret", "token",
 })  # fmt: skip
-# Within an address: what is kept of it, then what is hidden.
+# Within an address: what is kept of it, then what is hidden. Whatever is read ahead ends before the next place where
+# one may begin, so a text is read once; of Oracle's form that cannot be said (see _oracle).
 _IN_ADDRESS = re.compile(
     r"(?P<password>://[^/@\s:]*:)[^/\s]+(?=@)"
     r"|(?P<token>https?://)[^/@\s:]+(?=@)"
-    r"|(?P<oracle>jdbc:oracle:thin:[^/@\s]+/)[^@\s]+(?=@)"
     r"|(?P<query>[?&;](?:\w*password|\w*token|\w*secret|\w*key|pwd)=)[^&;\s]+",
     re.IGNORECASE,
 )
+_ORACLE = re.compile("jdbc:oracle:thin:", re.IGNORECASE)  # then user/password@
+_USER_END, _PASSWORD_END = re.compile(r"[/@\s]"), re.compile(r"[@\s]")
 # Nothing in it ends the secret part of an address.
 _SEALED = re.compile(r"sealed\.v\d+\.\w+\.[\w=-]+")
 
 
+def _secret_parts(text: str) -> Iterator[tuple[int, int]]:
+    """From where to where the secret parts of addresses stand, in order."""
+    oracle, at = _oracle(text), 0
+    one, other = _address(text, 0), next(oracle, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one[0] < other[0]):
+            assert one is not None
+            _, begin, at = one
+        else:
+            _, begin, at = other
+        yield begin, at
+        one = _address(text, at) if one is not None and one[0] < at else one
+        while other is not None and other[0] < at:
+            other = next(oracle, None)
+
+
+def _address(text: str, at: int) -> tuple[int, int, int] | None:
+    """Where the next address begins, and its secret begins and ends."""
+    found = _IN_ADDRESS.search(text, at)
+    return (found.start(), found.end(found.lastgroup or 0), found.end()) if found else None
+
+
+def _oracle(text: str) -> Iterator[tuple[int, int, int]]:
+    """The same for every address of Oracle. What ends one part is looked for once, whoever asks."""
+    user_end = password_end = -1
+    for found in _ORACLE.finditer(text):
+        user_end = user_end if user_end >= found.end() else _end(_USER_END, text, found.end())
+        begin = user_end + 1
+        if user_end == found.end() or text[user_end:begin] != "/":
+            continue
+        password_end = password_end if password_end >= begin else _end(_PASSWORD_END, text, begin)
+        if begin < password_end and text[password_end : password_end + 1] == "@":
+            yield found.start(), begin, password_end
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.search(text, at)
+    return found.start() if found else len(text)
+
+
+def _has_address(text: str) -> bool:
+    return next(_secret_parts(text), None) is not None
+
+
 def _within(text: str, change: Callable[[str], str]) -> str:
     """A text whose secret parts are changed."""
-
-    def changed(found: re.Match[str]) -> str:
-        begin = found[found.lastgroup or 0]
-        return begin + change(found[0].removeprefix(begin))
-
-    return _IN_ADDRESS.sub(changed, text)
+    parts, at = [], 0
+    for begin, end in _secret_parts(text):
+        parts += [text[at:begin], change(text[begin:end])]
+        at = end
+    return "".join((*parts, text[at:]))
 
 
 def _is_secret(key: str, value: Any) -> bool:
@@ -82,8 +127,8 @@ def secret_texts(value: Any, key: str = "") -> Iterator[str]:
     elif isinstance(value, str) and key in _SECRET:
         yield value
     elif isinstance(value, str):
-        for found in _IN_ADDRESS.finditer(value):
-            yield found[0].removeprefix(found[found.lastgroup or 0])
+        for begin, end in _secret_parts(value):
+            yield value[begin:end]
 
 
 def unmasked(new: Any, old: Any, key: str = "") -> Any:
@@ -110,7 +155,7 @@ def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
     elif isinstance(value, list):
         for item in value:
             refuse_hidden(item, key, path)
-    elif isinstance(value, str) and MASK in value and (key in _SECRET or _IN_ADDRESS.search(value)):
+    elif isinstance(value, str) and MASK in value and (key in _SECRET or _has_address(value)):
         message = f"{MASK} stands for a secret that was here before, and there was none such"
         raise Invalid(f"{path}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=path)
 
@@ -148,7 +193,7 @@ def _sealed(new: Any, old: Any, key: str, seal: Seal, *, is_free: bool) -> Any:
     if isinstance(new, list):
         pairs = zip(new, _items(old, new), strict=True)
         return [_sealed(one, other, key, seal, is_free=is_free) for one, other in pairs]
-    return _sealed_leaf(new, old, key, seal) if isinstance(new, str) and _IN_ADDRESS.search(new) else new
+    return _sealed_leaf(new, old, key, seal) if isinstance(new, str) and _has_address(new) else new
 
 
 def _sealed_leaf(new: Any, old: Any, key: str, seal: Seal) -> Any:

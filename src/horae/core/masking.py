@@ -8,7 +8,8 @@ base64 (also as a part of something longer), URL encoding, JSON. Shorter than `S
 letters would be hidden everywhere.
 
 What must stay true: the same bytes come out wherever the stream was cut; overlapping secrets are hidden as one; at
-most the longest form less one byte is held back, and only if it is the beginning of one.
+most the longest form less one byte is held back, and only if it is the beginning of one; the work grows with the text
+and not with the number of forms, for a secret of a thousand lines has ten thousand.
 
 This guards against accidents. A job that wants to show its secrets can.
 """
@@ -17,48 +18,177 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import sys
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote, quote_plus
 
 SHORTEST = 4  # bytes
 MASK = b"***"
 RELEASED = 2  # bytes of what may become a secret that are shown when the writer pauses
 _CUT = 8  # characters of base64 inside something longer that are worth looking for
+_LONGEST = 256  # bytes of a form: what is longer is hidden piece by piece, so no comparison is longer than this
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
+_RESERVED = re.compile(rb"[^A-Za-z0-9_.~-]")
+_URLSAFE = bytes.maketrans(b"+/", b"-_")
+_FEW = 48  # beginnings of forms that are sought one by one; of more, all at once
+_PROBE = 32  # bytes of the text that are compared first
 
 
-def forms_of(values: Iterable[str]) -> frozenset[bytes]:
+class Forms:
+    """Everything that is to be hidden, in order, so that one search among them finds what a text begins with."""
+
+    def __init__(self, forms: Iterable[bytes]) -> None:
+        """Each has `SHORTEST` bytes at least."""
+        self._forms = sorted(set(forms))
+        self._sizes = _sizes(self._forms)
+        self._longest_size: int = max(map(len, self._forms), default=0)
+        self._heads = {form[:SHORTEST] for form in self._forms}
+        self._numbers = frozenset(memoryview(b"".join(self._heads)).cast("I"))
+
+    def __len__(self) -> int:
+        return len(self._forms)
+
+    def found(self, text: bytes) -> Iterator[tuple[int, int]]:
+        """From where to where a form stands, in order; of those that begin at one place, the longest."""
+        for at in self._begun(text):
+            size, _ = self._longest(text, at)
+            if size:
+                yield at, at + size
+
+    def undecided(self, text: bytes) -> int:
+        """Where the longest end of the text that is the beginning of a form starts."""
+        if not self._forms:
+            return len(text)
+        near = max(0, len(text) - self._longest_size)
+        places = [near + at for at in self._begun(text[near:])]
+        places += range(max(0, len(text) - SHORTEST + 1), len(text))
+        for at in places:
+            _, goes_on = self._longest(text, at)
+            if goes_on:
+                return at
+        return len(text)
+
+    def _begun(self, text: bytes) -> list[int]:
+        """Where the first bytes of a form stand, in order."""
+        heads = self._heads if len(self._heads) <= _FEW else self._among(text)
+        if len(heads) > _FEW:
+            return [at for at in range(len(text) - SHORTEST + 1) if text[at : at + SHORTEST] in heads]
+        places = []
+        for head in heads:
+            at = text.find(head)
+            while at >= 0:
+                places.append(at)
+                at = text.find(head, at + 1)
+        return sorted(places)
+
+    def _among(self, text: bytes) -> set[bytes]:
+        """The heads that the text has. Every four bytes are a number, and numbers are looked up without a loop of
+        ours."""
+        found: set[int] = set()
+        for first in range(SHORTEST):
+            numbers = array("I", text[first : first + max(0, len(text) - first) // SHORTEST * SHORTEST])
+            found |= self._numbers.intersection(numbers)
+        return {number.to_bytes(SHORTEST, sys.byteorder) for number in found}
+
+    def _longest(self, text: bytes, at: int) -> tuple[int, bool]:
+        """The size of the longest form that stands here, and whether the text ends within a longer one."""
+        size = _PROBE
+        while True:
+            key = text[at : at + size]
+            after = bisect_right(self._forms, key)
+            goes_on = after < len(self._forms) and self._forms[after].startswith(key)
+            if not goes_on or at + size >= len(text):
+                break
+            size *= 2
+        return (self._standing(key, after - 1) if after else 0), goes_on
+
+    def _standing(self, key: bytes, before: int) -> int:
+        """The size of the longest form that the key begins with: it is one that the form before the key begins with."""
+        shared, sizes = _shared(key, self._forms[before]), self._sizes[before]
+        at = bisect_right(sizes, shared)
+        return sizes[at - 1] if at else 0
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """With how many bytes of the other one begins."""
+    if one.startswith(other):
+        return len(other)
+    low, high = 0, len(other) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one.startswith(other[:middle]) else (low, middle - 1)
+    return low
+
+
+def _sizes(forms: list[bytes]) -> list[tuple[int, ...]]:
+    """For each form in order the sizes of those that it begins with, itself the last."""
+    sizes, open_ = list[tuple[int, ...]](), list[int]()
+    for place, form in enumerate(forms):
+        while open_ and not form.startswith(forms[open_[-1]]):
+            open_.pop()
+        sizes.append((*(sizes[open_[-1]] if open_ else ()), len(form)))
+        open_.append(place)
+    return sizes
+
+
+def forms_of(values: Iterable[str]) -> Forms:
     """Everything that is to be hidden. The line end of a secret is none: what follows stays on its own line."""
     found: set[bytes] = set()
     for value in values:
         for text in {value.strip(), *(line.strip() for line in value.splitlines())}:
             raw = text.encode(errors="replace")
             if len(raw) >= SHORTEST:
-                found |= {raw, *_texts(text), *_base64(raw)}
-    return frozenset(form for form in found if len(form) >= SHORTEST)
+                found |= {raw, *_texts(text, raw), *_base64(raw)}
+    return Forms(piece for form in found if len(form) >= SHORTEST for piece in _pieces(form))
 
 
-def _texts(text: str) -> set[bytes]:
-    given = (quote(text, safe="", errors="replace"), quote(text, errors="replace"), quote_plus(text, errors="replace"))
+def _pieces(form: bytes) -> Iterator[bytes]:
+    """They overlap, so that together they are hidden as one."""
+    if len(form) <= _LONGEST:
+        yield form
+        return
+    for start in range(0, len(form) - _LONGEST, _LONGEST - 1):
+        yield form[start : start + _LONGEST]
+    yield form[-_LONGEST:]
+
+
+def _texts(text: str, raw: bytes) -> set[bytes]:
+    if _PLAIN.fullmatch(text):  # it looks the same everywhere
+        return set()
+    strict = _RESERVED.sub(_escaped, raw)  # as urllib.parse.quote does it, which looks at each byte
+    given = (strict, strict.replace(b"%2F", b"/"), strict.replace(b"%20", b"+"))
     written = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
-    return {each.encode(errors="replace") for each in (*given, *written)}
+    return {*given, *(each.encode(errors="replace") for each in written)}
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % found[0][0]
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
     """Alone, and where 1 or 2 bytes of something else come before it in its group of three: only the characters that
     depend on the secret alone."""
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        yield encode(raw).rstrip(b"=")
-        for before in (0, 1, 2):
-            first = (8 * before + 5) // 6
-            last = 8 * (before + len(raw)) // 6
-            part = encode(bytes(before) + raw)[first:last]
-            if len(part) >= _CUT:
-                yield part
+    for part in _parts(raw):
+        yield part
+        if b"+" in part or b"/" in part:
+            yield part.translate(_URLSAFE)
+
+
+def _parts(raw: bytes) -> Iterator[bytes]:
+    yield base64.b64encode(raw).rstrip(b"=")
+    for before in (0, 1, 2):
+        first = (8 * before + 5) // 6
+        last = 8 * (before + len(raw)) // 6
+        part = base64.b64encode(bytes(before) + raw)[first:last]
+        if len(part) >= _CUT:
+            yield part
 
 
 class Masker:
-    def __init__(self, forms: Iterable[bytes]) -> None:
-        self._forms = tuple(forms)
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
         self._tail = b""  # what may be the beginning of a form
         self._written = 0  # bytes of it that have been written already, as they are or hidden
         self._hidden = 0  # bytes of it that belong to a form hidden already
@@ -66,7 +196,7 @@ class Masker:
     def feed(self, data: bytes) -> bytes:
         """What can be written now."""
         text = self._tail + data
-        return self._write(text, self._undecided(text))
+        return self._write(text, self._forms.undecided(text))
 
     def release(self) -> bytes:
         """The writer pauses: let its reader see what is held back, as long as it says nothing about a secret."""
@@ -86,7 +216,7 @@ class Masker:
     def _write(self, text: bytes, until: int) -> bytes:
         """Everything before `until`; what is behind it stays."""
         out, at, hidden = [], self._written, self._hidden
-        for start, end in _merged(self._found(text), hidden):
+        for start, end in _merged(self._forms.found(text), hidden):
             if start >= until:
                 break
             if start >= hidden:
@@ -97,33 +227,8 @@ class Masker:
         self._written, self._hidden = max(at - until, 0), max(hidden - until, 0)
         return b"".join(out)
 
-    def _found(self, text: bytes) -> list[tuple[int, int]]:
-        spans = []
-        for form in self._forms:
-            at = text.find(form)
-            while at >= 0:
-                spans.append((at, at + len(form)))
-                at = text.find(form, at + 1)
-        return sorted(spans)
 
-    def _undecided(self, text: bytes) -> int:
-        """Where the longest end of the text that is the beginning of a form starts."""
-        return min((_beginning(text, form) for form in self._forms), default=len(text))
-
-
-def _beginning(text: bytes, form: bytes) -> int:
-    at = text.find(form[:SHORTEST], max(0, len(text) - len(form) + 1))
-    while at >= 0:
-        if form.startswith(text[at:]):
-            return at
-        at = text.find(form[:SHORTEST], at + 1)
-    for size in range(SHORTEST - 1, 0, -1):
-        if text.endswith(form[:size]):
-            return len(text) - size
-    return len(text)
-
-
-def _merged(spans: list[tuple[int, int]], hidden: int) -> Iterator[tuple[int, int]]:
+def _merged(spans: Iterable[tuple[int, int]], hidden: int) -> Iterator[tuple[int, int]]:
     """Spans that overlap are one. The first `hidden` bytes are one already."""
     start, end = 0, hidden
     for first, last in spans:
@@ -137,12 +242,12 @@ def _merged(spans: list[tuple[int, int]], hidden: int) -> Iterator[tuple[int, in
         yield start, end
 
 
-def mask(text: str, forms: Iterable[bytes]) -> str:
+def mask(text: str, forms: Forms) -> str:
     masker = Masker(forms)
     return (masker.feed(text.encode(errors="replace")) + masker.flush()).decode(errors="replace")
 
 
-def mask_json(text: str, forms: Iterable[bytes]) -> str:
+def mask_json(text: str, forms: Forms) -> str:
     """JSON text, still JSON afterwards: as text where hiding took away its form."""
     hidden = mask(text, forms)
     try:

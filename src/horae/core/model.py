@@ -255,6 +255,7 @@ class Token:
     created_at: Moment
     expires_at: Moment | None = None
     revoked_at: Moment | None = None
+    parent_id: int | None = None  # the token by which it was made, with which it ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ MAX_CURSOR = 64 << 10
 MAX_DEPTH = 200  # levels of JSON: whoever reads it may stand on a deep stack already
 MAX_WAIT = 366 * 86_400.0  # seconds
 EXIT_CODES = range(-64, 256)  # negative: the signal that ended it
-PAST, FUTURE = 366 * 86_400 * SECOND, 86_400 * SECOND  # how far from ours a moment of somebody else's clock may be
+MOMENTS = range(253_402_300_800 * SECOND)  # until the year 10000
 
-_UNKEPT = re.compile("[\0\ud800-\udfff]")
+# What no store keeps, and what a terminal would obey: all controls but the end of a line and the tab.
+_UNKEPT = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 _HALF = re.compile(r"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]")
@@ -29,8 +30,8 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def clean(text: str, limit: int = MAX_MESSAGE) -> str:
-    """As much of a text as can be kept."""
-    return _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", text[:limit])
+    """As much of a text as can be kept, and shown anywhere."""
+    return _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", text[:limit].replace("\r\n", "\n"))
 
 
 def fault_of(text: str, limit: int) -> str:
@@ -65,6 +66,6 @@ def is_wait(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds >= 0
 
 
-def believable(moment: Moment | None, now: Moment) -> Moment | None:
-    """A moment by another clock, if it may be right: one a year behind us or a day ahead is not."""
-    return moment if moment is not None and now - PAST <= moment <= now + FUTURE else None
+def believable(moment: Moment | None) -> Moment | None:
+    """A moment by another clock, if a clock can say it."""
+    return moment if moment is not None and moment in MOMENTS else None

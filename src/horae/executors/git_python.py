@@ -35,9 +35,9 @@ from horae.ports import Work
 ENVIRONMENT, BUILD, RUN = "environment", "build", "run"  # names of sections
 UNUSED_SECONDS = 30 * 24 * 3600  # after which a kept environment is removed
 LARGEST_LIST = 1 << 20  # bytes
-_PACKAGE = re.compile(
-    r"[A-Za-z0-9][\w.-]*\s*(?:\[[\w\s,.-]*\])?\s*(?:(?:[=<>!~]=?=?)[^;@\s/][^;@/]*?)?(?:\s*;[^@]*?)?(?:\s+--hash=\S+)*"
-)
+# Nothing in it can be read in two ways, so a line is read once.
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*+\s*+(?:\[[\w\s,.-]*+\]\s*+)?(?:[=<>!~][^;@\s/][^;@/]*+)?(?:;[^@]*+)?")
+_HASH = "--hash="
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,14 @@ class PythonProjects:
 def is_plain(requirements: str) -> bool:
     """Whether a list of requirements says all by itself: packages and versions, no options, paths or addresses."""
     lines = (re.sub(r"(^|\s)#.*", "", line).strip() for line in re.sub(r"\\\n", " ", requirements).splitlines())
-    return all(_PACKAGE.fullmatch(line) for line in lines if line)
+    return all(_PACKAGE.fullmatch(_without_hashes(line)) for line in lines if line)
+
+
+def _without_hashes(line: str) -> str:
+    words = line.split() if _HASH in line else [line]
+    while words and words[-1].startswith(_HASH) and words[-1] != _HASH:
+        words.pop()
+    return " ".join(words)
 
 
 def _inside(project: Path, name: str) -> Path:

@@ -25,7 +25,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +36,7 @@ import structlog
 from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
+from horae.core.walls import SEEN, explain, explain_limit
 from horae.errors import Error, Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
@@ -228,6 +229,10 @@ class SectionExecutor:
             offered = ", ".join(self._sandboxes.named)
             raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
         return self._sandboxes.named[wanted]
+
+    @property
+    def offered(self) -> Collection[str]:
+        return self._sandboxes.named
 
     @property
     def keeper(self) -> Keeper | None:
@@ -606,7 +611,10 @@ class _Attempt:
         """The result of an attempt that ends with this section, whose exit says why."""
         step = section.what
         verdict = exit_.message or _ending(exit_.code)
+        wall = "" if self._reason else self._wall(section, exit_)
         self._log.say(f"{step} {verdict} after {self._steps[-1]['seconds']:.2f} s")
+        if wall:
+            self._log.say(wall)
         if self._reason:
             return self._stopped(f" in {step}", exit_)
         reason = section.reason
@@ -617,9 +625,24 @@ class _Attempt:
         if exit_.message:
             reason = Reason.LOST if exit_.message in (LEASE_RAN_OUT, DIED.message) else Reason.ERROR
         colon = ":" if exit_.message else ""
-        result = self._result(State.FAILED, exit_.reason or reason, f"{step}{colon} {verdict}", exit_.code)
+        message = f"{step}{colon} {verdict}{'; ' * bool(wall)}{wall}"
+        result = self._result(State.FAILED, exit_.reason or reason, message, exit_.code)
         result.ailment = exit_.ailment
         return result
+
+    def _wall(self, section: Section, exit_: Exit) -> str:
+        """What a step of the job itself is told of the walls that it may have met."""
+        if exit_.reason:
+            return explain_limit(exit_.reason)
+        sandbox = self._executor.sandbox_of(self.work.spec).name
+        if section.is_ours or section.reason is not Reason.EXIT or exit_.message or sandbox == "plain":
+            return ""
+        network = self.work.spec.get("network", "off")
+        return explain(
+            exit_.code, self._log.tail.decode(errors="replace"), sandbox=sandbox,
+            network="on" if section.network else network if isinstance(network, str) else "listed",
+            offers_plain="plain" in self._executor.offered,
+        )  # fmt: skip
 
     def _broken(self, error: Exception) -> Result:
         """The result of an attempt that we could not make: lost where the machine, or what we need, is to blame."""
@@ -704,9 +727,11 @@ class _Log:
         self._written = 0
         self._kept = 0  # bytes, once no more is kept
         self._is_line_open = False
+        self.tail = b""  # the end of what was written
 
     def write(self, data: bytes) -> None:
         self._output.write(data)
+        self.tail = (self.tail + data)[-SEEN:]
         self._is_line_open = not data.endswith(b"\n")
         self._written += len(data)
         if self._output.is_full:

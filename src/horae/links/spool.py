@@ -40,8 +40,6 @@ class Chunks(Files, Protocol):
 
     async def load_chunk(self, ref: str, number: int) -> bytes: ...
 
-    async def stored_sizes(self, ref: str) -> list[int]: ...
-
 
 class Piece(NamedTuple):
     """A chunk ready to be sent."""
@@ -136,6 +134,9 @@ class AgentSpool:
 
     async def size(self, ref: str) -> int:
         return await self._files.size(ref)
+
+    async def stored_sizes(self, ref: str) -> list[int]:
+        return await self._files.stored_sizes(ref)
 
     def changed(self, ref: str) -> Awaitable[None]:
         return self._files.changed(ref)

@@ -4,7 +4,8 @@
 
 What must stay true: a stream that breaks takes nothing back, because its agent may go on until its lease is over
 and come again through any server; one name belongs to one living agent; a beat is answered while everything else
-waits; what an agent sends is bounded, and output is stored only for a run it holds under that fence.
+waits; what an agent sends is bounded, and output is stored only for an attempt it holds, under that attempt's number
+and fence, up to its limit (rpc.intake).
 
 An agent has one line that counts, whatever frames of earlier ones still wait somewhere: each new one takes the next
 session of the node's row, and the database itself refuses what an earlier one asks, which ends it. Only results are
@@ -32,8 +33,10 @@ from horae.ports import Assignment, Clock, Files, NewLine, Queue, Result, Store,
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_ailment, read_hello, read_progress, read_result
 from horae.rpc.hints import WorkHints
+from horae.rpc.intake import DEFAULT_LIMITS, Intake, Limits
 from horae.service.batching import Coalescer
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
+from horae.service.results import make_sound
 from horae.wire.generated import agents_pb2 as pb
 from horae.wire.outbox import Outbox, Urgency
 
@@ -82,11 +85,15 @@ class Agents:
         version: str,
         terms: Terms,
         admit: Admit | None = None,
+        needs_no_token: Callable[[Any], bool] = lambda _: False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        """`admit` judges tokens; None where everybody who gets here may come in."""
+        """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
+        a stream of gRPC that came without one. `limits` bound what is stored of one attempt."""
         self.execution, self.store, self.queue, self.files, self.clock = execution, store, queue, files, clock
         self.node, self.version, self.terms = node, version, terms
-        self._admit = admit
+        self._admit, self._needs_no_token = admit, needs_no_token
+        self.limits = limits
         self._sessions: dict[str, Session] = {}
         self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
         self.hints = WorkHints(store, queue, clock)
@@ -96,7 +103,9 @@ class Agents:
 
     async def connect(self, _: Any, context: Any) -> None:
         """One stream of gRPC."""
-        await self.receive(context, self._admit)
+        has_token = "authorization" in dict(context.invocation_metadata() or ())
+        is_known = not has_token and self._needs_no_token(context)
+        await self.receive(context, None if is_known else self._admit)
 
     async def receive(self, context: Any, admit: Admit | None, topics: Sequence[str] = TOPICS) -> None:
         """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
@@ -257,6 +266,8 @@ class Session:
         self._held_at = float("-inf")
         self.capacity: dict[str, int] = {}  # kind → how many runs of it at once; else the node's slots
         self._given: dict[int, str] = {}  # run → kind, of those that this line gave
+        self._numbers: dict[tuple[int, int], int] = {}  # (run, fence) → number of the attempt, as far as it was needed
+        self._intake = Intake(agents.files, agents.limits)
         self._claiming: Counter[str] = Counter()  # kind → runs that claims under way may give
         self._is_held_back = False  # it asked for more than it could take before its results were here
         self._heard_at = agents.clock.elapsed()
@@ -419,16 +430,20 @@ class Session:
         for one in claimed:
             self._held[one.run_id] = one.fence
             self._given[one.run_id] = one.kind
+            self._numbers[one.run_id, one.fence] = one.attempt
+            self._intake.begin(one.run_id, one.fence)
         return claimed
 
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
         results = self._read_results(finish)
         await self._look(((one.run_id, one.fence) for one in results), fresh=False)
         mine = [one for one in results if self._held.get(one.run_id) == one.fence]
+        await self._check_outputs(mine)
         accepted = await self.link.finish(mine) if mine else set()
         for result in mine:
             self._held.pop(result.run_id, None)
             self._given.pop(result.run_id, None)
+            self._forget_output(result.run_id, result.fence)
         if mine and self._is_held_back:  # it believes that nothing waits
             self._is_held_back = False
             self._tell("runs")
@@ -436,11 +451,22 @@ class Session:
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
 
+    async def _check_outputs(self, results: Sequence[Result]) -> None:
+        """An attempt ends with its own log, or with none."""
+        with_output = [one for one in results if one.output is not None]
+        await self._learn_numbers([(one.run_id, one.fence) for one in with_output])
+        files = self._agents.files
+        for one in with_output:
+            number = self._numbers.get((one.run_id, one.fence), 0)
+            if one.output != files.ref(one.run_id, number, one.fence):
+                one.output = None
+                make_sound(one, ["its output is not that of this attempt"])
+
     def _read_results(self, finish: pb.Finish) -> list[Result]:
         """One for each attempt: of several, the first."""
-        now, found = self._agents.clock.now(), dict[tuple[int, int], Result]()
+        found: dict[tuple[int, int], Result] = {}
         for one in finish.results:
-            if (result := read_result(one, self._agents.files, now)) is not None:
+            if (result := read_result(one, self._agents.files)) is not None:
                 found.setdefault((result.run_id, result.fence), result)
         return list(found.values())
 
@@ -518,17 +544,26 @@ class Session:
 
     async def _store(self, chunks: pb.Chunks) -> pb.Stored:
         await self._look(((chunk.run_id, chunk.fence) for chunk in chunks.items), fresh=True)
-        stored, files = pb.Stored(), self._agents.files
+        mine = [chunk for chunk in chunks.items if self._held.get(chunk.run_id) == chunk.fence]
+        await self._learn_numbers([(chunk.run_id, chunk.fence) for chunk in mine])
+        stored = pb.Stored()
         for chunk in chunks.items:
             name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number, file=chunk.file)
-            if self._held.get(chunk.run_id) != chunk.fence:
-                stored.refused.append(name)
-                continue
-            ref = files.ref(chunk.run_id, chunk.attempt, chunk.fence)
-            place = files.file_ref(ref, chunk.file - 1) if chunk.file else ref
-            await files.store_chunk(place, chunk.number, chunk.data)
-            stored.items.append(name)
+            is_mine = self._held.get(chunk.run_id) == chunk.fence
+            is_right = is_mine and self._numbers.get((chunk.run_id, chunk.fence)) == chunk.attempt
+            (stored.items if is_right and await self._intake.store(chunk) else stored.refused).append(name)
         return stored
+
+    async def _learn_numbers(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Which number an attempt has, where this line did not give it; one question for all."""
+        unknown = sorted({run_id for run_id, fence in attempts if (run_id, fence) not in self._numbers})
+        for one in await self._agents.store.load_held(unknown) if unknown else ():
+            if (fence := self._held.get(one.run_id)) is not None:
+                self._numbers[one.run_id, fence] = one.attempt
+
+    def _forget_output(self, run_id: int, fence: int) -> None:
+        self._numbers.pop((run_id, fence), None)
+        self._intake.forget(run_id, fence)
 
     async def _look(self, attempts: Iterable[tuple[int, int]], *, fresh: bool) -> None:
         """Make sure that `held` knows about these attempts: one question for all of them, and only if need be."""
@@ -538,7 +573,10 @@ class Session:
             self._held, self._held_at = await self._load_held(), now
 
     async def _load_held(self) -> dict[int, int]:
-        return dict(await self._agents.store.load_running(self.node.name))
+        held = dict(await self._agents.store.load_running(self.node.name))
+        for run_id, fence in [one for one in self._numbers if held.get(one[0]) != one[1]]:
+            self._forget_output(run_id, fence)
+        return held
 
     def _forget_held(self) -> None:
         self._held, self._held_at = {}, float("-inf")

@@ -1,29 +1,58 @@
-"""Who calls over gRPC, by the same rules as over HTTP: beyond loopback everybody needs a user token, as Bearer or as
-the password of Basic; on loopback none is needed, and what clients of other systems send in its place is ignored."""
+"""Who calls over gRPC, by the same rules as over HTTP: everybody needs a user token, as Bearer or as the password of
+Basic, but for the user who runs a server that listens on loopback only; what that user's clients of other systems send
+in its place is ignored."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Collection
 from typing import Any
 
 from horae.core.model import DEFAULT_ORG
 from horae.service.access import Access, is_ours
 from horae.web.http import LOCAL, Principal
+from horae.web.peers import owner_of, was_forwarded
+
+_PEER = re.compile(r"ipv[46]:(?:\[|%5B)?(.+?)(?:\]|%5D)?:([0-9]+)")  # as gRPC writes it: ipv4:127.0.0.1:4711
 
 
 class Callers:
-    def __init__(self, access: Access, *, needs_login: bool) -> None:
+    def __init__(self, access: Access, needs_no_token: Callable[[Any], bool]) -> None:
+        """`needs_no_token` judges the context of a call."""
         self._access = access
-        self._needs_login = needs_login
+        self._needs_no_token = needs_no_token
 
     async def identify(self, context: Any) -> Principal:
         """Who asks, or the refusal of access."""
         sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
-        if not self._needs_login and (sent is None or not is_ours(sent)):
+        if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return LOCAL
         token = await self._access.check(sent, "user", address_of(context.peer()))
         return Principal(token.owner, DEFAULT_ORG)
+
+
+class FreePass:
+    """Which calls need no token, by the owner of the connection (web/peers.py). gRPC tells of it only the peer's
+    address, so the kernel is asked at every call: by the next, the address may be another's."""
+
+    def __init__(self, uids: Collection[int], host: str, port: int) -> None:
+        """`uids` need no token, where `host` and `port` are listened on; none: everybody does."""
+        self._uids = uids
+        self._host, self._port = host, port
+
+    def covers(self, context: Any) -> bool:
+        found = _PEER.fullmatch(context.peer())
+        if not self._uids or found is None or was_forwarded(dict(context.invocation_metadata() or ())):
+            return False
+        client = (found[1], int(found[2]))
+        return owner_of(client, (self._server(found[1]), self._port)) in self._uids
+
+    def _server(self, client: str) -> str:
+        """Where a client of this family arrived: `localhost` is two addresses."""
+        if self._host.lower() == "localhost":
+            return "::1" if ":" in client else "127.0.0.1"
+        return self._host
 
 
 def token_of(authorization: str | None) -> str | None:

@@ -46,7 +46,7 @@ def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
     )  # fmt: skip
 
 
-def read_result(it: pb.Result, files: Files, now: Moment) -> Result | None:
+def read_result(it: pb.Result, files: Files) -> Result | None:
     """How an attempt ended; None when it is nobody's. Whatever else is wrong with it, it ends: as a failure that names
     the fault. What it says of times is noted where it may be true."""
     if it.run_id < 1 or it.fence < 1:
@@ -63,7 +63,7 @@ def read_result(it: pb.Result, files: Files, now: Moment) -> Result | None:
         retry_after=it.retry_after if it.HasField("retry_after") else None, final=it.final,
         cursor=it.cursor if it.HasField("cursor") else None,
     )  # fmt: skip
-    make_sound(result, now, faults)
+    make_sound(result, faults)
     if result.state is State.FAILED and not result.reason:
         result.reason = Reason.ERROR
     return result
@@ -92,7 +92,7 @@ def read_progress(it: pb.ProgressOf) -> str:
 
 def read_ailment(it: pb.NoteAilment) -> str:
     """One line of text."""
-    return " ".join(it.ailment.replace("\0", "")[:MAX_AILMENT].split())
+    return " ".join(clean(it.ailment, MAX_AILMENT).split())
 
 
 def _is_own_output(it: pb.Result, files: Files) -> bool:

@@ -1,6 +1,7 @@
 """Who may come in: bearer tokens, made here, shown once, kept as hashes.
 
     horae_u_12_kQ3v…   `u` user or `a` agent, the id it is looked up by, then 256 random bits
+    horae_s_7_pW0a…    a session, which a token opened: so that a browser need not keep the token itself
 
 The hash is one SHA-256, without salt or stretching. Those protect words that people choose, which can be
 guessed; nobody guesses 256 random bits, and a slow hash would only let strangers keep this process busy.
@@ -12,6 +13,7 @@ What must stay true:
 - Without the store nobody new is let in: the check raises Unavailable.
 - Strangers cost little: after `TRIES` wrong tokens within `WINDOW` seconds, a peer's tokens are looked up only
   if they were known before. So those who share its address and work already go on working. Memory is bounded.
+- A token that was made by another has its owner, and ends with it; so does a session.
 - No secret is logged.
 
 Expiry is judged by this node's clock, revocation needs none.
@@ -21,15 +23,16 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from horae.core.fields import Problems, fields_of, shown
-from horae.core.model import SCOPES, SECOND, Token
+from horae.core.model import SCOPES, SECOND, Moment, Token
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports import Clock, Store
 
@@ -39,8 +42,17 @@ TRIES = 20
 WINDOW = 60.0  # seconds
 PEERS = 4096  # whose failures are remembered
 
-_TEXT = re.compile(r"horae_([ua])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
+SESSION_SECONDS = 12 * 3600.0
+NEVER = "never"
+SESSION = "session"  # the scope of what is open to those who logged in, too
+
+_TEXT = re.compile(r"horae_([uas])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
+HOW_TO_LOG_IN = (
+    "give a token with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
+    "`horae token create NAME` makes one"
+)
 
 log = structlog.get_logger(__name__)
 
@@ -56,12 +68,13 @@ class Wanted:
 
     name: str
     scope: str
-    owner: str
-    expires_in: float | None  # seconds
+    owner: str | None  # None: whoever it falls to
+    expires_in: float | None  # seconds; None: never
 
 
 def parse_token(document: Any) -> Wanted:
-    """{name, scope?, owner?, expires_in?}: a token is the user's, and named as its owner, unless said."""
+    """{name, scope?, owner?, expires_in?}: a token is the user's and good for 90 days, one of an agent until it is
+    revoked, unless said."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
@@ -73,9 +86,12 @@ def parse_token(document: Any) -> Wanted:
     name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
     if scope not in SCOPES:
         fields.fault("scope", "E_ENUM", f"must be one of {', '.join(SCOPES)}, got {shown(scope)}")
-    expires_in = fields.seconds("expires_in", None, 1)
+    if fields.values.get("expires_in") == NEVER:
+        expires_in = None
+    else:
+        expires_in = fields.seconds("expires_in", None if scope == "agent" else DEFAULT_SECONDS, 1)
     problems.settle()
-    return Wanted(name, scope, owner or name, expires_in)
+    return Wanted(name, scope, owner, expires_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +105,49 @@ class Access:
         self._store = store
         self._clock = clock
         self._known: dict[int, _Known] = {}
+        self._sessions: dict[int, tuple[int, str, Moment]] = {}  # id → token, hash, end
         self._failures: dict[str, tuple[float, int]] = {}  # peer → since when, how many
 
     # ── making and ending ──
 
-    async def create(self, name: str, scope: str, owner: str, expires_in: float | None) -> tuple[Token, str]:
-        """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never."""
+    async def issue(self, wanted: Wanted, by: Token | None = None) -> tuple[Token, str]:
+        """As create, for somebody who came with a token or, where none is needed, without."""
+        if by is None:
+            return await self.create(wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in)
+        if wanted.owner not in (None, by.owner):
+            raise Denied(
+                f"a token that is made by a token has its owner: {by.owner} expected, got {wanted.owner}",
+                code="E_TOKEN_OWNER",
+                hint="leave the owner out, or make the token on the server's own machine: `horae token create`",
+            )
+        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by)
+
+    async def create(
+        self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None
+    ) -> tuple[Token, str]:
+        """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A user's
+        does not outlive the token by which it is made."""
         secret = secrets.token_urlsafe(32)
         now = await self._store.now()
-        expires_at = None if expires_in is None else now + round(expires_in * SECOND)
-        token = await self._store.add_token(Token(0, name, scope, owner, _hash(secret), now, expires_at))
+        ends = [now + round(expires_in * SECOND)] if expires_in is not None else []
+        if parent is not None and parent.expires_at is not None and scope == "user":
+            ends.append(parent.expires_at)
+        parent_id = parent.id if parent else None
+        token = await self._store.add_token(
+            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id)
+        )
         self._known.pop(token.id, None)  # somebody may have asked for this id before it was given
-        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner)
+        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, by=parent_id)
         return token, f"horae_{scope[0]}_{token.id}_{secret}"
+
+    async def open_session(self, token: Token) -> str:
+        """The text of a session that ends with its token, and after half a day."""
+        secret = secrets.token_urlsafe(32)
+        now = await self._store.now()
+        ends = [now + round(SESSION_SECONDS * SECOND), *([token.expires_at] if token.expires_at else [])]
+        session_id = await self._store.add_session(token.id, _hash(secret), now, min(ends))
+        self._sessions.pop(session_id, None)
+        return f"horae_s_{session_id}_{secret}"
 
     async def list(self) -> list[Token]:
         """Every token there ever was, newest first."""
@@ -112,6 +158,9 @@ class Access:
         if token is None:
             raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")
         self._remember(token_id, token, self._clock.elapsed())
+        for known_id, known in self._known.items():  # whatever it made has ended with it, here at once
+            if known.token is not None and known.token.parent_id is not None:
+                self._known[known_id] = replace(known, asked=-math.inf)
         log.info("token.revoked", id=token.id, name=token.name, scope=token.scope, owner=token.owner)
         return token
 
@@ -130,40 +179,56 @@ class Access:
     # ── checking ──
 
     async def check(self, text: str | None, scope: str, peer: str = "") -> Token:
-        """The token that a request came with, if it is good for this scope.
+        """The token that a request came with, if it is good for this scope; for the scope `session` that is also the
+        token of one.
 
         Unauthenticated when there is none or it is not good, Denied when it is good for another scope, Limited
         when this peer (its address) was wrong too often.
         """
         if text is None:  # nothing was tried, so nothing is counted
             raise _refused(scope)
-        token = await self._prove(text, peer)
+        token = await self._prove(text, peer, with_session=scope == SESSION)
         if token is None or self.state_of(token) != "good":
             self._count_failure(peer)
             raise _refused(scope)
-        if token.scope != scope:
+        if token.scope != ("user" if scope == SESSION else scope):
             raise Denied(
                 f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
                 code="E_TOKEN_SCOPE",
-                hint=f"make one with `horae token create NAME --scope {scope}`",
+                hint="make one with `horae token create NAME --scope " + ("agent`" if scope == "agent" else "user`"),
             )
         return token
 
-    async def _prove(self, text: str, peer: str) -> Token | None:
+    async def _prove(self, text: str, peer: str, *, with_session: bool = False) -> Token | None:
         """The token whose secret this is. An unknown id takes as long as a wrong secret."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None
+        if parts[1] == "s":
+            return await self._prove_session(int(parts[2]), parts[3], peer) if with_session else None
         token = await self._look_up(int(parts[2]), peer)
         is_right = hmac.compare_digest(_hash(parts[3]), token.hash if token else _NO_HASH)
         return token if is_right and token and token.scope[0] == parts[1] else None
+
+    async def _prove_session(self, session_id: int, secret: str, peer: str) -> Token | None:
+        """The token of a session. What it says never changes, so it is asked for once."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            self._refuse_guessers(peer)
+            session = await self._store.get_session(session_id)
+        token_id, expected, expires_at = session or (0, _NO_HASH, 0)
+        if not hmac.compare_digest(_hash(secret), expected) or self._clock.now() >= expires_at:
+            return None
+        self._sessions[session_id] = (token_id, expected, expires_at)
+        _keep(self._sessions, CACHED)
+        return await self._look_up(token_id, peer)
 
     async def _look_up(self, token_id: int, peer: str) -> Token | None:
         known, now = self._known.get(token_id), self._clock.elapsed()
         if known and now - known.asked < CACHE_SECONDS:
             return known.token
-        if (known is None or known.token is None) and self._is_blocked(peer):
-            raise Limited(f"more than {TRIES} wrong tokens came from this address", hint="wait a minute")
+        if known is None or known.token is None:
+            self._refuse_guessers(peer)
         token = await self._store.get_token(token_id)
         self._remember(token_id, token, now)
         return token
@@ -179,12 +244,14 @@ class Access:
         self._failures[peer] = (since, count + 1) if now - since < WINDOW else (now, 1)
         _keep(self._failures, PEERS)
 
-    def _is_blocked(self, peer: str) -> bool:
+    def _refuse_guessers(self, peer: str) -> None:
         since, count = self._failures.get(peer, (0.0, 0))
-        return count >= TRIES and self._clock.elapsed() - since < WINDOW
+        if count >= TRIES and self._clock.elapsed() - since < WINDOW:
+            raise Limited(f"more than {TRIES} wrong tokens came from this address", hint="wait a minute")
 
 
 _USE = {"user": "the HTTP API", "agent": "joining as an agent"}
+_USE[SESSION] = _USE["user"]
 
 
 def _refused(scope: str) -> Unauthenticated:
@@ -196,8 +263,7 @@ def _refused(scope: str) -> Unauthenticated:
         )
     return Unauthenticated(
         "this needs a token that is known, not revoked and not expired",
-        hint="give it with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
-        "`horae token create NAME` makes one",
+        hint=HOW_TO_LOG_IN,
     )
 
 

@@ -453,7 +453,7 @@ class Agent:
             timer.cancel()
         if result.ailment:
             self.health.note(result.ailment)
-        make_sound(result, self._clock.now())
+        make_sound(result)
         if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
             secrecy.hide(result)
         self._free[executor.kind] += 1

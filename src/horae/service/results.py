@@ -16,10 +16,11 @@ from horae.core.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT, bel
 from horae.ports import Result
 
 
-def make_sound(result: Result, now: Moment, faults: Sequence[str] = ()) -> None:
-    """`faults` were found before, by whoever read it."""
+def make_sound(result: Result, faults: Sequence[str] = ()) -> None:
+    """`faults` were found before, by whoever read it. Its times are those of a clock that may be wrong, and ours may be
+    wrong too: the store places them."""
     result.message = clean(result.message)
-    _place_in_time(result, now)
+    result.started_at, result.finished_at = believable(result.started_at), believable(result.finished_at)
     if result.retry_after is not None:
         result.retry_after = min(result.retry_after, MAX_WAIT) if is_wait(result.retry_after) else None
     found = [*faults, *_faults(result)]
@@ -27,17 +28,6 @@ def make_sound(result: Result, now: Moment, faults: Sequence[str] = ()) -> None:
         _blame(result, Reason.BAD_RESULT, "; ".join(found))
     elif result.state is State.SUCCEEDED and result.exit_code:
         _blame(result, Reason.EXIT, f"it is said to have succeeded with exit code {result.exit_code}")
-
-
-def _place_in_time(result: Result, now: Moment) -> None:
-    """Nothing has ended later than now: from a clock that is ahead, the attempt is moved back as it is, because some
-    triggers count from its end."""
-    result.started_at = believable(result.started_at, now)
-    result.finished_at = believable(result.finished_at, now) or now
-    ahead = max(0, result.finished_at - now)
-    result.finished_at -= ahead
-    if result.started_at is not None:
-        result.started_at -= ahead
 
 
 def make_plain(result: Result, now: Moment, why: str) -> None:

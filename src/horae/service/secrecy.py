@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import BinaryIO
 
 import msgspec
@@ -17,6 +19,7 @@ import msgspec
 from horae.core import masking, secrets
 from horae.ports import Output, Result, Work
 
+LARGE = 8 << 10  # characters of secrets from which on their forms are made beside the event loop
 PAUSE = 0.5  # seconds of silence after which the reader of a log sees what was held back
 
 
@@ -25,7 +28,9 @@ class Secrecy:
         """`given` is Assignment.secrets; `others` are texts that must be hidden as well."""
         self._values: dict[str, str | None] = msgspec.json.decode(given) if given else {}
         named = (value for value in self._values.values() if value is not None)
-        self._forms = masking.forms_of([*named, *others])
+        texts = [*named, *others]
+        self._hides = bool(texts)
+        self._forms = _forms_of(texts)
 
     def cover(self, work: Work, ref: str) -> str:
         """Make the work ready; answers why it cannot be, if a secret is missing. `ref` names its output."""
@@ -35,28 +40,44 @@ class Secrecy:
         known: Mapping[str, str] = {name: value for name, value in self._values.items() if value is not None}
         work.spec = secrets.filled(work.spec, known)
         work.assignment = work.assignment._replace(secrets=None, source=None)
-        if self._forms:
+        if self._hides:
             work.output = MaskedOutput(work.output, self._forms, ref)
         return ""
 
     def hide_json(self, text: str) -> str:
-        return masking.mask_json(text, self._forms)
+        return masking.mask_json(text, self._forms())
 
     def hide(self, result: Result) -> None:
-        result.message = masking.mask(result.message, self._forms)
+        result.message = masking.mask(result.message, self._forms())
         if result.result is not None:
             result.result = self.hide_json(result.result)
+
+
+def _forms_of(texts: list[str]) -> Callable[[], masking.Forms]:
+    """Those of many lines take a while: they are made beside the event loop while the work gets ready. Whoever needs
+    them sooner waits."""
+    if sum(map(len, texts)) < LARGE:
+        forms = masking.forms_of(texts)
+        return lambda: forms
+    maker = ThreadPoolExecutor(1, "forms")
+    made = maker.submit(masking.forms_of, texts)
+    maker.shutdown(wait=False)
+    return made.result
 
 
 class MaskedOutput:
     """An Output that hides secrets in what is written."""
 
-    def __init__(self, output: Output, forms: frozenset[bytes], ref: str) -> None:
+    def __init__(self, output: Output, forms: Callable[[], masking.Forms], ref: str) -> None:
         self._output = output
-        self._masker = masking.Masker(forms)
+        self._forms = forms
         self._ref = ref
         self._is_used = False
         self._timer: asyncio.TimerHandle | None = None
+
+    @cached_property
+    def _masker(self) -> masking.Masker:
+        return masking.Masker(self._forms())
 
     @property
     def is_full(self) -> bool:

@@ -19,7 +19,7 @@ from horae.ports import JOB_SORTS, NEVER, RUN_SORTS, SOURCE_SORTS, Sealed, Seale
 from horae.stores.lists import ListStore, Wanted, like
 from horae.stores.sql import JOB_COLUMNS, Row, Where, decode, encode, run_from_row, trigger_ids
 
-SORTED = 2_000  # of the newest that a list sorts by a column without an index
+SORTED = 1_500  # of the newest that a list sorts by a column without an index
 COUNTED = 10_001  # jobs; beyond, there are many
 USER_START = 64  # characters of a user that an index has
 BY_MOMENT = ("next_at", "last_at")
@@ -72,8 +72,9 @@ class SearchStore(ListStore):
             found.add(f"{self._json_field('spec', 'source_id')} = ?", str(where.source))
         if where.made_for is not None:
             user = f"coalesce({self._json_field('annotations', 'rpc', 'user_id')}, owner)"
-            found.add(f"{user} = ?", where.made_for)
             found.add(f"substr({user}, 1, {USER_START}) = ?", where.made_for[:USER_START])  # which has an index
+            if len(where.made_for) >= USER_START:  # else the start is all of it
+                found.add(f"{user} = ?", where.made_for)
         return wanted._replace(is_exact=where.source is not None or where.made_for is not None)
 
     async def _by_moment(self, condition: str, wanted: Wanted, sorts: Sequence[Sort]) -> list[int]:

@@ -584,7 +584,7 @@ class SqlStore:
 
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:
-        given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at)
+        given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at, token.parent_id)
         return Token(*(await self._put("add_token", *given))[0])
 
     async def get_token(self, token_id: int) -> Token | None:
@@ -595,6 +595,14 @@ class SqlStore:
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         return _token_of(await self._put("revoke_token", token_id, at))
+
+    async def add_session(self, token_id: int, hash: str, at: Moment, expires_at: Moment) -> int:
+        await self._put("drop_sessions", at)
+        return int((await self._put("add_session", token_id, hash, at, expires_at))[0][0])
+
+    async def get_session(self, session_id: int) -> tuple[int, str, Moment] | None:
+        rows = await self._get("get_session", session_id)
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
 
 
 def _token_of(rows: Sequence[Row]) -> Token | None:

@@ -8,8 +8,10 @@ as much at start as everything else together.
 
 What must stay true:
 - A request that fails a check reaches no endpoint.
-- Beyond loopback everybody needs a token, whatever the address: of a user, unless the row says of an agent; only
-  what a row declares open (health) answers strangers. On loopback none is needed, but one that is sent is checked.
+- Everybody needs a token, whatever the address: of a user, unless the row says of an agent; only what a row declares
+  open (health) answers strangers. On a server that listens on loopback only, the user who runs it needs none
+  (`free_pass`; peers.py tells whose a connection is), unless a proxy passed the request on: a Host that is not
+  loopback, or a header of one. A token that is sent is always checked.
 - An unexpected error is logged under the request id and shows nothing of itself.
 - Pages of other sites get nothing: while bound to loopback only known hosts are answered (so no foreign
   name can be pointed here), and a foreign Origin is refused, reads included.
@@ -17,6 +19,7 @@ What must stay true:
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import itertools
 import re
@@ -32,14 +35,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from horae.core import model
 from horae.errors import CODES, Error, Malformed, NotFound, Unauthenticated
 from horae.service import Services
-from horae.service.access import Access, is_ours
-from horae.web import dashboard, http, native, openapi
+from horae.service.access import HOW_TO_LOG_IN, Access, is_ours
+from horae.web import dashboard, http, native, openapi, peers
 from horae.web.facades import facade_operations
 from horae.web.http import Receive, Scope, Send
 
 HEADER_BYTES = 32 * 1024
 HEADER_COUNT = 100
 GOODBYE_SECONDS = 0.5  # that an idle client has to end its side of a TLS connection when the server stops
+OWNER = "horae.owner"  # in the scope of a request: the user whose connection it is, if that is known
 STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 
 log = structlog.get_logger(__name__)
@@ -94,19 +98,22 @@ class Gate:
         *,
         allowed_hosts: Collection[str],
         loopback_only: bool,
+        free_pass: Collection[int],
     ) -> None:
         self.api = api
         self.streams = streams
         self._routes = routes
         self._access = access
         self._login_page = login_page
-        self._needs_login = not loopback_only
+        self._is_public = not loopback_only
+        self._free_pass = frozenset(free_pass)
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
         listed = frozenset(name.lower() for name in allowed_hosts)
         self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
+        self._is_near = lru_cache(256)(lambda host: _is_loopback(_host_name(host)))
         checked = loopback_only or bool(listed)
         self._is_ours: Callable[[str], bool] = lru_cache(256)(
-            lambda host: not checked or self._is_listed(host) or _is_loopback(_host_name(host))
+            lambda host: not checked or self._is_listed(host) or self._is_near(host)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +121,7 @@ class Gate:
             raise NotImplementedError(f"only http is served here, not {scope['type']}")
         scope["horae.request_id"] = next(self._ids)
         request = http.Request(scope, receive, send)
-        if self._needs_login and scope.get("scheme") == "https":
+        if self._is_public and scope.get("scheme") == "https":
             request.also = STAY_SECURE
         try:
             answer = await self._answer(request)
@@ -164,20 +171,31 @@ class Gate:
             self._check_origin(origin, host)
 
     async def _admit(self, request: http.Request, operation: http.Operation | None) -> None:
-        """Set who asks, or refuse. The clients of other systems send whatever those wanted: where no login is
-        needed, only what may be a token of ours is looked at."""
+        """Set who asks, or refuse. The clients of other systems send whatever those wanted: of whoever needs no
+        token, only what may be one of ours is looked at."""
         sent = operation.credential(request) if operation else http.bearer(request)
         is_foreign = sent is not None and operation is not None and operation.is_lenient and not is_ours(sent)
-        if not self._needs_login and (sent is None or is_foreign):
+        if (sent is None or is_foreign) and self._needs_no_token(request):
             request.who = http.LOCAL
             return
         if sent is None and request.scope["path"] in self._routes.open_paths:
             return
+        if sent is None and self._free_pass:
+            raise Unauthenticated(
+                "without a token only the user who runs this server is let in, on this machine and not by a proxy",
+                hint=HOW_TO_LOG_IN,
+            )
         client = request.scope.get("client")
         scope = operation.scope if operation else "user"
         prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
-        request.who, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), prove
+        request.who, request.token, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), token, prove
+
+    def _needs_no_token(self, request: http.Request) -> bool:
+        if request.scope.get(OWNER) not in self._free_pass:
+            return False
+        is_near = self._is_near(request.header(b"host") or "")
+        return is_near and not peers.was_forwarded(name.decode("latin-1") for name in request.by_name)
 
     def _check_origin(self, origin: str, host: str) -> None:
         scheme, _, place = origin.partition("://")
@@ -213,15 +231,23 @@ def _is_loopback(name: str) -> bool:
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, with three things mended: it collects headers without end, it tells what is
-    wrong with broken HTTP as plain text, and a client that is idle over TLS keeps the server from ending."""
+    """uvicorn's HTTP protocol, which knows whose a connection is, and with three things mended: it collects headers
+    without end, it tells what is wrong with broken HTTP as plain text, and a client that is idle over TLS keeps the
+    server from ending."""
 
     _in_headers = False
     _unfinished = 0  # bytes of the present request's headers, beyond the first packet
+    _owner: int | None = None  # user id of the client, where it is of this machine
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.client is not None and _is_loopback(self.client[0]):
+            self._owner = peers.owner_of(self.client, transport.get_extra_info("sockname")[:2])
 
     def on_message_begin(self) -> None:
         self._in_headers, self._unfinished = True, 0
         super().on_message_begin()
+        self.scope[OWNER] = self._owner  # type: ignore[literal-required]
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
@@ -261,16 +287,18 @@ def create_app(
     version: str,
     allowed_hosts: Collection[str] = (),
     loopback_only: bool = True,
+    free_pass: Collection[int] = (),
     stream_limit: int = http.STREAM_LIMIT,
 ) -> Gate:
-    """Everything that is served over HTTP. Call `streams.close()` before the server waits for its end."""
+    """Everything that is served over HTTP. `free_pass` has the ids of the users who need no token. Call
+    `streams.close()` before the server waits for its end."""
     streams = http.Streams(stream_limit)
-    api = openapi.Api(version, needs_login=not loopback_only)
+    api = openapi.Api(version, needs_login=not free_pass)
     own = native.Native(services, streams)
     pages = dashboard.Dashboard(services, own, api, version)
     operations = [*own.operations(), *pages.operations(), *facade_operations(services, streams)]
     api.describe(operations)
     return Gate(
         api, Routes(operations), streams, services.access, pages.login,
-        allowed_hosts=allowed_hosts, loopback_only=loopback_only,
+        allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
     )  # fmt: skip

@@ -342,6 +342,7 @@ class Request:
     args: dict[str, Any]
     shape: Shape = PROBLEM
     who: Principal | None = None  # None: a stranger, at an operation that is open
+    token: model.Token | None = None  # that it came with
     prove_again: Callable[[], Awaitable[object]] | None = None  # raises once the token is no longer good
     also: RawHeaders = ()  # headers of every answer to it
 

@@ -445,9 +445,10 @@ class Native:
     # ── tokens ──
 
     async def create_token(self, request: http.Request) -> http.Answer:
-        """`token` in the answer is shown this once: Horae keeps only its hash."""
+        """`token` in the answer is shown this once: Horae keeps only its hash. What is made with a token has its owner,
+        and ends with it."""
         wanted = parse_token(await request.document())
-        token, text = await self._access.create(wanted.name, wanted.scope, wanted.owner, wanted.expires_in)
+        token, text = await self._access.issue(wanted, request.token)
         return http.reply(201, render.new_token(token, self._access.state_of(token), text))
 
     async def list_tokens(self, request: http.Request) -> http.Answer:

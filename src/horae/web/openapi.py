@@ -429,9 +429,12 @@ REQUESTS: Json = {
             "owner": {
                 **_TEXT,
                 "pattern": r"^[^-]",
-                "description": "Owner of what is made with it; its name, unless said.",
+                "description": "Owner of what is made with it; its name, or the owner of the token it is made with.",
             },
-            "expires_in": {**_DURATION, "description": "As 30d or in seconds, at most 366d; never, unless said."},
+            "expires_in": {
+                **_DURATION,
+                "description": "As 30d or in seconds, at most 366d, or never; 90d, and for agents never, unless said.",
+            },
         },
         "name",
     ),

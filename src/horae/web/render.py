@@ -307,6 +307,7 @@ class Token(Struct):
     created_at: When
     expires_at: When | None
     revoked_at: When | None
+    parent_id: Annotated[Id | None, Meta(description="The token by which it was made, with which it ends.")]
 
 
 class NewToken(Token):
@@ -535,6 +536,7 @@ def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
     return {
         "id": it.id, "name": it.name, "scope": it.scope, "owner": it.owner, "state": state,
         "created_at": stamp(it.created_at), "expires_at": when(it.expires_at), "revoked_at": when(it.revoked_at),
+        "parent_id": it.parent_id,
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -392,10 +393,16 @@ async def test_a_login_gives_a_cookie_that_opens_the_other_routes(world: World, 
         assert (await far.post(f"{API}/login", **{form: {"token": token[:-1] + "_"}})).status_code == 401
         answer = await far.post(f"{API}/login", **{form: {"token": token}})
         assert (answer.status_code, answer.json()) == (200, {"user": "ann"})
-        cookie = answer.headers["set-cookie"]
-        assert cookie == f"session={token}; HttpOnly; SameSite=Strict; Path=/; Secure"
+        cookie, _, flags = answer.headers["set-cookie"].partition(";")
+        assert re.fullmatch(r"session=horae_s_1_[\w-]{43}", cookie)
+        assert flags == " Max-Age=43200; HttpOnly; SameSite=Strict; Path=/; Secure"
+        assert token[-43:] not in answer.headers["set-cookie"]
         made = await far.post(f"{API}/submit_job", content=one())
         assert made.status_code == 201
+        stolen = {"authorization": f"Bearer {cookie.removeprefix('session=')}"}
+        assert (await far.get("/v1/jobs", headers=stolen)).status_code == 401
         far.cookies.set("session", "horae_u_9_stale")
         assert (await far.post(f"{API}/login", **{form: {"token": token}})).status_code == 200
+        await world.services.access.revoke(1)
+        assert (await far.get(f"{API}/job_status/{made.json()['job_id']}")).status_code == 401
     assert (await world.jobs.get(made.json()["job_id"])).owner == "ann"

@@ -11,7 +11,7 @@ import pytest
 from horae.core.model import State
 from horae.web import app as web
 from tests.facades.cluster.commands import JOB, data_of, refusal_of
-from tests.facades.world import NODE, World
+from tests.facades.world import NODE, OWN, World, from_here
 
 AGENTS = "/api/execution-coordinator/workers"
 DISPATCH = "/api/worker-agent/dispatch"
@@ -180,8 +180,8 @@ async def test_what_is_not_due_ended_or_cancelled_is_not_dispatched(world: World
 async def test_a_node_without_a_free_slot_refuses(world: World, changes: dict[str, Any]) -> None:
     await submit(world)
     full = replace(world.services, station=replace(world.services.station, **changes))
-    gate = web.create_app(full, version="1")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://127.0.0.1:8080") as client:
+    gate = web.create_app(full, version="1", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url="http://127.0.0.1:8080") as client:
         refusal_of(await client.post(DISPATCH, json={"jobId": 1}), 503, "WORKER_AT_CAPACITY")
     assert await status_of(world) == "PENDING"
     metrics = world.metrics.text().decode()

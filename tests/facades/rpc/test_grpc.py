@@ -49,7 +49,7 @@ class Caller:
 
 
 async def serve(world: World, *, needs_login: bool) -> tuple[RpcServer, int]:
-    callers = Callers(world.services.access, needs_login=needs_login)
+    callers = Callers(world.services.access, lambda _: not needs_login)
     contract = Scheduling(Calls(world.services), callers.identify)
     server = RpcServer(None, Outputs(world.files, "secret"), (contract,))
     return server, await server.start("127.0.0.1:0")

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.core.masking import RELEASED, Masker, forms_of, mask, mask_json
+from horae.core.masking import RELEASED, Forms, Masker, forms_of, mask, mask_json
 
 SECRET = "tr0ub4dor&3 ähm"
 
 
 def masked(forms: set[bytes], *pieces: bytes) -> bytes:
-    masker = Masker(forms)
+    masker = Masker(Forms(forms))
     return b"".join(map(masker.feed, pieces)) + masker.flush()
 
 
@@ -50,7 +50,7 @@ def test_the_same_bytes_come_out_wherever_the_stream_was_cut(forms: set[bytes], 
 
 @given(st.sets(letters, min_size=1, max_size=4), streams)
 def test_no_more_is_held_back_than_a_secret_less_one_byte(forms: set[bytes], pieces: list[bytes]):
-    masker = Masker(forms)
+    masker = Masker(Forms(forms))
     for piece in pieces:
         masker.feed(piece)
         assert len(masker._tail) < max(map(len, forms))
@@ -58,7 +58,7 @@ def test_no_more_is_held_back_than_a_secret_less_one_byte(forms: set[bytes], pie
 
 @given(st.sets(letters, min_size=1, max_size=3), streams)
 def test_a_writer_that_pauses_anywhere_shows_no_secret(forms: set[bytes], pieces: list[bytes]):
-    masker, out = Masker(forms), b""
+    masker, out = Masker(Forms(forms)), b""
     for piece in pieces:
         shown = masker.feed(piece)
         released = masker.release()
@@ -86,13 +86,13 @@ def test_a_secret_across_the_border_of_a_chunk_is_hidden(border: int, before: in
 
 
 def test_text_that_begins_no_secret_is_not_held_back():
-    masker = Masker({b"secret"})
+    masker = Masker(Forms({b"secret"}))
     assert masker.feed(b"hello\n") == b"hello\n"
     assert not masker.is_holding
 
 
 def test_a_secret_written_letter_by_letter_with_pauses_shows_its_first_letters_only():
-    masker, out = Masker({b"secret"}), b""
+    masker, out = Masker(Forms({b"secret"})), b""
     for letter in b"secret.":
         out += masker.feed(bytes([letter])) + masker.release()
     assert out == b"se***."
@@ -123,7 +123,7 @@ def test_the_line_end_after_a_secret_stays():
 
 
 def test_what_is_too_short_is_left_alone():
-    assert forms_of(["abc", "a\nb"]) == forms_of([])
+    assert not forms_of(["abc", "a\nb"])
     assert mask("abc", forms_of(["abc"])) == "abc"
 
 

@@ -11,7 +11,16 @@ from structlog.testing import capture_logs
 from horae.core.model import SECOND
 from horae.errors import Denied, Error, Invalid, Limited, NotFound, Unauthenticated, Unavailable
 from horae.service import access as module
-from horae.service.access import CACHE_SECONDS, TRIES, WINDOW, Access, parse_token
+from horae.service.access import (
+    CACHE_SECONDS,
+    DEFAULT_SECONDS,
+    SESSION,
+    SESSION_SECONDS,
+    TRIES,
+    WINDOW,
+    Access,
+    parse_token,
+)
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe
@@ -233,7 +242,7 @@ async def refusal_from(access: Access, text: str, peer: str) -> None:
 def test_a_request_is_read_with_its_defaults():
     least = parse_token({"name": "ci"})
 
-    assert (least.name, least.scope, least.owner, least.expires_in) == ("ci", "user", "ci", None)
+    assert (least.name, least.scope, least.owner, least.expires_in) == ("ci", "user", None, DEFAULT_SECONDS)
     assert replace(parse_token({"name": "x", "scope": "agent", "owner": "ann", "expires_in": "30d"}), name="y") == (
         module.Wanted("y", "agent", "ann", 30 * 86400.0)
     )
@@ -263,3 +272,91 @@ def test_a_bad_request_is_refused_with_its_place(document: object, code: str, pa
         parse_token(document)
 
     assert [(one.code, one.path) for one in caught.value.listed()] == [(code, path)]
+
+
+# ── tokens of tokens, sessions ──
+
+
+@BOTH
+async def test_a_token_made_by_a_token_has_its_owner_and_ends_with_it(access: Access, probe: Probe):
+    parent, _ = await access.create("ci", "user", "ann", None)
+    child, text = await access.issue(parse_token({"name": "laptop"}), parent)
+    grandchild, further = await access.issue(parse_token({"name": "gpu", "scope": "agent"}), child)
+    assert [it.owner for it in (child, grandchild)] == ["ann", "ann"]
+    assert await access.check(text, "user") == child
+    assert await access.check(further, "agent") == grandchild
+
+    await access.revoke(parent.id)
+
+    assert isinstance(await refusal(access, text), Unauthenticated)
+    assert isinstance(await refusal(access, further, "agent"), Unauthenticated)
+    assert {access.state_of(token) for token in await access.list()} == {"revoked"}
+
+
+async def test_a_token_cannot_make_one_of_another_owner(access: Access, probe: Probe):
+    parent, _ = await access.create("ci", "user", "ann", None)
+
+    with pytest.raises(Denied) as caught:
+        await access.issue(parse_token({"name": "x", "owner": "bob"}), parent)
+
+    assert caught.value.code == "E_TOKEN_OWNER"
+    assert len(await access.list()) == 1
+    made, _ = await access.issue(parse_token({"name": "x", "owner": "bob"}))
+    assert (made.owner, made.parent_id) == ("bob", None)
+
+
+@pytest.mark.parametrize("asked", [{}, {"expires_in": "never"}, {"expires_in": "300d"}])
+async def test_a_users_token_does_not_outlive_the_one_it_was_made_by(access: Access, asked: dict[str, str]):
+    parent, _ = await access.create("ci", "user", "ann", 3600.0)
+
+    child, _ = await access.issue(parse_token({"name": "x", **asked}), parent)
+    agent, _ = await access.issue(parse_token({"name": "x", "scope": "agent", **asked}), parent)
+
+    assert child.expires_at == parent.expires_at
+    assert agent.expires_at == (START + 300 * 86_400 * SECOND if asked.get("expires_in") == "300d" else None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "days"),
+    [({}, 90), ({"scope": "agent"}, None), ({"expires_in": "never"}, None), ({"expires_in": "5d"}, 5)],
+)
+async def test_tokens_last_ninety_days_and_those_of_agents_until_revoked_unless_said(
+    access: Access, asked: dict[str, str], days: int | None
+):
+    token, _ = await access.issue(parse_token({"name": "x", **asked}))
+
+    assert token.expires_at == (None if days is None else START + days * 86_400 * SECOND)
+
+
+@BOTH
+async def test_a_session_is_good_where_one_is_taken_and_ends_with_its_token(access: Access, probe: Probe):
+    token, _ = await access.create("ci", "user", "ann", None)
+    session = await access.open_session(token)
+    assert session.startswith("horae_s_")
+    assert await access.check(session, SESSION) == token
+
+    for scope in ("user", "agent"):
+        assert isinstance(await refusal(access, session, scope), Unauthenticated)
+    assert isinstance(await refusal(access, wrong_secret(session), SESSION), Unauthenticated)
+    await access.revoke(token.id)
+    assert isinstance(await refusal(access, session, SESSION), Unauthenticated)
+
+
+async def test_a_session_ends_by_itself_and_not_after_its_token(access: Access, clock: FakeClock):
+    lasting, _ = await access.create("ci", "user", "ann", None)
+    short, _ = await access.create("ci", "user", "ann", 60.0)
+    sessions = [await access.open_session(token) for token in (lasting, short)]
+
+    clock.advance(60)
+    assert await access.check(sessions[0], SESSION) == lasting
+    assert isinstance(await refusal(access, sessions[1], SESSION), Unauthenticated)
+    clock.advance(SESSION_SECONDS)
+    assert isinstance(await refusal(access, sessions[0], SESSION), Unauthenticated)
+
+
+async def test_who_guesses_sessions_is_told_to_wait(access: Access):
+    for number in range(TRIES):
+        with pytest.raises(Unauthenticated):
+            await access.check(f"horae_s_{number + 1}_{'A' * 43}", SESSION, "10.0.0.1")
+    with pytest.raises(Limited):
+        await access.check(f"horae_s_999_{'A' * 43}", SESSION, "10.0.0.1")

@@ -14,7 +14,7 @@ from horae.core import moments
 from horae.core.model import Job, Json, Run, RunFilter
 from horae.errors import Invalid, Malformed, NotFound, Unauthenticated
 from horae.service import Services
-from horae.service.access import is_ours
+from horae.service.access import SESSION, SESSION_SECONDS, is_ours
 from horae.web import documents, http
 from horae.web.facades.ci import reading, rendering, reports
 
@@ -56,7 +56,7 @@ class Ci:
         self._streams = streams
 
     def operations(self) -> list[http.Operation]:
-        op = partial(http.Operation, tag="ci", shape=rendering.SHAPE, is_lenient=True, credential=_token)
+        op = partial(http.Operation, tag="ci", shape=rendering.SHAPE, is_lenient=True, credential=_token, scope=SESSION)
         api, json, text = "/api/v1/", "application/json", "text/plain"
         log = partial(op, gives=(text, json, "application/xml"), params=_LOG, errors=(429,))
         return [
@@ -75,15 +75,16 @@ class Ci:
     # ── login ──
 
     async def login(self, request: http.Request) -> http.Answer:
-        """Takes a user token, as `{"token": "…"}` or as a form, and gives it back as the cookie `session`. Where
-        Horae listens on loopback only, none is needed."""
+        """Takes a user token, as `{"token": "…"}` or as a form, and opens a session, which the cookie `session` names.
+        Who needs no token needs none here."""
         token = _read_login(await request.read(), request.header(b"content-type") or "")
         if request.who is not None and (token is None or not is_ours(token)):
             return http.reply(200, {"user": request.who.owner})
         client = request.scope.get("client")
         known = await self._services.access.check(token, "user", client[0] if client else "")
         secure = "; Secure" if request.scope.get("scheme") == "https" else ""
-        cookie = f"{COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/{secure}"
+        session = await self._services.access.open_session(known)
+        cookie = f"{COOKIE}={session}; Max-Age={SESSION_SECONDS:.0f}; HttpOnly; SameSite=Strict; Path=/{secure}"
         return http.reply(200, {"user": known.owner}, [(b"set-cookie", cookie.encode())])
 
     # ── jobs ──
