@@ -276,7 +276,7 @@ class App:
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
-            offer_seconds=config.scan_interval,
+            offer_seconds=config.scan_interval, warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
         jobs = Jobs(store, self.queue, self.events, sealing)
         self.services = Services(
@@ -321,6 +321,8 @@ class App:
     def _checks(self) -> dict[str, Callable[[], str]]:
         checks: dict[str, Callable[[], str]] = {}
         if "agent" in self.config.roles:
+            warning, walls = self.sandboxes.warning, self.sandboxes.walls
+            checks["walls"] = lambda: f"ok, with a warning: {warning}" if warning else f"ok: {walls}"
             checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
         if "scheduler" in self.config.roles:
             checks["scheduler"] = self._scheduler_check

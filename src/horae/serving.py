@@ -32,7 +32,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
-from horae.ports import Store
+from horae.ports import Sandboxes, Store
 from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -62,8 +62,9 @@ from horae.workshop import all_labels, make_executors, make_probe, make_reach, m
 log = structlog.get_logger()
 
 
-async def serve(config: Config, on_ready: Callable[[Config], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now."""
+async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now, and the walls of
+    work."""
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
@@ -97,7 +98,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
-                on_ready(config)
+                on_ready(config, app.sandboxes)
             place.close()
             rpc = await app.serve_rpc() if config.serves_rpc else None
             await stop.wait()

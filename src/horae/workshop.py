@@ -46,7 +46,8 @@ def make_reach(config: Config, *, has_one_user: bool = False, servers: Sequence[
 
 
 def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
-    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it."""
+    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it. `plain`,
+    which hides nothing, is offered where it was asked for, to one user alone, and where there is nothing better."""
     groups, named = Groups(config.data), dict[str, Sandbox]()
     bwrap = find_bwrap()
     if isinstance(bwrap, Bwrap):
@@ -57,14 +58,22 @@ def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
         hint = "install bubblewrap and let it make user namespaces, or set sandbox to plain"
         raise ConfigError(f"the sandbox bubblewrap cannot be used: {bwrap}", path="sandbox", hint=hint)
     else:
-        log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
-    if config.sandbox != "bubblewrap":
+        log.warning("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
+    if config.sandbox == "plain" or (config.sandbox == "auto" and (reach.has_one_user or not named)):
         named["plain"] = PlainSandbox(keeper, groups)
     if (docker := make_docker(config, keeper, reach)) is not None:
         named["docker"] = docker
     default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
+    warning = _warning(config, "" if isinstance(bwrap, Bwrap) else bwrap) if default == "plain" else ""
+    if warning:
+        log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default)
+    return Sandboxes(named, default, warning)
+
+
+def _warning(config: Config, why: str) -> str:
+    reason = "the setting sandbox is plain" if config.sandbox == "plain" else why
+    return f"jobs run without walls, with all rights of the user that runs Horae: {reason}"
 
 
 def make_docker(config: Config, keeper: Keeper, reach: Reach) -> Sandbox | None:

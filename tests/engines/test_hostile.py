@@ -336,6 +336,15 @@ async def test_a_job_owns_its_workspace_and_a_tmp_that_nobody_else_sees(wrapped:
     assert not Path(f"/tmp/{name}").exists()
 
 
+async def test_work_is_never_root_and_still_has_its_workspace_and_secrets(walled: Place) -> None:
+    script = "id -u; mkdir deep; touch deep/own; cat $HORAE_SECRETS_DIR/a/key; ls $HORAE_SECRETS_DIR"
+    result, text = await walled.do(script, "echo on > deep/own; cat deep/own", files={"a/key": "hidden-treasure"})
+    assert result.state is State.SUCCEEDED, text
+    assert text.splitlines()[1] == str(os.getuid() or 65534)
+    assert "hidden-treasurea\n" in text
+    await walled.assert_nothing_is_left()
+
+
 async def test_a_working_directory_outside_the_walls_is_refused_with_words(wrapped: Place, tmp_path: Path) -> None:
     result, _ = await wrapped.do("true", working_directory=str(tmp_path))
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)

@@ -579,11 +579,14 @@ class _Attempt:
         elif section.network:
             network = "machine" if section.is_ours else "on"
         listed = () if isinstance(network, str) else tuple(network)
-        sees = [str(path) for path in (*section.sees, *([self._secrets] if self._secrets else ()))]
+        sees = [str(path) for path in section.sees]
         keeps = map(str, section.keeps)
         limits, image = Limits(**spec.get("limits", {})), spec.get("image", "")
         how = network if isinstance(network, str) else "listed"
-        return Room(str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed, section.is_ours)
+        secrets = "" if self._secrets is None else str(self._secrets)
+        return Room(
+            str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed, section.is_ours, secrets
+        )
 
     def _environment(self, section: Section) -> dict[str, str]:
         theirs = {} if section.is_ours else self.work.spec.get("env") or {}  # which could name another git

@@ -160,7 +160,7 @@ class BubblewrapSandbox:
             *self._begin,
             *self._devices,
             *words,
-            *_bind("--ro-bind", room.sees),
+            *_bind("--ro-bind", (*room.sees, *([room.secrets] if room.secrets else ()))),
             *_bind("--bind", (*room.keeps, room.workspace)),
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),
             *command.argv,

@@ -7,6 +7,7 @@ everything in the container.
 
 What must stay true:
 - A container is removed before its end is told, however it ended; one that an earlier life left, at open.
+- What runs in it is not root, of the container or of the machine: nobody where the agent is root, else the agent.
 - No capability, no new privileges, a read-only system, a bounded number of processes; no network unless asked for.
 - stdout and stderr are one stream: their order is kept.
 - The daemon's socket is never given to a container.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -33,6 +35,7 @@ from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
 from horae.sandboxes.doors import Plan, Reach, WithDoors, spawn_porter
 from horae.sandboxes.plain import PATH
 
+NOBODY = 65534  # who works in containers of an agent that is root
 PIDS = 4096  # processes of work that has no limit of its own
 TMP_BYTES = 512 * 1024 * 1024  # of its /tmp, which is memory
 LABEL = "horae.agent"  # whose containers these are
@@ -98,6 +101,7 @@ class DockerSandbox:
         if not room.image:
             raise Invalid("the sandbox docker needs an image", hint="write image: golang:1.22, say")
         plan = self._plan(room)
+        await asyncio.to_thread(_hand_over, room)
         container = await self._create(command, room, plan)
         input_end, held_end = os.pipe()
         try:
@@ -168,6 +172,7 @@ class DockerSandbox:
             "Entrypoint": ["/bin/sh", "-c", FIRST if plan is None else WAIT + FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
+            "User": ":".join(map(str, _user())),
             "WorkingDir": command.cwd,
             "Labels": {LABEL: self._agent, "horae.attempt": room.name},
             "OpenStdin": True,
@@ -190,11 +195,42 @@ class DockerSandbox:
             await self._docker.close()
 
 
+def _user() -> tuple[int, int]:
+    return (NOBODY, NOBODY) if os.getuid() == 0 else (os.getuid(), os.getgid())
+
+
+def _hand_over(room: Room) -> None:
+    """Let the user of the container have its workspace, and read its secrets."""
+    if os.getuid() != 0:
+        return
+    for tree in (room.workspace, *room.keeps):
+        _own(tree)
+    if room.secrets:
+        for entry in os.scandir(room.secrets):
+            _own(entry.path)
+        os.chown(room.secrets, 0, NOBODY)
+        os.chmod(room.secrets, 0o750)  # noqa: S103  # its group is nobody's
+
+
+def _own(tree: str) -> None:
+    """Nothing of the work runs now. A file that has another name could be anybody's."""
+    os.lchown(tree, NOBODY, NOBODY)
+    for directory, directories, files in os.walk(tree):
+        for name in (*directories, *files):
+            path = os.path.join(directory, name)
+            found = os.lstat(path)
+            if found.st_uid != NOBODY and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                os.lchown(path, NOBODY, NOBODY)
+
+
 def _walls(room: Room, plan: Plan | None) -> dict[str, Any]:
     limits, names = room.limits, {} if plan is None else plan.doors.names
     writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
     walls: dict[str, Any] = {
-        "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
+        "Binds": [
+            *writable,
+            *(f"{path}:{path}:ro" for path in (*room.sees, *([room.secrets] if room.secrets else ()))),
+        ],
         # Through the porter, or by the daemon's bridge, which does not lead to this machine's loopback.
         "NetworkMode": "bridge" if room.network == "on" and plan is None else "none",
         "Dns": [] if plan is None else plan.resolvers[0],
