@@ -64,7 +64,8 @@ def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
     if (docker := make_docker(config, keeper, reach)) is not None:
         named["docker"] = docker
     default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
-    warning = _warning(config, "" if isinstance(bwrap, Bwrap) else bwrap) if default == "plain" else ""
+    why, weaker = ("", bwrap.warning) if isinstance(bwrap, Bwrap) else (bwrap, "")
+    warning = _warning(config, why) if default == "plain" else weaker
     if warning:
         log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
