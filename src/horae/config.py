@@ -258,7 +258,7 @@ SETTINGS: tuple[Setting, ...] = (
             "Further ports that serve the same; as a flag, those of the segment contract's services: 8081 to 8085.",
             "none"),
     Setting("data", Kind("DIR", read_directory), "./.horae",
-            "Directory of everything this node keeps.", "./.horae"),
+            "Directory of everything this node keeps; nobody else may look into it.", "./.horae"),
     Setting("database", Kind("URL", read_database, mask_database), _default_database,
             "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes); standbys as "
             "postgresql://one,two/name.",

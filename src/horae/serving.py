@@ -52,6 +52,7 @@ from horae.bootstrap import (
     SystemClock,
     end_task,
     identity_of,
+    keep_private,
     keeps_work,
     open_store,
     patiently,
@@ -67,7 +68,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
-    clock = SystemClock()
+    clock, umask = SystemClock(), keep_private(config.data)
     async with AsyncExitStack() as stack:
         ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
         listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
@@ -78,7 +79,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
         config = await patiently(config, partial(settle_retention, config, store))
         fresh = secrets.token_urlsafe(32)
         secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        app = App(config, store, clock, secret)
+        app = App(config, store, clock, secret, work_umask=umask)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
@@ -169,6 +170,7 @@ async def serve_agent(
     """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
+    umask = keep_private(config.data)
     from horae.links.grpc import GrpcLink
     from horae.links.nats import NatsLink
     from horae.links.session import Ticket
@@ -181,7 +183,7 @@ async def serve_agent(
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
-    keeper = KeeperProcess(directory, keeps=keeps_work(config))
+    keeper = KeeperProcess(directory, keeps=keeps_work(config), umask=umask)
     sandboxes = make_sandboxes(config, keeper)
     executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
