@@ -260,6 +260,7 @@ CODES: dict[str, str] = {
     "E_VERSION_CONFLICT": "The version you changed is not the current one.",
     "E_IDEMPOTENCY_MISMATCH": "This Idempotency-Key was used with a different request.",
     "E_STREAM_LIMIT": "Too many followers at once.",
+    "E_CONNECTION_LIMIT": "Too many connections at once, in all or from one address.",
     "E_LIMITED": "Too many at once: try again later.",
     "E_NETWORK": "The network that work asks for cannot be given on this agent; the message says what to install.",
     "E_SANDBOX": "A wall around work is weaker here than it should be; the message says which, and why.",

@@ -39,7 +39,8 @@ from horae.service.agent import Agent
 from horae.service.declarations import Declarations
 from horae.service.metrics import Metrics
 from horae.tls import server_context
-from horae.web.app import Gate, Protocol, create_app
+from horae.web.app import Gate, create_app
+from horae.web.connections import HEAD_SECONDS, Crowd, Protocol
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
@@ -279,14 +280,25 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the order of stopping is ours."""
+    """uvicorn without its own signal handlers: the order of stopping is ours. And with little patience for handshakes,
+    which no protocol sees."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        kind: Any = self.config.http_protocol_class
+        make = partial(kind, self.config, self.server_state, {})
+        loop, secure = asyncio.get_running_loop(), self.config.ssl
+        patience = HEAD_SECONDS if secure else None
+        self.servers = [
+            await loop.create_server(
+                make, sock=one, ssl=secure, backlog=self.config.backlog, ssl_handshake_timeout=patience
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
         self.up.set()
 
     @contextmanager
@@ -295,9 +307,10 @@ class _Server(uvicorn.Server):
 
 
 def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
+    protocol: Any = partial(Protocol, crowd=Crowd())
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
+        timeout_graceful_shutdown=5, http=protocol, ws="none", backlog=1024, proxy_headers=False,
         ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)

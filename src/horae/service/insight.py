@@ -6,6 +6,8 @@ from the files of this node, or asked of the other.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +26,7 @@ FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
 ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
+READY_SECONDS = 2.0  # for which strangers are told the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Insight:
         self._metrics = metrics
         self._checks = checks
         self._peers = peers
+        self._ready, self._asking = (False, -math.inf), asyncio.Lock()  # what strangers are told, and until when
         self._offer = round(offer_seconds * SECOND)
         self.node = node
 
@@ -234,6 +238,15 @@ class Insight:
         """The node that leads, as the lease has it; None while nobody does."""
         lease = await self._store.get_lease(LEADER)
         return await self._node(lease.owner) if lease is not None and lease.owner else None
+
+    async def is_ready(self) -> bool:
+        """As readiness, for strangers: however many ask, it is looked at once in READY_SECONDS."""
+        async with self._asking:
+            ready, until = self._ready
+            if self._clock.elapsed() >= until:
+                ready = (await self.readiness()).ready
+                self._ready = (ready, self._clock.elapsed() + READY_SECONDS)
+            return ready
 
     async def readiness(self) -> Readiness:
         """Whether work gets through, not merely whether the process lives."""
