@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.server import DEADLINE, Server, horae
+from tests.repositories import make_repository
 
 
 @pytest.fixture
@@ -69,6 +70,11 @@ def test_where_there_are_logins_no_author_of_a_job_can_do_without_walls(
         run = server.wait_until(lambda: _with_reason_or_end(server, run_id), "the run to wait or to end")
         assert (run["state"], run["reason"]) == ("queued", "no_label"), log_of(server, run_id)
         assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap"
+        make_repository(tmp_path / "private", {"diary": "dear diary"})
+        checkout = {"url": f"file://{tmp_path}/private"}
+        run = server.ended(submit(server, checkout=checkout, steps=[{"run": "cat diary"}]))
+        assert run["state"] == "failed"
+        assert "repository_roots (E_POLICY); set repository_roots" in run["message"]
     finally:
         server.stop()
 

@@ -28,7 +28,7 @@ from horae.core.builds import FIELDS, GoTests, no_tests
 from horae.errors import Error, Invalid
 from horae.executors import artifacts
 from horae.executors.caches import Caches
-from horae.executors.git import checkout_sections, head_of
+from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
 from horae.executors.process import GRACE
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Keeper, Sandboxes, Work
@@ -43,13 +43,14 @@ class Rules:
     known_hosts: Path | None = None  # of executors.git
     caches: Caches | None = None
     artifact_limit: int = 1 << 30  # bytes of all artifacts of an attempt
+    local: LocalRepositories = OWN_DIRECTORIES
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec = work.spec
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts)
+            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts, self.local)
             if commit := head_of(workspace):
                 work.facts["commit"] = commit
         own = self._script(spec, workspace) if "script" in spec else _steps(work, workspace)
@@ -126,8 +127,9 @@ def shell_executor(
     caches: Caches | None = None,
     artifact_limit: int = 1 << 30,
     keeper: Keeper | None = None,
+    local: LocalRepositories = OWN_DIRECTORIES,
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit)
+    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit, local)
     return SectionExecutor(
         "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close, keeper=keeper
     )
