@@ -69,7 +69,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
@@ -244,9 +244,10 @@ class App:
     """Everything a process is made of, wired but not yet running."""
 
     def __init__(
-        self, config: Config, store: Store, clock: SystemClock, secret: str = "", *, work_umask: int = -1
-    ) -> None:
-        """`secret` is what the servers of the cluster have in common."""
+        self, config: Config, store: Store, clock: SystemClock, secret: str = "", *, has_one_user: bool = False,
+        work_umask: int = -1,
+    ) -> None:  # fmt: skip
+        """`secret` is what the servers of the cluster have in common; with one user, this machine is theirs."""
         self.config = config
         self._identity = identity_of(config.data / "agent")
         self._directory = OwnDirectory(config.data / "agent")
@@ -286,7 +287,8 @@ class App:
             roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
         )
         is_agent = "agent" in config.roles
-        self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
+        reach = make_reach(config, has_one_user=has_one_user)
+        self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
@@ -296,7 +298,7 @@ class App:
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
-            offer_seconds=config.scan_interval,
+            offer_seconds=config.scan_interval, warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
         jobs = Jobs(store, self.queue, self.events, sealing)
         self.services = Services(
@@ -342,6 +344,8 @@ class App:
     def _checks(self) -> dict[str, Callable[[], str]]:
         checks: dict[str, Callable[[], str]] = {}
         if "agent" in self.config.roles:
+            warning, walls = self.sandboxes.warning, self.sandboxes.walls
+            checks["walls"] = lambda: f"ok, with a warning: {warning}" if warning else f"ok: {walls}"
             checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
         if "scheduler" in self.config.roles:
             checks["scheduler"] = self._scheduler_check

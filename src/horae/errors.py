@@ -263,6 +263,8 @@ CODES: dict[str, str] = {
     "E_STREAM_LIMIT": "Too many followers at once.",
     "E_CONNECTION_LIMIT": "Too many connections at once, in all or from one address.",
     "E_LIMITED": "Too many at once: try again later.",
+    "E_NETWORK": "The network that work asks for cannot be given on this agent; the message says what to install.",
+    "E_SANDBOX": "A wall around work is weaker here than it should be; the message says which, and why.",
     "E_POLICY": "A policy of this installation forbids it.",
     "E_UNAVAILABLE": "A part this needs is out of reach just now: try again.",
     "E_MACHINE": "A machine of Horae is short of disk, memory, processes or open files; it goes on when it has some.",

@@ -32,6 +32,7 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
+from horae.ports import Sandboxes, Store
 from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
@@ -58,13 +59,14 @@ from horae.bootstrap import (
     patiently,
     settle_retention,
 )
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 log = structlog.get_logger()
 
 
-async def serve(config: Config, on_ready: Callable[[Config], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now."""
+async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now, and the walls of
+    work."""
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
@@ -79,7 +81,8 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
         config = await patiently(config, partial(settle_retention, config, store))
         fresh = secrets.token_urlsafe(32)
         secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        app = App(config, store, clock, secret, work_umask=umask)
+        is_alone = await _has_one_user(config, store, clock)
+        app = App(config, store, clock, secret, has_one_user=is_alone, work_umask=umask)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
@@ -98,7 +101,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
-                on_ready(config)
+                on_ready(config, app.sandboxes)
             place.close()
             rpc = await app.serve_rpc() if config.serves_rpc else None
             await stop.wait()
@@ -125,6 +128,14 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context
+
+
+async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
+    """Whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in, and
+    no other server writes to its database."""
+    if not config.is_loopback or config.sqlite_path is None:
+        return False
+    return not await Access(store, clock).has_login()
 
 
 async def _require_login(config: Config, access: Access) -> None:
@@ -184,7 +195,7 @@ async def serve_agent(
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory, keeps=keeps_work(config), umask=umask)
-    sandboxes = make_sandboxes(config, keeper)
+    sandboxes = make_sandboxes(config, keeper, make_reach(config, servers=way.servers))
     executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
     node = Node(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -80,9 +80,12 @@ class Insight:
         checks: dict[str, Callable[[], str]],
         peers: Peers | None = None,
         offer_seconds: float = 60.0,
+        warnings: Sequence[str] = (),
     ) -> None:
         """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes.
-        `offer_seconds`: how long a moment may be left to a scheduler outside Horae."""
+        `offer_seconds`: how long a moment may be left to a scheduler outside Horae. `warnings` are what whoever looks
+        at this process should know first."""
+        self.warnings = warnings
         self._store = store
         self._files = files
         self._clock = clock

@@ -60,7 +60,7 @@ class Dashboard:
     # ── pages ──
 
     async def overview(self, request: http.Request) -> http.Answer:
-        return self._page("overview.html", seen=await self._own.look())
+        return self._page("overview.html", seen=await self._own.look(), warnings=self._insight.warnings)
 
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.get_run(request.path_id("run_id"))
