@@ -450,7 +450,7 @@ class App:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
             door = NatsDoor(agents, _connector(config, "agents"), self._admit)
         outputs = Outputs(self.files, self._secret)
-        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
+        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

@@ -95,13 +95,11 @@ def make_docker(config: Config, keeper: Keeper, reach: Reach) -> Sandbox | None:
 
 
 def has_daemon(url: str) -> bool:
-    """Whether somebody listens at the address of a Docker daemon."""
-    parts = urlsplit(url)
-    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    """Whether somebody listens at the socket of a Docker daemon."""
     try:
-        with socket.socket(family) as probe:
+        with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
-            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+            probe.connect(urlsplit(url).path)
     except (OSError, ValueError):
         return False
     return True
