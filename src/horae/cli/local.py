@@ -31,6 +31,7 @@ AGENT_SETTINGS = [
         "node",
         "slots",
         "labels",
+        "kinds",
         "files",
         "files_endpoint",
         "handler_slots",
