@@ -433,7 +433,7 @@ class Cluster:
             disk.clear()
         for service in self.services:
             service.go_on()
-        if self.bucket is not None and not await self.bucket.takes_a_file():
+        if self.bucket is not None and self.bucket.disk is not None:
             await self.bucket.restart()
         for member in self.members.values():
             if member.space is not None:
@@ -453,6 +453,11 @@ class Cluster:
                         break
                 else:
                     raise RuntimeError(f"{member.name} does not come up: see {member.log}")
+
+    def waiting_output(self) -> list[Path]:
+        """Pieces of logs that a node still has to send to the object store."""
+        spools = (self._directory / node.name / "spool" / "outputs" for node in self.nodes)
+        return [path for spool in spools for path in spool.rglob("*") if path.is_file()]
 
     async def leader(self) -> Member | None:
         if self.postgres is None and self.patroni is None:

@@ -24,10 +24,11 @@ class Reader:
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def wait_until_quiet(self) -> None:
-        """Return when no run is live, or when the time is up: the ledger will tell."""
+        """Return when no run is live and all output is stored, or when the time is up: the ledger will tell."""
         deadline = time.monotonic() + QUIET
         while time.monotonic() < deadline:
-            if not (await self._get("/v1/runs", state=LIVE, limit=1))["items"] and not self._cluster.living_witnesses():
+            live = (await self._get("/v1/runs", state=LIVE, limit=1))["items"]
+            if not live and not self._cluster.living_witnesses() and not self._cluster.waiting_output():
                 return
             await asyncio.sleep(0.3)
 

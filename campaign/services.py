@@ -74,7 +74,7 @@ class Service:
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     async def restart(self) -> None:
-        """What it keeps its names in stays broken after a full disk, until it is begun anew."""
+        """What it keeps its names in, in eight parts, stays broken after a full disk until it is begun anew."""
         await self.end()
         await self.begin()
         deadline = time.monotonic() + START

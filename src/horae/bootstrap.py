@@ -15,6 +15,7 @@ import secrets
 import shutil
 import socket
 import ssl
+import stat
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -29,7 +30,7 @@ import structlog
 from horae.config import DISK_SHARE, HISTORY_DAYS, Config
 from horae.core import datawork
 from horae.core.model import SECOND, Moment, Node, Token
-from horae.errors import Superseded, Unavailable
+from horae.errors import ConfigError, Superseded, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
 from horae.keys import FileKeys
@@ -68,10 +69,12 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 if TYPE_CHECKING:
     from horae.rpc.server import RpcServer
+
+PRIVATE = 0o077  # rights that nobody else has to what we write
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -179,6 +182,24 @@ def open_queue(config: Config) -> LocalQueue:
     return SharedQueue(lambda: Notices.open(config.database, timeout=HINTS))
 
 
+def keep_private(directory: Path) -> int:
+    """From now on, what this process writes is its user's alone, and so is its data directory, which is mended where
+    others may look into it. Answers the umask that work has: that of the user."""
+    umask = os.umask(PRIVATE)
+    directory.mkdir(parents=True, exist_ok=True)
+    mode = stat.S_IMODE(directory.stat().st_mode)
+    if mode & PRIVATE:
+        try:
+            directory.chmod(mode & ~PRIVATE)
+        except PermissionError:
+            hint = f"run as its owner, or give another directory: --data; or its owner runs chmod 700 {directory}"
+            raise ConfigError(
+                f"others can look into {directory}, and it is not ours to mend", path="data", hint=hint
+            ) from None
+        log.warning("data.was_open", path=str(directory), mode=f"{mode:o}", now=f"{mode & ~PRIVATE:o}")
+    return umask
+
+
 class OwnDirectory:
     """A data directory, held by a lock for as long as this process lives. Others may use it too; but whoever holds it
     knows that no process which held it before is alive."""
@@ -222,8 +243,11 @@ def _here() -> str:
 class App:
     """Everything a process is made of, wired but not yet running."""
 
-    def __init__(self, config: Config, store: Store, clock: SystemClock, secret: str = "") -> None:
-        """`secret` is what the servers of the cluster have in common."""
+    def __init__(
+        self, config: Config, store: Store, clock: SystemClock, secret: str = "", *, has_one_user: bool = False,
+        work_umask: int = -1,
+    ) -> None:  # fmt: skip
+        """`secret` is what the servers of the cluster have in common; with one user, this machine is theirs."""
         self.config = config
         self._identity = identity_of(config.data / "agent")
         self._directory = OwnDirectory(config.data / "agent")
@@ -237,7 +261,7 @@ class App:
         self.events = Events(self.courier, clock, source=config.node) if self.courier is not None else None
         self.metrics = Metrics()
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
-        self.keeper = KeeperProcess(config.data / "agent", keeps=keeps_work(config))
+        self.keeper = KeeperProcess(config.data / "agent", keeps=keeps_work(config), umask=work_umask)
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
         foreign_kinds = datawork.KINDS if config.lake_workers == "external" else ()
         keys = FileKeys(config.secret_key_file)
@@ -263,7 +287,8 @@ class App:
             roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
         )
         is_agent = "agent" in config.roles
-        self.sandboxes = make_sandboxes(config, self.keeper) if is_agent else Sandboxes({}, "")
+        reach = make_reach(config, has_one_user=has_one_user)
+        self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
         self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
@@ -273,7 +298,7 @@ class App:
         self.peers = GrpcPeers(secret, _authority(config))
         insight = Insight(
             store, self.files, clock, self.metrics, node=config.node, checks=self._checks(), peers=self.peers,
-            offer_seconds=config.scan_interval,
+            offer_seconds=config.scan_interval, warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
         jobs = Jobs(store, self.queue, self.events, sealing)
         self.services = Services(
@@ -318,6 +343,8 @@ class App:
     def _checks(self) -> dict[str, Callable[[], str]]:
         checks: dict[str, Callable[[], str]] = {}
         if "agent" in self.config.roles:
+            warning, walls = self.sandboxes.warning, self.sandboxes.walls
+            checks["walls"] = lambda: f"ok, with a warning: {warning}" if warning else f"ok: {walls}"
             checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
         if "scheduler" in self.config.roles:
             checks["scheduler"] = self._scheduler_check

@@ -34,6 +34,7 @@ from horae.values import (
     mask_database,
     nearest,
     read_allowed_hosts,
+    read_allowed_networks,
     read_clickhouse,
     read_database,
     read_directory,
@@ -106,6 +107,7 @@ class Config:
     declarations: Path | None
     sandbox: str
     docker_url: str
+    allowed_networks: tuple[str, ...]
     scheduler_mode: str
     scan_interval: float
     heartbeat_interval: float
@@ -260,7 +262,7 @@ SETTINGS: tuple[Setting, ...] = (
             "Further ports that serve the same; as a flag, those of the segment contract's services: 8081 to 8085.",
             "none"),
     Setting("data", Kind("DIR", read_directory), "./.horae",
-            "Directory of everything this node keeps.", "./.horae"),
+            "Directory of everything this node keeps; nobody else may look into it.", "./.horae"),
     Setting("database", Kind("URL", read_database, mask_database), _default_database,
             "Where state is kept: sqlite:///path (one process) or postgresql://… (many nodes); standbys as "
             "postgresql://one,two/name.",
@@ -296,6 +298,9 @@ SETTINGS: tuple[Setting, ...] = (
             "works."),
     Setting("docker_url", Kind("URL", read_docker), "unix:///var/run/docker.sock",
             "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
+    Setting("allowed_networks", Kind("LIST", read_allowed_networks, _list_of), [],
+            "What jobs may reach although it is this machine or its link: networks such as 127.0.0.0/8; Horae's own "
+            "ports only with the port, 127.0.0.1:8080.", "none"),
     Setting("scheduler_mode", choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", duration(1, 3600), 60,

@@ -1202,12 +1202,14 @@ class Room:
 
     workspace: str  # it owns this
     name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
-    network: str = "off"  # or "on", or "listed"
+    network: str = "off"  # or "listed", or "on": the world without this machine; "machine" is for programs of ours
     limits: Limits = Limits()
     sees: Sequence[str] = ()  # further paths, to read
     keeps: Sequence[str] = ()  # further paths, to read and write
     image: str = ""  # of a container
     listed: Sequence[str] = ()  # host:port each: all that it reaches where its network is listed
+    is_ours: bool = False  # what runs in it is a program of ours
+    secrets: str = ""  # the directory of its secret files, to read
 
 
 class Sandbox(Protocol):
@@ -1238,6 +1240,13 @@ class Sandboxes:
 
     named: Mapping[str, Sandbox]
     default: str
+    warning: str = ""  # what whoever runs this should know of its walls
+
+    @property
+    def walls(self) -> str:
+        """In words: what work gets that does not say, and what it may ask for."""
+        others = [name for name in self.named if name != self.default]
+        return f"{self.default or 'none'}{'; on offer: ' if others else ''}{', '.join(others)}"
 
 
 LogChunks = AsyncIterator[bytes]

@@ -32,13 +32,15 @@ from horae.declaring import read_declarations
 from horae.errors import ConfigError, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
+from horae.ports import Sandboxes, Store
 from horae.roles import REMOTE_POLL, AgentRole
 from horae.service.access import Access
 from horae.service.agent import Agent
 from horae.service.declarations import Declarations
 from horae.service.metrics import Metrics
 from horae.tls import server_context
-from horae.web.app import Gate, Protocol, create_app
+from horae.web.app import Gate, create_app
+from horae.web.connections import HEAD_SECONDS, Crowd, Protocol
 from horae.web.probe import Probe
 
 if TYPE_CHECKING:
@@ -51,22 +53,24 @@ from horae.bootstrap import (
     SystemClock,
     end_task,
     identity_of,
+    keep_private,
     keeps_work,
     open_store,
     patiently,
     settle_retention,
 )
-from horae.workshop import all_labels, make_executors, make_probe, make_sandboxes
+from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 log = structlog.get_logger()
 
 
-async def serve(config: Config, on_ready: Callable[[Config], None] | None = None) -> None:
-    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now."""
+async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | None = None) -> None:
+    """Run until SIGTERM or SIGINT. `on_ready` is given the settings with what was left open until now, and the walls of
+    work."""
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
-    clock = SystemClock()
+    clock, umask = SystemClock(), keep_private(config.data)
     async with AsyncExitStack() as stack:
         ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
         listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
@@ -77,7 +81,8 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
         config = await patiently(config, partial(settle_retention, config, store))
         fresh = secrets.token_urlsafe(32)
         secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        app = App(config, store, clock, secret)
+        is_alone = await _has_one_user(config, store, clock)
+        app = App(config, store, clock, secret, has_one_user=is_alone, work_umask=umask)
         stack.push_async_callback(app.peers.close)
         stack.push_async_callback(app.queue.close)
         await patiently(config, lambda: _require_login(config, app.services.access))
@@ -96,7 +101,7 @@ async def serve(config: Config, on_ready: Callable[[Config], None] | None = None
             await server.up.wait()
             log.info("node.up", node=config.node, address=config.address, roles=",".join(config.roles))
             if on_ready is not None:
-                on_ready(config)
+                on_ready(config, app.sandboxes)
             place.close()
             rpc = await app.serve_rpc() if config.serves_rpc else None
             await stop.wait()
@@ -123,6 +128,14 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context
+
+
+async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
+    """Whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in, and
+    no other server writes to its database."""
+    if not config.is_loopback or config.sqlite_path is None:
+        return False
+    return not await Access(store, clock).has_login()
 
 
 async def _require_login(config: Config, access: Access) -> None:
@@ -168,6 +181,7 @@ async def serve_agent(
     """Run an agent of a server elsewhere until SIGTERM or SIGINT; on a port, answer those who watch over it."""
     set_up_logging(config.log_format)
     listener = listen("127.0.0.1", probe_port) if probe_port is not None else None
+    umask = keep_private(config.data)
     from horae.links.grpc import GrpcLink
     from horae.links.nats import NatsLink
     from horae.links.session import Ticket
@@ -180,8 +194,8 @@ async def serve_agent(
     ticket = Ticket(identity_of(directory), secrets.token_hex(16), way.token, way.is_secure, way.authority)
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
-    keeper = KeeperProcess(directory, keeps=keeps_work(config))
-    sandboxes = make_sandboxes(config, keeper)
+    keeper = KeeperProcess(directory, keeps=keeps_work(config), umask=umask)
+    sandboxes = make_sandboxes(config, keeper, make_reach(config, servers=way.servers))
     executors = make_executors(config, keeper, sandboxes, clock)
     now = clock.now()
     node = Node(
@@ -266,14 +280,25 @@ def listen(host: str, port: int, flag: str = "--port") -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the order of stopping is ours."""
+    """uvicorn without its own signal handlers: the order of stopping is ours. And with little patience for handshakes,
+    which no protocol sees."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        kind: Any = self.config.http_protocol_class
+        make = partial(kind, self.config, self.server_state, {})
+        loop, secure = asyncio.get_running_loop(), self.config.ssl
+        patience = HEAD_SECONDS if secure else None
+        self.servers = [
+            await loop.create_server(
+                make, sock=one, ssl=secure, backlog=self.config.backlog, ssl_handshake_timeout=patience
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
         self.up.set()
 
     @contextmanager
@@ -282,9 +307,10 @@ class _Server(uvicorn.Server):
 
 
 def _http_server(gate: Gate | Probe, secure: ssl.SSLContext | None) -> _Server:
+    protocol: Any = partial(Protocol, crowd=Crowd())
     settings = uvicorn.Config(
         gate, lifespan="off", log_config=None, access_log=False, server_header=False, date_header=False,
-        timeout_graceful_shutdown=5, http=Protocol, ws="none", backlog=1024, proxy_headers=False,
+        timeout_graceful_shutdown=5, http=protocol, ws="none", backlog=1024, proxy_headers=False,
         ssl_context_factory=(lambda *_: secure) if secure else None,
     )  # fmt: skip
     return _Server(settings)

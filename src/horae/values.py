@@ -244,6 +244,25 @@ def read_script_roots(value: object) -> tuple[Path, ...]:
     return tuple(read_existing_directory(name) for name in named)
 
 
+def read_allowed_networks(value: object) -> tuple[str, ...]:
+    """Each `network` or `network:port`, as ipaddress writes it; an IPv6 network with a port is in brackets."""
+    expected = "a list of networks such as 127.0.0.0/8, 10.0.0.7:8080 or [::1]:5432"
+    return tuple(_read_network(name, expected) for name in (read_names(value, expected) if value != "" else ()))
+
+
+def _read_network(text: str, expected: str) -> str:
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:./]+)\]|([0-9./]+)):([0-9]{1,5})|([0-9A-Fa-f:./]+)", text)
+    try:
+        network = ipaddress.ip_network((found[1] or found[2] or found[4]) if found else "")
+    except ValueError:
+        raise Refused(expected) from None
+    if found is None or found[3] is None:
+        return str(network)
+    if not 0 < int(found[3]) < 65536:
+        raise Refused(expected)
+    return f"[{network}]:{int(found[3])}" if network.version == 6 else f"{network}:{int(found[3])}"
+
+
 def read_settings_file(value: object) -> Path:
     path = read_path(value, "file")
     if not path.is_file():

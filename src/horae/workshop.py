@@ -10,8 +10,8 @@ import importlib.util
 import os
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import structlog
@@ -30,36 +30,54 @@ from horae.executors.sync import Syncs
 from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
+from horae.sandboxes.doors import Reach, find_joiner
 from horae.sandboxes.plain import PATH, PlainSandbox
-
-if TYPE_CHECKING:
-    pass
-
+from horae.values import is_loopback
 
 log = structlog.get_logger()
 
 
-def make_sandboxes(config: Config, keeper: Keeper) -> Sandboxes:
-    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it."""
+def make_reach(config: Config, *, has_one_user: bool = False, servers: Sequence[str] = ()) -> Reach:
+    """What the network of work may lead to. `servers` are those of a remote agent, host:port each."""
+    theirs = [int(port) for _, _, port in (server.rpartition(":") for server in servers) if port.isdigit()]
+    ports = (config.port, config.grpc_port, *config.further_ports, *theirs)
+    is_behind = config.is_loopback and all(is_loopback(server.rpartition(":")[0].strip("[]")) for server in servers)
+    return Reach(find_joiner(PATH), ports, config.allowed_networks, has_one_user, is_behind)
+
+
+def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
+    """Those that work on this machine. The setting `bubblewrap` is a policy too: nothing runs outside of it. `plain`,
+    which hides nothing, is offered where it was asked for, to one user alone, and where there is nothing better."""
     groups, named = Groups(config.data), dict[str, Sandbox]()
     bwrap = find_bwrap()
     if isinstance(bwrap, Bwrap):
-        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=config.data, roots=config.script_roots)
+        named["bubblewrap"] = BubblewrapSandbox(
+            bwrap, keeper, groups, hidden=config.data, roots=config.script_roots, reach=reach
+        )
     elif config.sandbox == "bubblewrap":
         hint = "install bubblewrap and let it make user namespaces, or set sandbox to plain"
         raise ConfigError(f"the sandbox bubblewrap cannot be used: {bwrap}", path="sandbox", hint=hint)
     else:
-        log.info("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
-    if config.sandbox != "bubblewrap":
+        log.warning("sandbox.unavailable", sandbox="bubblewrap", why=bwrap)
+    if config.sandbox == "plain" or (config.sandbox == "auto" and (reach.has_one_user or not named)):
         named["plain"] = PlainSandbox(keeper, groups)
-    if (docker := make_docker(config, keeper)) is not None:
+    if (docker := make_docker(config, keeper, reach)) is not None:
         named["docker"] = docker
     default = next(iter(named)) if config.sandbox == "auto" else config.sandbox
+    why, weaker = ("", bwrap.warning) if isinstance(bwrap, Bwrap) else (bwrap, "")
+    warning = _warning(config, why) if default == "plain" else weaker
+    if warning:
+        log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default)
+    return Sandboxes(named, default, warning)
 
 
-def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
+def _warning(config: Config, why: str) -> str:
+    reason = "the setting sandbox is plain" if config.sandbox == "plain" else why
+    return f"jobs run without walls, with all rights of the user that runs Horae: {reason}"
+
+
+def make_docker(config: Config, keeper: Keeper, reach: Reach) -> Sandbox | None:
     """Containers, where a daemon answers; loaded only then, because few agents have one."""
     if not has_daemon(config.docker_url):
         return None
@@ -73,7 +91,7 @@ def make_docker(config: Config, keeper: Keeper) -> Sandbox | None:
         log.warning("sandbox.unavailable", sandbox="docker", why="the docker command is not there")
         return None
     agent = hashlib.sha256(str(config.data.resolve()).encode()).hexdigest()[:16]
-    return DockerSandbox(program, config.docker_url, keeper, agent)
+    return DockerSandbox(program, config.docker_url, keeper, agent, reach)
 
 
 def has_daemon(url: str) -> bool:

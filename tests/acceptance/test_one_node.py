@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 from pathlib import Path
 
@@ -28,6 +29,27 @@ def test_the_first_example_runs_and_its_log_can_be_followed(server: Server):
     assert (ended["state"], ended["exit_code"]) == ("succeeded", 0)
     assert 0 <= ended["late_ms"] < 60_000
     assert "succeeded" in server.cli("runs").stdout
+
+
+def test_what_a_server_keeps_is_its_users_alone_and_work_has_the_users_own_umask(tmp_path: Path):
+    data = tmp_path / "data"
+    data.mkdir(mode=0o755)
+    server = Server(tmp_path).start()
+    try:
+        run = {"name": "own", "run_once": True, "steps": [{"run": f"umask; echo made > {tmp_path}/made"}]}
+        (job,) = server.submit(run)
+        (found,) = server.wait_until(lambda: server.get("/v1/runs", job_id=job["id"])["items"], "the run")
+        server.ended(found["id"])
+        assert [path for path in (data, *data.rglob("*")) if _rights_of_others(path)] == []
+        assert "data.was_open" in server.log()
+        assert "\n0022\n" in server.cli("logs", str(found["id"])).stdout
+    finally:
+        server.stop()
+
+
+def _rights_of_others(path: Path) -> int:
+    mode = path.lstat().st_mode
+    return 0 if stat.S_ISLNK(mode) or stat.S_ISCHR(mode) else stat.S_IMODE(mode) & 0o077  # /dev/null is everybody's
 
 
 def test_following_a_job_ends_when_no_more_runs_can_come(server: Server):

@@ -260,6 +260,14 @@ async def test_a_cache_is_saved_once_and_restored_by_key(builder: Builder) -> No
     assert "first" in await builder.log(result)
 
 
+async def test_a_cache_lends_nobody_the_rights_of_its_owner(builder: Builder) -> None:
+    write = "mkdir deps && cp /bin/true deps/suid && chmod 6755 deps/suid && mkfifo deps/pipe"
+    await builder.run(steps(write, **CACHED))
+    result, facts = await builder.run(steps("stat -c '%a %n' deps/*", **CACHED))
+    assert facts["caches"][0]["hit"]
+    assert (await builder.log(result)).endswith("──\n755 deps/suid\n")
+
+
 async def test_jobs_do_not_share_caches_and_failures_save_none(builder: Builder) -> None:
     await builder.run(steps("mkdir deps; echo bad > deps/a; exit 1", **CACHED))
     _, facts = await builder.run(steps("mkdir deps; echo good > deps/a", **CACHED))

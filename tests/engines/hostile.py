@@ -22,6 +22,7 @@ from horae.ports import Result, Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups, find_controllers
 from horae.sandboxes.docker import DockerSandbox
+from horae.sandboxes.doors import Reach, find_joiner
 from horae.sandboxes.plain import PlainSandbox
 from tests.contract.test_executors import Rig, steps
 from tests.engines.dockerd import IMAGE, Daemon
@@ -92,11 +93,13 @@ def _environment(pid: int) -> bytes:
 
 
 @asynccontextmanager
-async def open_place(data: Path, name: str, request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+async def open_place(
+    data: Path, name: str, request: pytest.FixtureRequest, reach: Reach | None = None
+) -> AsyncIterator[Place]:
     request.getfixturevalue("need")("busybox", *PROGRAMS[name])
     daemon: Daemon | None = request.getfixturevalue("daemon") if name == "docker" else None
     keeper = KeeperProcess(data / "agent")
-    place = Place(data, name, _sandboxes(data, name, keeper, daemon), keeper, daemon)
+    place = Place(data, name, _sandboxes(data, name, keeper, daemon, reach or Reach(find_joiner())), keeper, daemon)
     await keeper.open()
     for sandbox in place.sandboxes.named.values():
         await sandbox.open()
@@ -108,15 +111,15 @@ async def open_place(data: Path, name: str, request: pytest.FixtureRequest) -> A
         await sandbox.close()
 
 
-def _sandboxes(data: Path, name: str, keeper: KeeperProcess, daemon: Daemon | None) -> Sandboxes:
+def _sandboxes(data: Path, name: str, keeper: KeeperProcess, daemon: Daemon | None, reach: Reach) -> Sandboxes:
     groups = Groups(data)
     named: dict[str, Sandbox] = {"plain": PlainSandbox(keeper, groups)}
     if daemon is not None:
-        named["docker"] = DockerSandbox("docker", daemon.url, keeper, f"agent-{data}")
+        named["docker"] = DockerSandbox("docker", daemon.url, keeper, f"agent-{data}", reach)
     if name == "bubblewrap":
         bwrap = find_bwrap()
         assert isinstance(bwrap, Bwrap), bwrap
-        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=data)
+        named["bubblewrap"] = BubblewrapSandbox(bwrap, keeper, groups, hidden=data, reach=reach)
     return Sandboxes(named, name)
 
 

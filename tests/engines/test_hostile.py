@@ -6,6 +6,8 @@ The attacks use busybox only, so that they are the same in an image that has not
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import signal
 import time
@@ -16,6 +18,7 @@ import pytest
 
 from horae.core.model import Reason, State
 from horae.sandboxes.cgroups import CONTROLLERS, Groups, find_controllers
+from horae.sandboxes.seccomp import ARCHITECTURES
 from tests.contract.test_executors import MemoryOutput, steps
 from tests.engines.hostile import Place, open_place, until
 
@@ -312,6 +315,32 @@ async def test_what_counts_as_root_outside_changes_nothing_there(wrapped: Place,
     await wrapped.assert_nothing_is_left()
 
 
+CALLS = ("add_key", "bpf", "io_uring_setup", "keyctl", "open_by_handle_at", "perf_event_open", "setns", "userfaultfd")
+
+
+async def test_the_kernel_is_asked_nothing_that_containers_may_not_ask(wrapped: Place) -> None:
+    """Each with nonsense: whoever gets so far is told that (or has made a descriptor), who does not is refused."""
+    known = ARCHITECTURES[os.uname().machine]
+    numbers = {name: known.denied[name] for name in CALLS}
+    script = f"""python3 -c '
+import ctypes
+kernel = ctypes.CDLL(None, use_errno=True)
+for name, number in {json.dumps(numbers)}.items():
+    print(name, kernel.syscall(number, 0, 0, 0, 0, 0), ctypes.get_errno())
+print("clone3", kernel.syscall({known.clone3}, 0, 0), ctypes.get_errno())'"""
+    result, text = await wrapped.do(script)
+    assert result.state is State.SUCCEEDED, text
+    lines = text.splitlines()[1:]
+    assert lines == [*(f"{name} -1 {errno.EPERM}" for name in CALLS), f"clone3 -1 {errno.ENOSYS}"]
+
+
+async def test_programs_that_make_threads_and_processes_work_behind_the_filter(wrapped: Place) -> None:
+    script = "import threading, subprocess; t = threading.Thread(target=print, args=(1,)); t.start(); t.join(); "
+    script += 'print(subprocess.run(["echo", "2"], capture_output=True).stdout)'
+    result, text = await wrapped.do(f"python3 -c '{script}'")
+    assert (result.state, text.splitlines()[1:]) == (State.SUCCEEDED, ["1", "b'2\\n'"]), text
+
+
 @pytest.mark.usefixtures("limited")
 async def test_groups_of_an_earlier_life_are_gone_after_the_next_start(wrapped: Place) -> None:
     output = wrapped.start(wrapped.spec("echo on; sleep 600", limits=LIMITS))
@@ -334,6 +363,15 @@ async def test_a_job_owns_its_workspace_and_a_tmp_that_nobody_else_sees(wrapped:
     assert f"/{name}\n{workspace}\nhome {workspace}\n" in text
     assert text.split()[-1] != "0"
     assert not Path(f"/tmp/{name}").exists()
+
+
+async def test_work_is_never_root_and_still_has_its_workspace_and_secrets(walled: Place) -> None:
+    script = "id -u; mkdir deep; touch deep/own; cat $HORAE_SECRETS_DIR/a/key; ls $HORAE_SECRETS_DIR"
+    result, text = await walled.do(script, "echo on > deep/own; cat deep/own", files={"a/key": "hidden-treasure"})
+    assert result.state is State.SUCCEEDED, text
+    assert text.splitlines()[1] == str(os.getuid() or 65534)
+    assert "hidden-treasurea\n" in text
+    await walled.assert_nothing_is_left()
 
 
 async def test_a_working_directory_outside_the_walls_is_refused_with_words(wrapped: Place, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.acceptance.server import Server
+from tests.acceptance.server import DEADLINE, Server, horae
 
 
 @pytest.fixture
@@ -54,3 +55,43 @@ def test_after_a_crash_of_the_agent_the_next_attempt_starts_clean(server: Server
     server.start()
     run = server.ended(run_id)
     assert (run["state"], run["attempt"]) == ("succeeded", 2), log_of(server, run_id)
+
+
+def test_where_there_are_logins_no_author_of_a_job_can_do_without_walls(
+    tmp_path: Path, need: Callable[..., None]
+) -> None:
+    need("bwrap")
+    argv = (horae(), "token", "create", "ann", "--data", "data", "--file", "token.txt")
+    subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE)
+    server = Server(tmp_path, "--sandbox", "auto").start()
+    try:
+        run_id = submit(server, sandbox="plain", steps=[{"run": f"ls {tmp_path}/data"}])
+        run = server.wait_until(lambda: _with_reason_or_end(server, run_id), "the run to wait or to end")
+        assert (run["state"], run["reason"]) == ("queued", "no_label"), log_of(server, run_id)
+        assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap"
+    finally:
+        server.stop()
+
+
+def _with_reason_or_end(server: Server, run_id: int) -> Any:
+    run = server.get(f"/v1/runs/{run_id}")
+    return run if run["reason"] or run["state"] in ("succeeded", "failed") else None
+
+
+def test_the_one_user_of_a_loopback_server_may_do_without_walls(server: Server) -> None:
+    run_id = submit(server, sandbox="plain", steps=[{"run": f"ls {server.directory}/data"}])
+    assert server.ended(run_id)["state"] == "succeeded"
+    assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap; on offer: plain"
+    assert "WARNING" not in server.log()
+
+
+def test_where_jobs_run_without_walls_greeting_readiness_and_page_warn_of_it(tmp_path: Path) -> None:
+    server = Server(tmp_path, "--sandbox", "plain").start()
+    warning = "jobs run without walls, with all rights of the user that runs Horae: the setting sandbox is plain"
+    try:
+        assert server.get("/readyz")["checks"]["walls"] == f"ok, with a warning: {warning}"
+        assert warning in server.http.get("/").text
+        server.wait_until(lambda: "WARNING" in server.log(), "the greeting")
+        assert warning in server.log().partition("WARNING")[2]
+    finally:
+        server.stop()

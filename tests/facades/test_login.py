@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
+from horae.service.insight import READY_SECONDS
 from horae.web import app as web
 from horae.web import http
 from tests.facades.test_native import DEADLINE, JOB, Follower, break_store, problem_of, submitted
@@ -78,6 +79,30 @@ async def test_strangers_learn_that_it_lives_and_nothing_else(far: httpx.AsyncCl
     friend = await login(world)
     assert (await far.get("/healthz", headers=friend)).json()["version"] == "1.2.3"
     assert (await far.get("/readyz", headers=friend)).json()["checks"]
+
+
+async def test_however_many_strangers_ask_readiness_is_looked_at_once_in_a_while(
+    far: httpx.AsyncClient, world: World, monkeypatch: pytest.MonkeyPatch
+):
+    asked = 0
+    readiness = world.services.insight.readiness
+
+    async def counted() -> Any:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
+        return await readiness()
+
+    monkeypatch.setattr(world.services.insight, "readiness", counted)
+    async with asyncio.TaskGroup() as group:
+        for path in ("/readyz", "/actuator/health") * 20:
+            group.create_task(far.get(path))
+    assert asked == 1
+    world.clock.advance(READY_SECONDS)
+    answer = await far.get("/readyz")
+    assert (asked, answer.json()) == (2, {"ready": True, "checks": {}})
+    await far.get("/readyz", headers=await login(world))
+    assert asked == 3
 
 
 async def test_a_token_opens_everything_and_its_owner_owns_what_is_made(far: httpx.AsyncClient, world: World):

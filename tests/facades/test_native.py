@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -16,7 +18,7 @@ from horae.core.model import State, Trigger
 from horae.errors import CODES, Unavailable
 from horae.testing import START
 from horae.web import app as web
-from horae.web import http, render
+from horae.web import connections, http, render
 from tests.facades.world import DELAY, NODE, OWN, TWICE, Work, World, from_here
 
 JOB = {"name": "nightly", "schedule": "0 3 * * *", "steps": [{"run": "echo hello"}]}
@@ -905,9 +907,15 @@ async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient, world: Worl
 
 
 @pytest.fixture
-async def port(gate: web.Gate) -> AsyncIterator[int]:
+def crowd() -> connections.Crowd:
+    return connections.Crowd()
+
+
+@pytest.fixture
+async def port(gate: web.Gate, crowd: connections.Crowd) -> AsyncIterator[int]:
     """The application behind its real HTTP server, on a free port."""
-    config = uvicorn.Config(gate, port=0, http=web.Protocol, lifespan="off", log_config=None, access_log=False)
+    protocol: Any = partial(connections.Protocol, crowd=crowd)
+    config = uvicorn.Config(gate, port=0, http=protocol, lifespan="off", log_config=None, access_log=False)
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     serving = asyncio.create_task(server.serve())
@@ -966,6 +974,84 @@ async def test_a_body_shorter_than_announced_is_given_up(
     assert b"connection: close" in answer
     assert b'"code":"E_SYNTAX"' in answer
     assert await world.rows() == (0, 0, 0)
+
+
+HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"\r\n", b"G", HEAD, HEAD + b"\r\n" + b"\r\n", HEAD + b"\r\n" + HEAD, HEAD + b"Content-Length: 9\r\n\r\n{"],
+)
+async def test_a_connection_that_is_idle_or_half_sends_is_closed(
+    port: int, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.05)
+    answer = await raw(port, sent)  # which ends when the server closes
+    assert answer == b"reset" or answer.count(b"HTTP/1.1 200 ") == (b"\r\n\r\n" in sent)
+
+
+async def test_a_head_that_trickles_is_closed(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(HEAD)
+
+    async def trickle() -> None:
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"X: y\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+
+    trickling = asyncio.create_task(trickle())
+    async with asyncio.timeout(DEADLINE):
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        await trickling
+    writer.close()
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut_off(
+    port: int, gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STALL_SECONDS", 0.05)
+    work = await world.start_run()
+    for _ in range(16):
+        await work.write(b"x" * (1 << 20))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(b"GET /v1/runs/%d/log/follow HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % work.run_id)
+    async with asyncio.timeout(DEADLINE):
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        while gate.streams.taken:
+            await asyncio.sleep(0.01)
+    writer.close()
+
+
+async def test_one_connection_too_many_is_told_so_and_closed(port: int, crowd: connections.Crowd) -> None:
+    crowd.most = 2
+    open_ones = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+    for reader, writer in open_ones:  # each is known to the server once it has answered
+        writer.write(HEAD + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+    answer = await raw(port, HEAD + b"\r\n")
+    assert answer == b"reset" or b'"code":"E_CONNECTION_LIMIT"' in answer
+
+    open_ones[0][1].close()
+    async with asyncio.timeout(DEADLINE):
+        while not (await raw(port, HEAD + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200"):
+            await asyncio.sleep(0.01)
+    open_ones[1][1].close()
+
+
+def test_beyond_loopback_one_address_has_a_share_only() -> None:
+    crowd = connections.Crowd(8)
+    assert [bool(crowd.enter("192.0.2.1")) for _ in range(3)] == [False, False, True]
+    assert [bool(crowd.enter("127.0.0.1")) for _ in range(5)] == [False] * 5
+    assert "8 connections" in crowd.enter("192.0.2.2")
+    for address in ["192.0.2.1"] * 3 + ["127.0.0.1"] * 5 + ["192.0.2.2"]:
+        crowd.leave(address)
+    assert crowd.enter("192.0.2.1") == ""
 
 
 async def test_what_follows_a_body_must_be_a_request(port: int) -> None:

@@ -12,6 +12,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -33,6 +34,7 @@ from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
 from horae.cli.remote import exit_code_of_run, read_since
 from horae.client import Client, server_url
 from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
+from horae.ports import Sandboxes
 
 PATIENCE = 180.0
 
@@ -1219,9 +1221,10 @@ def test_listening_beyond_loopback_without_tls_is_refused() -> None:
 def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    async def serve(config: Any, on_ready: Callable[[Any], None]) -> None:
+    async def serve(config: Any, on_ready: Callable[[Any, Sandboxes], None]) -> None:
         started.append(config)
-        on_ready(dataclasses.replace(config, history_days=90, files_limit=5 * 2**30))
+        plain = Sandboxes({"plain": None}, "plain", "jobs run without walls")  # type: ignore[dict-item]
+        on_ready(dataclasses.replace(config, history_days=90, files_limit=5 * 2**30), plain)
 
     monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
@@ -1231,6 +1234,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "is up at http://127.0.0.1:9123" in result.stdout
     assert str(tmp_path / "d") in result.stdout
     assert "90 days of history, 5GiB of output" in result.stdout
+    assert re.search(r"WARNING +jobs run without walls", result.stdout)
     assert "| horae --server http://127.0.0.1:9123 submit -" in result.stdout
     (tmp_path / "examples").mkdir()
     (tmp_path / "examples/hello.yaml").write_text("")

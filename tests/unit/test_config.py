@@ -113,7 +113,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
-        "queue": "nats://127.0.0.1:4222",
+        "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})
@@ -469,6 +469,26 @@ def test_intervals_are_written_as_people_do(written: str) -> None:
 
 def test_two_listeners_need_two_ports() -> None:
     assert "grpc_port must differ from port" in refused({"port": "80", "grpc_port": "80"}).message
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        ("127.0.0.0/8", "127.0.0.0/8"),
+        ("10.0.0.7", "10.0.0.7/32"),
+        ("127.0.0.1:5432", "127.0.0.1/32:5432"),
+        ("::1", "::1/128"),
+        ("[::1]:5432", "[::1/128]:5432"),
+    ],
+)
+def test_networks_that_jobs_may_reach_are_read(written: str, kept: str) -> None:
+    assert load({"allowed_networks": written}, environ={}).allowed_networks == (kept,)
+
+
+@pytest.mark.parametrize("written", ["everything", "127.0.0.1/8", "127.0.0.1:0", "127.0.0.1:99999", "[::1]", "a:b:c"])
+def test_networks_that_are_none_are_refused(written: str) -> None:
+    with pytest.raises(ConfigError, match=r"allowed_networks must be a list of networks"):
+        load({"allowed_networks": written}, environ={})
 
 
 @pytest.mark.parametrize(("written", "is_set"), [("true", True), ("false", False)])

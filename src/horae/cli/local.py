@@ -9,8 +9,9 @@ import shlex
 import shutil
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,9 @@ from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version
 from horae.config import SETTINGS, Config, load
 from horae.errors import Error
 from horae.values import mask_database, show_bytes
+
+if TYPE_CHECKING:
+    from horae.ports import Sandboxes
 
 ConfigFile = Annotated[
     str | None,
@@ -39,6 +43,7 @@ AGENT_SETTINGS = [
         "jobs_directory",
         "script_roots",
         "sandbox",
+        "allowed_networks",
     ),
     *("docker_url", "maven_settings", "output_limit", "artifact_limit", "cache_limit", "log_format", "on_restart"),
 ]
@@ -74,16 +79,17 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     from horae.serving import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(config, lambda settled: _greet(session, settled)))
+        runner.run(serve(config, partial(_greet, session)))
 
 
-def _greet(session: Session, config: Config) -> None:
-    """Say where Horae is and what to do with it."""
+def _greet(session: Session, config: Config, sandboxes: Sandboxes) -> None:
+    """Say where Horae is, what to do with it, and what to know first."""
     screen, version, database, address = session.screen, own_version(), mask_database(config.database), config.address
     if session.as_json:
         places = {"url": address, "node": config.node, "data": str(config.data), "database": database}
         kept = {"history_days": config.history_days, "files_limit": config.files_limit}
-        screen.json({"version": version, **places, **kept})
+        walls = {"walls": sandboxes.walls, "warnings": [sandboxes.warning] if sandboxes.warning else []}
+        screen.json({"version": version, **places, **kept, **walls})
     else:
         screen.line(f"Horae {version} is up at {address}\n")
         screen.record(
@@ -93,6 +99,8 @@ def _greet(session: Session, config: Config) -> None:
                 ("  data", str(config.data)),
                 ("  database", database),
                 ("  keeps", _kept(config)),
+                ("  walls", sandboxes.walls),
+                *([("  WARNING", sandboxes.warning)] if sandboxes.warning else ()),
                 ("  node", f"{config.node} ({', '.join(config.roles)})"),
                 ("  try it", _first_submit(address) if config.free_pass else _first_look(config.port)),
                 ("  stop", "Ctrl-C"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,7 @@ from horae.errors import Invalid, machine_fault
 from horae.executors.artifacts import heed, in_thread, open_plain
 from horae.executors.trees import remove_tree
 
+SET_ID = stat.S_ISUID | stat.S_ISGID  # lends the rights of its owner to whoever runs a file: never kept
 BLOCK = 4096  # bytes that even an empty file counts for
 MAX_HASHED = 64 << 20  # bytes of a file whose hash is in a key
 _PART = ".part-"  # begins the name of what is not yet, or no longer, an entry
@@ -182,3 +184,5 @@ def _copy_one(entry: os.DirEntry[str], target: Path) -> None:
     with suppress(FileNotFoundError):
         target.unlink()
     shutil.copy2(entry.path, target, follow_symlinks=False)
+    if not entry.is_symlink() and (mode := target.stat().st_mode) & SET_ID:
+        target.chmod(stat.S_IMODE(mode) & ~SET_ID)

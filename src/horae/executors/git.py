@@ -3,6 +3,7 @@
 What must stay true:
 - git is started by argv, never through a shell; nothing of the repository runs: no hook, no submodule, no transport
   but https, http, ssh and file.
+- It reaches the server of its address and nothing else, through the sandbox's own relay.
 - Credentials stand on no command line and in no environment. They lie in files of mode 0600 in a directory that is
   made for the checkout, outside of what is cloned, and gone before the next section starts. A password is given to
   the host of the address only, wherever a server may redirect to.
@@ -34,6 +35,7 @@ ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
 }
 _OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "submodule.recurse=false")
+_PORTS = {"http": (80, 443), "https": (443,), "ssh": (22,)}  # http is often sent on to https
 _SHALLOW = ("--no-tags", "--depth", "1")
 
 
@@ -55,7 +57,7 @@ def checkout_sections(
     local = (_readable(Path(unquote(bare.removeprefix("file://"))), workspace),) if bare.startswith("file://") else ()
     with _access(bare, username, password, wanted.get("private_key"), workspace, known_hosts) as access:
         options, env, private = access
-        git = _Git(("git", *_OPTIONS, *options), env, shown, local, private)
+        git = _Git(("git", *_OPTIONS, *options), env, shown, local, private, addresses_of(bare))
         is_empty = directory != workspace or workspace not in [path.parent for path in private]
         if is_empty and not (ref and is_commit(ref)):
             branch = ("--branch", ref) if ref else ()
@@ -104,15 +106,27 @@ class _Git:
     shown: str  # the address, without a password
     sees: tuple[Path, ...]
     keeps: tuple[Path, ...]  # where its credentials are
+    listed: tuple[str, ...]  # all that it reaches
 
     def section(
         self, title: str, argv: tuple[str, ...], cwd: Path, *, goes_on: bool = False, may_fail: bool = False
     ) -> Section:
         return Section(
             f"{CHECKOUT} {title}", CHECKOUT, f"the checkout of {self.shown}", (*self.begin, *argv), cwd, self.env,
-            Reason.ERROR, network=True, sees=self.sees, phase=Phase.PREPARING, goes_on=goes_on, may_fail=may_fail,
+            Reason.ERROR, listed=self.listed, sees=self.sees, phase=Phase.PREPARING, goes_on=goes_on, may_fail=may_fail,
             is_ours=True, keeps=self.keeps,
         )  # fmt: skip
+
+
+def addresses_of(url: str) -> tuple[str, ...]:
+    """Where the server of a repository is, host:port each; nowhere for one of this machine's files. A server that
+    sends on to another one is not followed there."""
+    if url.startswith("file://"):
+        return ()
+    parts = urlsplit(url if "://" in url else f"ssh://{url.partition(':')[0]}")
+    host = (parts.hostname or "").removesuffix(".")
+    host = "127.0.0.1" if host == "localhost" else f"[{host}]" if ":" in host else host
+    return tuple(f"{host}:{port}" for port in ((parts.port,) if parts.port else _PORTS[parts.scheme]))
 
 
 def _readable(repository: Path, workspace: Path) -> Path:

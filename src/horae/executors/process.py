@@ -87,11 +87,13 @@ class _Parcel:
 
 class KeeperProcess:
     """Starts the keeper program and speaks to it. `directory` holds its lock and its log. With `keeps`, held work
-    outlives this process for the rest of its lease, and that of an earlier one is taken up."""
+    outlives this process for the rest of its lease, and that of an earlier one is taken up. `umask` is that of the
+    work; -1: ours."""
 
-    def __init__(self, directory: Path, *, keeps: bool = False) -> None:
+    def __init__(self, directory: Path, *, keeps: bool = False, umask: int = -1) -> None:
         self.closed = asyncio.Event()  # the keeper is gone, wanted or not; or it was left to the next agent
         self.keeps = keeps
+        self._umask = umask
         self.kept: list[Kept] = []  # by an earlier life, and now ours
         self.life = secrets.token_hex(16)  # of the keeper: all agents that it has had are one
         self._directory = directory.resolve()  # the keeper works in another directory
@@ -190,6 +192,7 @@ class KeeperProcess:
                 env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
+                umask=self._umask,
             )
         self._attach(link, self._program.pid)
 

@@ -102,7 +102,8 @@ class Section:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     reason: Reason = Reason.EXIT  # of a run that fails here
-    network: bool = False  # it has the network, whatever the job says
+    network: bool = False  # it has the network, whatever the job says; one of ours, that of the machine
+    listed: tuple[str, ...] | None = None  # host:port each: it reaches these and nothing else, whatever the job says
     sees: tuple[Path, ...] = ()  # further paths that it reads
     keeps: tuple[Path, ...] = ()  # further paths that it reads and writes
     phase: Phase = Phase.RUNNING
@@ -572,13 +573,20 @@ class _Attempt:
 
     def _room(self, section: Section, workspace: Path) -> Room:
         spec, name = self.work.spec, self.name
-        network = "on" if section.network else spec.get("network", "off")
+        network: str | Sequence[str] = spec.get("network", "off")
+        if section.listed is not None:
+            network = section.listed or "off"
+        elif section.network:
+            network = "machine" if section.is_ours else "on"
         listed = () if isinstance(network, str) else tuple(network)
-        sees = [str(path) for path in (*section.sees, *([self._secrets] if self._secrets else ()))]
+        sees = [str(path) for path in section.sees]
         keeps = map(str, section.keeps)
         limits, image = Limits(**spec.get("limits", {})), spec.get("image", "")
-        how = "listed" if listed else network
-        return Room(str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed)
+        how = network if isinstance(network, str) else "listed"
+        secrets = "" if self._secrets is None else str(self._secrets)
+        return Room(
+            str(workspace), name, how, limits, tuple(sees), tuple(keeps), image, listed, section.is_ours, secrets
+        )
 
     def _environment(self, section: Section) -> dict[str, str]:
         theirs = {} if section.is_ours else self.work.spec.get("env") or {}  # which could name another git
@@ -642,7 +650,7 @@ class _Attempt:
     def _broken(self, error: Exception) -> Result:
         """The result of an attempt that we could not make: lost where the machine, or what we need, is to blame."""
         ailment = machine_fault(error)
-        message = error.message if isinstance(error, Error) else f"the attempt could not be made: {ailment or error}"
+        message = _told(error) if isinstance(error, Error) else f"the attempt could not be made: {ailment or error}"
         is_lost = bool(ailment) or isinstance(error, Unavailable)
         result = self._result(State.FAILED, Reason.LOST if is_lost else Reason.ERROR, message)
         result.ailment = ailment
@@ -685,6 +693,12 @@ class _Attempt:
             result.ailment = result.ailment or machine_fault(error)
         result.output = self.work.output.ref
         return result
+
+
+def _told(error: Error) -> str:
+    """What happened, its code where it has one of its own, and what to do."""
+    code = "" if error.code == type(error).code else f" ({error.code})"
+    return f"{error.message}{code}{'; ' if error.hint else ''}{error.hint}"
 
 
 def _ending(code: int) -> str:

@@ -28,6 +28,8 @@ OPTIONS = (
     ("grpc.max_receive_message_length", wire.MAX_MESSAGE),
     ("grpc.max_send_message_length", wire.MAX_MESSAGE),
     ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.server_handshake_timeout_ms", 15_000),
+    ("grpc.max_connection_idle_ms", 300_000),  # without a call: clients connect again by themselves
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 0),

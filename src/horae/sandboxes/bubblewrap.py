@@ -7,6 +7,7 @@ What must stay true:
 - What is not named here is not visible: paths are added one by one, never taken away from a whole.
 - The workspace is the only thing of the machine that can be written to, but for what our own sections keep. This
   includes /proc: its settings belong to root, and the kernel takes the work of a root agent for root there.
+- The work makes no call to the kernel that containers deny by default, and no namespace (see sandboxes.seccomp).
 - Nothing of the job reaches bwrap itself, which runs outside: neither its environment nor its directory.
 - bwrap is the root that the keeper kills; it dies with the keeper, and with it everything in its pid namespace.
 """
@@ -27,8 +28,9 @@ import structlog
 from horae.errors import Invalid
 from horae.ports import Command, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
+from horae.sandboxes.doors import Reach, WithDoors, spawn_porter
 from horae.sandboxes.plain import environment
+from horae.sandboxes.seccomp import build_filter
 
 log = structlog.get_logger()
 
@@ -48,6 +50,7 @@ ETC_PATTERNS = ("java-*", "python3*")
 # The nodes of /dev: major and minor number.
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 WALLS = ("--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+NOTHING = Reach()
 NO_NESTING = "--disable-userns"  # refused by some kernels, and by a bwrap that is setuid
 
 
@@ -57,6 +60,8 @@ class Bwrap:
 
     program: str
     walls: tuple[str, ...]
+    filter: bytes | None = None  # of calls to the kernel
+    warning: str = ""  # what is missing of its walls
 
 
 def find_bwrap() -> Bwrap | str:
@@ -64,18 +69,31 @@ def find_bwrap() -> Bwrap | str:
     program = shutil.which("bwrap")
     if program is None:
         return "bwrap is not on PATH: install bubblewrap"
-    why = ""
-    for nesting in ((NO_NESTING,), ()):
-        walls = (*WALLS, *nesting, *_identity())
-        try:
-            argv = [program, *walls, *_system(), "--", "/bin/sh", "-c", ":"]
-            done = subprocess.run(argv, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, cwd="/")
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"bwrap does not work here: {error}"
-        if done.returncode == 0:
-            return Bwrap(program, walls)
-        why = why or done.stderr.strip()
+    machine = os.uname().machine
+    calls = build_filter(machine)
+    why = _try(program, (*WALLS, NO_NESTING, *_identity()), calls)
+    if not why:
+        unknown = f"the calls of a {machine} to the kernel are not filtered (E_SANDBOX)"
+        return Bwrap(program, (*WALLS, NO_NESTING, *_identity()), calls, "" if calls else unknown)
+    if calls is not None and not _try(program, (*WALLS, *_identity()), calls):
+        first = why.splitlines()[0]
+        weaker = f"that work makes no user namespaces is held by a filter alone, for bwrap cannot (E_SANDBOX): {first}"
+        return Bwrap(program, (*WALLS, *_identity()), calls, weaker)
     return f"bwrap does not work here: {why}"
+
+
+def _try(program: str, walls: Sequence[str], calls: bytes | None) -> str:
+    """Why a process cannot be started behind such walls; empty when it can."""
+    with _file("filter", calls or b"") as given:
+        words = ("--seccomp", str(given)) if calls else ()
+        argv = [program, *walls, *_system(), *words, "--", "/bin/sh", "-c", ":"]
+        try:
+            done = subprocess.run(
+                argv, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, cwd="/", pass_fds=(given,)
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    return "" if done.returncode == 0 else done.stderr.strip() or f"it ended with {done.returncode}"
 
 
 class BubblewrapSandbox:
@@ -84,12 +102,15 @@ class BubblewrapSandbox:
     name = "bubblewrap"
 
     def __init__(
-        self, bwrap: Bwrap, keeper: Keeper, groups: Groups, *, hidden: Path, roots: Sequence[Path] = ()
-    ) -> None:
+        self, bwrap: Bwrap, keeper: Keeper, groups: Groups, *, hidden: Path, roots: Sequence[Path] = (),
+        reach: Reach = NOTHING,
+    ) -> None:  # fmt: skip
         self._keeper = keeper
+        self._reach = reach
         self._groups = groups
         self._roots = tuple(str(root.resolve()) for root in roots)
         hiding = _hide(str(hidden.resolve()), (*SYSTEM, *self._roots))
+        self._filter = bwrap.filter
         self._begin = (bwrap.program, *bwrap.walls, *_system(), *_bind("--ro-bind", self._roots), *hiding)
         user = "nobody" if os.getuid() == 0 else str(os.getuid())
         self._fixed = environment(user)
@@ -121,45 +142,52 @@ class BubblewrapSandbox:
 
     async def spawn(self, command: Command, room: Room) -> Process:
         self._refuse_unseen(command.cwd, room)
-        if room.network == "listed":
+        if room.network in ("listed", "on"):
             return await self._spawn_with_doors(command, room)
-        return await self._spawn(command, room, ("--share-net",) if room.network == "on" else ())
+        return await self._spawn(command, room, ("--share-net",) if room.network == "machine" else ())
 
     async def _spawn_with_doors(self, command: Command, room: Room) -> Process:
         """bwrap tells the porter where the work will be, and lets it begin when the porter says so."""
-        doors = plan_doors(room.listed)
+        plan = self._reach.plan(room)
         with ExitStack() as stack:
-            (info, told), (blocked, go), hosts = os.pipe(), os.pipe(), os.memfd_create("hosts")
-            for descriptor in (info, told, blocked, go, hosts):
+            (info, told), (blocked, go) = os.pipe(), os.pipe()
+            hosts, resolvers = os.memfd_create("hosts"), os.memfd_create("resolvers")
+            for descriptor in (info, told, blocked, go, hosts, resolvers):
                 stack.callback(os.close, descriptor)
-            os.pwrite(hosts, doors.hosts.encode(), 0)
-            porter = await spawn_porter(self._keeper, doors, info, go, command.stderr)
-            words = ("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts")
+            os.pwrite(hosts, plan.doors.hosts.encode(), 0)
+            os.pwrite(resolvers, plan.resolv_conf.encode(), 0)
+            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
+            words = (
+                *("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts"),
+                *("--ro-bind-data", str(resolvers), "/etc/resolv.conf"),
+            )
             try:
-                held_back = replace(command, keep=(*command.keep, told, blocked, hosts))
+                held_back = replace(command, keep=(*command.keep, told, blocked, hosts, resolvers))
                 return WithDoors(await self._spawn(held_back, room, words), porter, os.dup(go))
             except BaseException:
                 await porter.kill(0)
                 raise
 
     async def _spawn(self, command: Command, room: Room, words: Sequence[str]) -> Process:
-        with _arguments(_variables({"HOME": room.workspace, **command.env})) as given:
-            return await self._spawn_with(command, room, (*words, "--args", str(given)), given)
+        variables = b"".join(map(_terminated, _variables({"HOME": room.workspace, **command.env})))
+        with _file("arguments", variables) as given, _file("filter", self._filter or b"") as calls:
+            filtering = ("--seccomp", str(calls)) if self._filter else ()
+            return await self._spawn_with(command, room, (*words, *filtering, "--args", str(given)), (given, calls))
 
-    async def _spawn_with(self, command: Command, room: Room, words: Sequence[str], given: int) -> Process:
+    async def _spawn_with(self, command: Command, room: Room, words: Sequence[str], given: Sequence[int]) -> Process:
         """bwrap itself is outside the walls: what the job says of the environment is none of its own."""
         argv = (
             *self._begin,
             *self._devices,
             *words,
-            *_bind("--ro-bind", room.sees),
+            *_bind("--ro-bind", (*room.sees, *([room.secrets] if room.secrets else ()))),
             *_bind("--bind", (*room.keeps, room.workspace)),
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),
             *command.argv,
         )
         inside = replace(
             command, argv=argv, env=self._fixed, cwd="/", carries=True, stdin=self._stdin(command),
-            keep=(*command.keep, given),
+            keep=(*command.keep, *given),
         )  # fmt: skip
         return await self._groups.spawn(self._keeper, inside, room.name, _limits(room))
 
@@ -167,8 +195,8 @@ class BubblewrapSandbox:
         return self._groups.take_up(process, room.name, _limits(room))
 
     def can_hold(self, room: Room) -> bool:
-        """But for work whose network is listed: its porter would have to outlive us too."""
-        return room.network != "listed"
+        """But for work that has a porter, which would have to outlive us too."""
+        return room.network not in ("listed", "on")
 
     def _stdin(self, command: Command) -> int | None:
         return self._null if command.stdin is None else command.stdin
@@ -191,14 +219,18 @@ def _limits(room: Room) -> Limits:
 
 
 @contextmanager
-def _arguments(words: Iterable[str]) -> Iterator[int]:
-    """Arguments in a descriptor, where nobody sees them in a list of processes; bwrap reads it by `--args`."""
-    given = os.memfd_create("arguments")
+def _file(name: str, content: bytes) -> Iterator[int]:
+    """A descriptor that bwrap reads once: arguments, where nobody sees them in a list of processes, or a filter."""
+    given = os.memfd_create(name)
     try:
-        os.pwrite(given, b"".join(os.fsencode(word) + b"\0" for word in words), 0)
+        os.pwrite(given, content, 0)
         yield given
     finally:
         os.close(given)
+
+
+def _terminated(word: str) -> bytes:
+    return os.fsencode(word) + b"\0"
 
 
 def _variables(env: Mapping[str, str]) -> Iterator[str]:

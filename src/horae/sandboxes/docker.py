@@ -7,6 +7,7 @@ everything in the container.
 
 What must stay true:
 - A container is removed before its end is told, however it ended; one that an earlier life left, at open.
+- What runs in it is not root, of the container or of the machine: nobody where the agent is root, else the agent.
 - No capability, no new privileges, a read-only system, a bounded number of processes; no network unless asked for.
 - stdout and stderr are one stream: their order is kept.
 - The daemon's socket is never given to a container.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -30,9 +32,10 @@ from horae.core.model import Reason
 from horae.errors import Error, Invalid, MachineFault, Unavailable
 from horae.ports import Command, Exit, Keeper, Limits, Process, Room
 from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
-from horae.sandboxes.doors import WithDoors, plan_doors, spawn_porter
+from horae.sandboxes.doors import Plan, Reach, WithDoors, spawn_porter
 from horae.sandboxes.plain import PATH
 
+NOBODY = 65534  # who works in containers of an agent that is root
 PIDS = 4096  # processes of work that has no limit of its own
 TMP_BYTES = 512 * 1024 * 1024  # of its /tmp, which is memory
 LABEL = "horae.agent"  # whose containers these are
@@ -65,14 +68,16 @@ while :; do
 done
 """
 WAIT = "read -r go || exit 125\n"  # until the doors are open
+NOTHING = Reach()
 T = TypeVar("T")
 
 
 class DockerSandbox:
     name = "docker"
 
-    def __init__(self, program: str, url: str, keeper: Keeper, agent: str) -> None:
+    def __init__(self, program: str, url: str, keeper: Keeper, agent: str, reach: Reach = NOTHING) -> None:
         """`program` is the docker command; `agent` tells our containers from those of others on this daemon."""
+        self._reach = reach
         self._attach = (program, "-H", url, "start", "--attach", "--interactive")
         self._url = url
         self._keeper = keeper
@@ -95,7 +100,9 @@ class DockerSandbox:
     async def spawn(self, command: Command, room: Room) -> Process:
         if not room.image:
             raise Invalid("the sandbox docker needs an image", hint="write image: golang:1.22, say")
-        container = await self._create(command, room)
+        plan = self._plan(room)
+        await asyncio.to_thread(_hand_over, room)
+        container = await self._create(command, room, plan)
         input_end, held_end = os.pipe()
         try:
             env = {"PATH": PATH, "HOME": "/nonexistent", "DOCKER_CONFIG": "/nonexistent"}
@@ -108,9 +115,23 @@ class DockerSandbox:
         finally:
             os.close(input_end)
         contained = Contained(container, attached, held_end, room.limits)
-        return await self._open_doors(contained, command, room) if room.network == "listed" else contained
+        return contained if plan is None else await self._open_doors(contained, command, plan)
 
-    async def _open_doors(self, contained: Contained, command: Command, room: Room) -> Process:
+    def _plan(self, room: Room) -> Plan | None:
+        """None where no porter is needed. One of an agent that is not root could not enter a container's network."""
+        if room.network not in ("listed", "on"):
+            return None
+        if os.getuid() == 0:
+            return self._reach.plan(room, is_container=True)
+        if room.network == "on" and self._reach.is_behind_loopback:
+            return None
+        raise Invalid(
+            f"a container cannot be given the network {room.network!r} by an agent that is not root",
+            code="E_NETWORK",
+            hint="run the agent as root, or the job without an image",
+        )
+
+    async def _open_doors(self, contained: Contained, command: Command, plan: Plan) -> Process:
         """The container waits for a line of input, which the porter writes."""
         info, told = os.pipe()
         go = contained.input()
@@ -118,7 +139,7 @@ class DockerSandbox:
             if not (pid := await contained.find_pid()):
                 return contained  # it has ended, and its end says why
             os.write(told, json.dumps({"child-pid": pid}).encode())
-            porter = await spawn_porter(self._keeper, plan_doors(room.listed), info, go, command.stderr)
+            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
             return WithDoors(contained, porter, os.dup(go))
         except BaseException:
             await contained.kill(0)
@@ -127,8 +148,8 @@ class DockerSandbox:
             for descriptor in (info, told, go):
                 os.close(descriptor)
 
-    async def _create(self, command: Command, room: Room) -> DockerContainer:
-        config = self._config(command, room)
+    async def _create(self, command: Command, room: Room, plan: Plan | None) -> DockerContainer:
+        config = self._config(command, room, plan)
         try:
             return await self._client.containers.create(config)
         except DockerError as error:
@@ -144,13 +165,14 @@ class DockerSandbox:
         except (DockerError, TimeoutError, OSError) as error:
             raise Invalid(f"the image {image!r} is not there, and cannot be had: {error}") from error
 
-    def _config(self, command: Command, room: Room) -> dict[str, Any]:
+    def _config(self, command: Command, room: Room, plan: Plan | None) -> dict[str, Any]:
         env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
         return {
             "Image": room.image,
-            "Entrypoint": ["/bin/sh", "-c", WAIT + FIRST if room.network == "listed" else FIRST, "sh"],
+            "Entrypoint": ["/bin/sh", "-c", FIRST if plan is None else WAIT + FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
+            "User": ":".join(map(str, _user())),
             "WorkingDir": command.cwd,
             "Labels": {LABEL: self._agent, "horae.attempt": room.name},
             "OpenStdin": True,
@@ -158,7 +180,7 @@ class DockerSandbox:
             "AttachStdin": True,
             "AttachStdout": True,
             "AttachStderr": True,
-            "HostConfig": _walls(room),
+            "HostConfig": _walls(room, plan),
         }
 
     def take_up(self, process: Process, room: Room) -> Process:
@@ -173,12 +195,45 @@ class DockerSandbox:
             await self._docker.close()
 
 
-def _walls(room: Room) -> dict[str, Any]:
-    limits, names = room.limits, plan_doors(room.listed).names
+def _user() -> tuple[int, int]:
+    return (NOBODY, NOBODY) if os.getuid() == 0 else (os.getuid(), os.getgid())
+
+
+def _hand_over(room: Room) -> None:
+    """Let the user of the container have its workspace, and read its secrets."""
+    if os.getuid() != 0:
+        return
+    for tree in (room.workspace, *room.keeps):
+        _own(tree)
+    if room.secrets:
+        for entry in os.scandir(room.secrets):
+            _own(entry.path)
+        os.chown(room.secrets, 0, NOBODY)
+        os.chmod(room.secrets, 0o750)  # noqa: S103  # its group is nobody's
+
+
+def _own(tree: str) -> None:
+    """Nothing of the work runs now. A file that has another name could be anybody's."""
+    os.lchown(tree, NOBODY, NOBODY)
+    for directory, directories, files in os.walk(tree):
+        for name in (*directories, *files):
+            path = os.path.join(directory, name)
+            found = os.lstat(path)
+            if found.st_uid != NOBODY and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
+                os.lchown(path, NOBODY, NOBODY)
+
+
+def _walls(room: Room, plan: Plan | None) -> dict[str, Any]:
+    limits, names = room.limits, {} if plan is None else plan.doors.names
     writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
     walls: dict[str, Any] = {
-        "Binds": [*writable, *(f"{path}:{path}:ro" for path in room.sees)],
-        "NetworkMode": "bridge" if room.network == "on" else "none",
+        "Binds": [
+            *writable,
+            *(f"{path}:{path}:ro" for path in (*room.sees, *([room.secrets] if room.secrets else ()))),
+        ],
+        # Through the porter, or by the daemon's bridge, which does not lead to this machine's loopback.
+        "NetworkMode": "bridge" if room.network == "on" and plan is None else "none",
+        "Dns": [] if plan is None else plan.resolvers[0],
         "ExtraHosts": [f"{name}:{address}" for name, address in names.items()],
         "ReadonlyRootfs": True,
         "Tmpfs": {"/tmp": f"rw,nosuid,nodev,exec,size={TMP_BYTES}", "/run": "rw,nosuid,nodev"},  # noqa: S108  # its own
@@ -214,7 +269,7 @@ class Contained:
         while not self._end.done():
             if pid := await self._pid():
                 if not group_of(pid, self._container.id).directories:
-                    raise Invalid("listed addresses need a Docker daemon on the machine of the agent")
+                    raise Invalid("the network needs a Docker daemon on the machine of the agent", code="E_NETWORK")
                 return pid
             await asyncio.sleep(START_LOOK_SECONDS)
         return 0

@@ -6,8 +6,10 @@ from the files of this node, or asked of the other.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +26,7 @@ FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
 ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
+READY_SECONDS = 2.0  # for which strangers are told the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +80,19 @@ class Insight:
         checks: dict[str, Callable[[], str]],
         peers: Peers | None = None,
         offer_seconds: float = 60.0,
+        warnings: Sequence[str] = (),
     ) -> None:
         """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes.
-        `offer_seconds`: how long a moment may be left to a scheduler outside Horae."""
+        `offer_seconds`: how long a moment may be left to a scheduler outside Horae. `warnings` are what whoever looks
+        at this process should know first."""
+        self.warnings = warnings
         self._store = store
         self._files = files
         self._clock = clock
         self._metrics = metrics
         self._checks = checks
         self._peers = peers
+        self._ready, self._asking = (False, -math.inf), asyncio.Lock()  # what strangers are told, and until when
         self._offer = round(offer_seconds * SECOND)
         self.node = node
 
@@ -231,6 +238,15 @@ class Insight:
         """The node that leads, as the lease has it; None while nobody does."""
         lease = await self._store.get_lease(LEADER)
         return await self._node(lease.owner) if lease is not None and lease.owner else None
+
+    async def is_ready(self) -> bool:
+        """As readiness, for strangers: however many ask, it is looked at once in READY_SECONDS."""
+        async with self._asking:
+            ready, until = self._ready
+            if self._clock.elapsed() >= until:
+                ready = (await self.readiness()).ready
+                self._ready = (ready, self._clock.elapsed() + READY_SECONDS)
+            return ready
 
     async def readiness(self) -> Readiness:
         """Whether work gets through, not merely whether the process lives."""

@@ -19,31 +19,25 @@ What must stay true:
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
 import itertools
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache, partial
-from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import structlog
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from horae.core import model
-from horae.errors import CODES, Error, Malformed, NotFound, Unauthenticated
+from horae.errors import CODES, Error, NotFound, Unauthenticated
 from horae.service import Services
 from horae.service.access import HOW_TO_LOG_IN, Access, is_ours
 from horae.web import dashboard, http, native, openapi, peers
+from horae.web.connections import HEADER_BYTES, OWNER, is_loopback
 from horae.web.facades import facade_operations
 from horae.web.http import Receive, Scope, Send
 
-HEADER_BYTES = 32 * 1024
 HEADER_COUNT = 100
-GOODBYE_SECONDS = 0.5  # that an idle client has to end its side of a TLS connection when the server stops
-OWNER = "horae.owner"  # in the scope of a request: the user whose connection it is, if that is known
 STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 
 log = structlog.get_logger(__name__)
@@ -110,7 +104,7 @@ class Gate:
         self._ids = map("{}-{:x}".format, itertools.repeat(secrets.token_hex(5)), itertools.count(1))
         listed = frozenset(name.lower() for name in allowed_hosts)
         self._is_listed = lru_cache(256)(lambda host: _host_name(host) in listed)
-        self._is_near = lru_cache(256)(lambda host: _is_loopback(_host_name(host)))
+        self._is_near = lru_cache(256)(lambda host: is_loopback(_host_name(host)))
         checked = loopback_only or bool(listed)
         self._is_ours: Callable[[str], bool] = lru_cache(256)(
             lambda host: not checked or self._is_listed(host) or self._is_near(host)
@@ -219,63 +213,6 @@ def _host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
         return ""
-
-
-def _is_loopback(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-class Protocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol, which knows whose a connection is, and with three things mended: it collects headers
-    without end, it tells what is wrong with broken HTTP as plain text, and a client that is idle over TLS keeps the
-    server from ending."""
-
-    _in_headers = False
-    _unfinished = 0  # bytes of the present request's headers, beyond the first packet
-    _owner: int | None = None  # user id of the client, where it is of this machine
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if self.client is not None and _is_loopback(self.client[0]):
-            self._owner = peers.owner_of(self.client, transport.get_extra_info("sockname")[:2])
-
-    def on_message_begin(self) -> None:
-        self._in_headers, self._unfinished = True, 0
-        super().on_message_begin()
-        self.scope[OWNER] = self._owner  # type: ignore[literal-required]
-
-    def on_headers_complete(self) -> None:
-        self._in_headers = False
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        if self._in_headers:
-            self._unfinished += len(data)
-            if self._unfinished > HEADER_BYTES:
-                self._refuse(http.BadHeaders(f"at most {HEADER_BYTES} bytes of headers expected"))
-                return
-        super().data_received(data)
-
-    def shutdown(self) -> None:
-        super().shutdown()
-        is_idle = self.cycle is None or self.cycle.response_complete
-        if self.scheme == "https" and is_idle:  # TLS waits for the other side's goodbye, which may never come
-            self.loop.call_later(GOODBYE_SECONDS, self.transport.abort)
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(Malformed("this is not a request that HTTP/1.1 allows", code="E_HEADER"))
-
-    def _refuse(self, error: Error) -> None:
-        answer = http.problem(error, "-")  # it never became a request, so it has no id
-        lines = [b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode())]
-        lines += [b"%b: %b" % pair for pair in (*answer.headers, (b"connection", b"close"))]
-        self.transport.write(b"\r\n".join([*lines, b"", answer.body]))
-        self.transport.close()
 
 
 # ── the factory ────────────────────────────────────────────────────────────────────────────────────

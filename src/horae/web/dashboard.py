@@ -60,7 +60,7 @@ class Dashboard:
     # ── pages ──
 
     async def overview(self, request: http.Request) -> http.Answer:
-        return self._page("overview.html", seen=await self._own.look())
+        return self._page("overview.html", seen=await self._own.look(), warnings=self._insight.warnings)
 
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.get_run(request.path_id("run_id"))
@@ -100,10 +100,12 @@ class Dashboard:
         return http.Reply(200, self._health if request.who else _ALIVE)
 
     async def readyz(self, request: http.Request) -> http.Answer:
-        """503 names the check that failed. Strangers learn `ready` only."""
+        """503 names the check that failed. Strangers learn `ready` only, and not of the last two seconds."""
+        if request.who is None:
+            is_ready = await self._insight.is_ready()
+            return http.reply(200 if is_ready else 503, render.Readiness(is_ready, {}))
         found = await self._insight.readiness()
-        checks = found.checks if request.who else {}
-        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, checks))
+        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, found.checks))
 
     async def metrics(self, request: http.Request) -> http.Answer:
         return http.Reply(200, self._insight.metrics(), METRICS_TYPE)

@@ -151,6 +151,19 @@ async def test_steps_say_what_to_do_where_a_task_stands_beside_them(world: World
     assert [step["run"] for step in (await world.jobs.get(made["job_id"])).spec["steps"]] == ["true"]
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"), [(True, "on"), ("on", "on"), (["proxy.golang.org:443"], ["proxy.golang.org:443"])]
+)
+async def test_a_build_may_ask_for_the_network(world: World, written: object, kept: object) -> None:
+    made = await submit(world, one(network=written))
+    assert (await world.jobs.get(made["job_id"])).spec["network"] == kept
+
+
+async def test_a_network_that_is_none_is_refused_where_it_stands(world: World) -> None:
+    answer = await world.http.post(f"{API}/submit_job", content=one(network="sometimes"))
+    assert (answer.status_code, "jobs[0].network" in answer.text) == (400, True), answer.text
+
+
 async def test_a_job_with_an_image_waits_for_an_agent_that_has_containers(world: World) -> None:
     made = await submit(world, one(image="golang:1.22"))
     await world.fire()

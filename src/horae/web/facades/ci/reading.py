@@ -5,6 +5,7 @@
         schedule: "0 0 * * *"          5 fields, 6 with seconds first, 4 as "second minute hour day", or 1h30m
         run_once: false
         url: https://host/repo.git     with `branch`; the checkout comes before the first step
+        network: on                    or off, the default, or a list of addresses: for the steps
         steps: [{name, run}, …]        or task: [build, test], which stands for those of a Go package
 
 What must stay true: everything wrong with a file is told at once, at the path its writer knows; an unknown key is
@@ -28,10 +29,11 @@ FORMATS = ("text", "json", "junit")
 SCHEDULE_FIELDS = 4  # of the dialect that only this contract has
 FIELDS = frozenset({
     "name", "schedule", "run_once", "steps", "url", "branch", "image", "priority", "env", "timeout", "task", "format",
-    "artifacts", "reports", "cache",
+    "artifacts", "reports", "cache", "network",
 })  # fmt: skip
 _AS_THEY_ARE = (
     "name", "run_once", "steps", "image", "priority", "env", "timeout", "artifacts", "reports", "cache",
+    "network",
 )  # fmt: skip
 
 _DOWNLOAD = {"name": "Set up Go", "run": "go mod download"}

@@ -37,5 +37,6 @@ class Segments:
 
     async def health(self, request: http.Request) -> http.Answer:
         """Without an envelope, as the contract has it."""
-        is_ready = (await self._services.insight.readiness()).ready
+        insight = self._services.insight
+        is_ready = (await insight.readiness()).ready if request.who else await insight.is_ready()
         return http.reply(200 if is_ready else 503, {"status": "UP" if is_ready else "DOWN"})
