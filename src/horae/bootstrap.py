@@ -309,6 +309,7 @@ class App:
             secrets=kept,
             rotation=Rotation(roles, keys, kept, sealing, node=config.node),
             station=self._station(),
+            lends_lake_work=config.lake_workers == "external",
             lake_lease=config.lake_lease,
         )  # fmt: skip
         self._connect_metrics()

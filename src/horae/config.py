@@ -35,6 +35,7 @@ from horae.values import (
     nearest,
     read_allowed_hosts,
     read_allowed_networks,
+    read_buckets,
     read_clickhouse,
     read_database,
     read_directory,
@@ -133,6 +134,8 @@ class Config:
     spark_url: str
     clickhouse_url: str | None
     lake_root: str  # a directory, hdfs://… or s3://…
+    lake_buckets: tuple[str, ...]
+    spark_code: bool
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -358,6 +361,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("lake_root", Kind("DIR", read_lake_root), lambda values: values["data"] / "lake",
             "Where files of data work go that name no place of their own: a directory, hdfs://… or s3://…; local files "
             "are written nowhere else.", "lake in the data directory"),
+    Setting("lake_buckets", Kind("LIST", read_buckets, _list_of), [],
+            "Buckets that Spark queries may write to with the agent's keys, besides that of lake_root.", "none"),
+    Setting("spark_code", FLAG, False,
+            "Whether Spark queries may run code that is no SQL: ADD JAR, reflect, TRANSFORM, EXECUTE IMMEDIATE."),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -226,6 +226,7 @@ CODES: dict[str, str] = {
     "E_LIMIT": "There are more items than allowed.",
     "E_DUP_NAME": "Two things that need different names have the same one.",
     "E_FIELD_CONFLICT": "Two fields contradict each other.",
+    "E_SECRET_AGAIN": "A hidden secret is not kept where host, address or user change: send it again.",
     "E_DISCRIMINATOR": "The kind of work is missing or not known.",
     "E_SEGMENT": "A segment is a whole number from 0 to 99.",
     "E_HANDLER": "No handler of this name can be loaded.",

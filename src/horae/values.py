@@ -167,6 +167,14 @@ def read_kinds(value: object) -> tuple[str, ...]:
     return named
 
 
+def read_buckets(value: object) -> tuple[str, ...]:
+    expected = "a list of names of buckets, such as reports"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,62}", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
 def read_allowed_hosts(value: object) -> tuple[str, ...]:
     expected = "a list of host names, without scheme or port"
     named = read_names(value, expected) if value != "" else ()

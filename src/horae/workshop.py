@@ -156,7 +156,10 @@ def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> d
         syncs = Syncs(config.lake_root, config.clickhouse_url or "", os.environ)
         made["sync"] = SectionExecutor("sync", syncs.sections, sandboxes, workspaces, config.slots, clock)
     if _has_all("pyspark", "hdfs_native", "clickhouse_connect") and shutil.which("java", path=PATH):
-        queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+        queries = SparkQueries(
+            config.spark_url, config.clickhouse_url, config.lake_root, os.environ, config.lake_buckets,
+            allows_code=config.spark_code,
+        )  # fmt: skip
         made["spark_sql"] = SectionExecutor(
             "spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE
         )

@@ -114,6 +114,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
         "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8",
+        "lake_buckets": "one,two", "spark_code": "true",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
     by_flags = load(values, environ={})
