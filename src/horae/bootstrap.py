@@ -29,7 +29,7 @@ import structlog
 
 from horae.config import DISK_SHARE, HISTORY_DAYS, Config
 from horae.core import datawork
-from horae.core.model import SECOND, Moment, Node
+from horae.core.model import SECOND, Moment, Node, Token
 from horae.errors import ConfigError, Superseded, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
@@ -439,7 +439,7 @@ class App:
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
-            admit=self._admit, needs_no_token=free_pass.covers,
+            admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
             limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
         is_api = "api" in config.roles
@@ -458,8 +458,8 @@ class App:
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
 
-    async def _admit(self, token: str | None, peer: str) -> None:
-        await self.services.access.check(token, "agent", peer)
+    async def _admit(self, token: str | None, peer: str) -> Token:
+        return await self.services.access.check(token, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:

@@ -46,6 +46,7 @@ from horae.values import (
     read_files,
     read_host,
     read_key_file,
+    read_kinds,
     read_labels,
     read_lake_root,
     read_node,
@@ -98,6 +99,7 @@ class Config:
     roles: tuple[str, ...]
     slots: int
     labels: tuple[str, ...]
+    kinds: tuple[str, ...]
     handler_slots: int
     workers: int
     jobs_directory: Path | None
@@ -289,6 +291,8 @@ SETTINGS: tuple[Setting, ...] = (
             "How many processes this agent runs at once.", "4 per CPU, at least 4"),
     Setting("labels", Kind("LIST", read_labels, _list_of), [],
             "What this agent has that a job may ask for.", "none"),
+    Setting("kinds", Kind("LIST", read_kinds, _list_of), [],
+            "Kinds of work that this agent takes.", "all that it can do"),
     Setting("handler_slots", whole(1, 100_000), 2000,
             "How many Python handlers this agent runs at once."),
     Setting("workers", whole(1, 256), 2,

@@ -208,6 +208,7 @@ CODES: dict[str, str] = {
     "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
+    "E_TOKEN_BOUNDS": "The token is good, but for another agent, or not for all that this one says to be.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
     # fields
     "E_INVALID": "The request can be read but makes no sense.",

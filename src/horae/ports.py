@@ -767,6 +767,8 @@ class Store(Protocol):
     async def get_token(self, token_id: int) -> Token | None:
         """Revoked and expired ones too. One that was made by another is revoked with it, at every remove."""
 
+    async def load_tokens(self, token_ids: Sequence[int]) -> list[Token]: ...
+
     async def list_tokens(self) -> list[Token]: ...
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:

@@ -159,6 +159,14 @@ def read_labels(value: object) -> tuple[str, ...]:
     return named
 
 
+def read_kinds(value: object) -> tuple[str, ...]:
+    expected = "a list of kinds of work such as shell or git_python"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
 def read_buckets(value: object) -> tuple[str, ...]:
     expected = "a list of names of buckets, such as reports"
     named = read_names(value, expected) if value != "" else ()

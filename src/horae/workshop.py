@@ -115,8 +115,14 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
-            **make_data_executors(config, sandboxes, clock)}  # fmt: skip
+    every: dict[str, Executor] = {
+        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
+        **make_data_executors(config, sandboxes, clock),
+    }  # fmt: skip
+    if unknown := [kind for kind in config.kinds if kind not in every]:
+        message = f"this machine does no work of the kind {unknown[0]}"
+        raise ConfigError(message, path="kinds", hint=f"it can do {', '.join(every)}")
+    return {kind: executor for kind, executor in every.items() if not config.kinds or kind in config.kinds}
 
 
 def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachineProbe:

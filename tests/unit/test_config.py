@@ -103,7 +103,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     values = {
         "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d",
         "database": "postgresql://u@h/n", "node": "n1",
-        "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "handler_slots": "5",
+        "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "kinds": "shell,python", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j", "maven_settings": "c.pem", "declarations": "e", "script_roots": "d,j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45", "on_restart": "keep",

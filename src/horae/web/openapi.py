@@ -191,6 +191,7 @@ _EVENT: Json = {  # one server-sent event
     },
 }
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
+_WORDS: Json = {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
 _LINE: Json = {"type": "string", "minLength": 1}
@@ -435,6 +436,12 @@ REQUESTS: Json = {
                 **_DURATION,
                 "description": "As 30d or in seconds, at most 366d, or never; 90d, and for agents never, unless said.",
             },
+            "node": {
+                **_TEXT,
+                "description": "The agent that may join with it, `*` for any. Of scope agent, and needed.",
+            },
+            "kinds": {**_WORDS, "description": "What that agent may take; any kind, unless said."},
+            "labels": {**_WORDS, "description": "What that agent may say to have; nothing, unless said."},
         },
         "name",
     ),
