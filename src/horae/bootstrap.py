@@ -310,6 +310,7 @@ class App:
             rotation=Rotation(roles, keys, kept, sealing, node=config.node),
             station=self._station(),
             lends_lake_work=config.lake_workers == "external",
+            runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
         )  # fmt: skip
         self._connect_metrics()

@@ -27,7 +27,7 @@ from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
-from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
+from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.doors import Reach, find_joiner
@@ -69,7 +69,14 @@ def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
     if warning:
         log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default, warning)
+    trust = _trust() if config.sandbox == "auto" and reach.has_one_user else None
+    return Sandboxes(named, default, warning, trust)
+
+
+def _trust() -> Trust:
+    """In the directory where this process was started, with what its user's own commands have."""
+    known = ("PATH", "HOME", "SHELL", "LANG", "LC_ALL", "USER", "LOGNAME", "VIRTUAL_ENV")
+    return Trust(os.getcwd(), {name: os.environ[name] for name in known if name in os.environ})
 
 
 def _warning(config: Config, why: str) -> str:
