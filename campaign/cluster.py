@@ -385,7 +385,19 @@ class Cluster:
 
     async def _make_token(self) -> None:
         node = self.nodes[0]
-        argv = ["--server", node.url, "token", "create", "agents", "--scope", "agent", "--file", str(self._token)]
+        argv = [
+            "--server",
+            node.url,
+            "token",
+            "create",
+            "agents",
+            "--agent",
+            "*",
+            "--label",
+            "*",
+            "--file",
+            str(self._token),
+        ]
         making = await asyncio.create_subprocess_exec(node.argv[0], *argv, stdout=asyncio.subprocess.DEVNULL)
         if await making.wait() != 0:
             raise RuntimeError("no token for the agents could be made")

@@ -78,7 +78,18 @@ async def _apart(way: str, place: Place) -> AsyncIterator[tuple[Server, list[str
             ]
         elif by == "nats":
             token = place.directory / "token"
-            made = [*horae, "--server", f"http://127.0.0.1:{up.port}", "token", "create", "b", "--scope", "agent"]
+            made = [
+                *horae,
+                "--server",
+                f"http://127.0.0.1:{up.port}",
+                "token",
+                "create",
+                "b",
+                "--agent",
+                "*",
+                "--label",
+                "*",
+            ]
             async with _process(*made, "--file", str(token)):
                 while not token.exists() or not token.read_text().strip():
                     await asyncio.sleep(0.05)

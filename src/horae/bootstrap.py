@@ -29,7 +29,7 @@ import structlog
 
 from horae.config import DISK_SHARE, HISTORY_DAYS, Config
 from horae.core import datawork
-from horae.core.model import SECOND, Moment, Node
+from horae.core.model import SECOND, Moment, Node, Token
 from horae.errors import ConfigError, Superseded, Unavailable
 from horae.executors.process import KeeperProcess
 from horae.files import open_files
@@ -311,6 +311,8 @@ class App:
             secrets=kept,
             rotation=Rotation(roles, keys, kept, sealing, node=config.node),
             station=self._station(),
+            lends_lake_work=config.lake_workers == "external",
+            runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
         )  # fmt: skip
         self._connect_metrics()
@@ -440,7 +442,7 @@ class App:
         agents = Agents(
             self.execution, self.store.for_roles(), self.queue, self.files, self.clock, node=config.node,
             version=version("horae"), terms=Terms(config.lease, config.heartbeat_interval),
-            admit=self._admit, needs_no_token=free_pass.covers,
+            admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
             limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
         is_api = "api" in config.roles
@@ -451,7 +453,7 @@ class App:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
             door = NatsDoor(agents, _connector(config, "agents"), self._admit)
         outputs = Outputs(self.files, self._secret)
-        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
+        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
@@ -459,8 +461,8 @@ class App:
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
 
-    async def _admit(self, token: str | None, peer: str) -> None:
-        await self.services.access.check(token, "agent", peer)
+    async def _admit(self, token: str | None, peer: str) -> Token:
+        return await self.services.access.check(token, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:

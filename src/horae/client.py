@@ -18,7 +18,7 @@ import json
 import re
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -154,11 +154,16 @@ class Client:
 
     # ── jobs ──
 
-    async def submit(self, document: bytes | str | Mapping[str, Any], content_type: str = "", *, key: str = "") -> Json:
-        """Create jobs from a document (YAML unless said otherwise) → {"jobs": […], "replayed": bool}."""
+    async def submit(
+        self, document: bytes | str | Mapping[str, Any], content_type: str = "", *, key: str = "", directory: str = ""
+    ) -> Json:
+        """Create jobs from a document (YAML unless said otherwise) → {"jobs": […], "replayed": bool}. A server of one's
+        own runs their steps in the `directory`, if it is on this machine."""
         is_text = isinstance(document, bytes | str)
         body = document if isinstance(document, bytes | str) else json.dumps(document)
         headers = {"Content-Type": content_type or ("application/yaml" if is_text else "application/json")}
+        if directory and is_loopback(urlsplit(self.url).hostname or ""):
+            headers["Horae-Directory"] = quote(directory)
         return await self._json(
             "POST", "/v1/jobs", has="jobs", content=body, headers=headers, key=key or secrets.token_hex(16)
         )
@@ -376,10 +381,20 @@ class Client:
     # ── tokens ──
 
     async def create_token(
-        self, name: str, *, scope: str = "user", owner: str | None = None, expires_in: str | float | None = None
+        self,
+        name: str,
+        *,
+        scope: str = "user",
+        owner: str | None = None,
+        expires_in: str | float | None = None,
+        node: str | None = None,
+        kinds: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
     ) -> Json:
-        """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds."""
-        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in}
+        """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. One of scope
+        agent is good for the agent `node` (`*` for any), which may take `kinds` and have `labels`."""
+        bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
+        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, **bounds}
         given = {field: value for field, value in wanted.items() if value is not None}
         return await self._json("POST", "/v1/tokens", json=given)
 

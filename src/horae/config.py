@@ -35,6 +35,7 @@ from horae.values import (
     nearest,
     read_allowed_hosts,
     read_allowed_networks,
+    read_buckets,
     read_clickhouse,
     read_database,
     read_directory,
@@ -45,6 +46,7 @@ from horae.values import (
     read_files,
     read_host,
     read_key_file,
+    read_kinds,
     read_labels,
     read_lake_root,
     read_node,
@@ -97,6 +99,7 @@ class Config:
     roles: tuple[str, ...]
     slots: int
     labels: tuple[str, ...]
+    kinds: tuple[str, ...]
     handler_slots: int
     workers: int
     jobs_directory: Path | None
@@ -132,6 +135,8 @@ class Config:
     spark_url: str
     clickhouse_url: str | None
     lake_root: str  # a directory, hdfs://… or s3://…
+    lake_buckets: tuple[str, ...]
+    spark_code: bool
     sources: Mapping[str, str] = field(default_factory=dict)  # setting → where its value comes from
     warnings: tuple[str, ...] = ()
 
@@ -229,11 +234,21 @@ def _default_node(values: Values) -> str:
 
 
 def _default_jobs_directory(_: Values) -> str | None:
-    return "jobs" if Path("jobs").is_dir() else None
+    return "jobs" if Path("jobs").is_dir() and not _stranger_of(Path("jobs")) else None
 
 
 def _default_declarations(_: Values) -> str | None:
-    return "declarations" if Path("declarations").is_dir() else None
+    return "declarations" if Path("declarations").is_dir() and not _stranger_of(Path("declarations")) else None
+
+
+def _stranger_of(path: Path) -> str:
+    """The other user to whom something here belongs, or the directory it lies in; empty where that is us, or root.
+    A settings file says what is run: one that came with somebody else's directory is not for us to obey."""
+    try:
+        uids = (path.stat().st_uid, path.absolute().parent.stat().st_uid)
+    except OSError:
+        return ""  # whoever reads it says what is wrong
+    return next((f"the user with id {uid}" for uid in uids if uid not in (os.geteuid(), 0)), "")
 
 
 def _nothing(_: Values) -> None:
@@ -277,6 +292,8 @@ SETTINGS: tuple[Setting, ...] = (
             "How many processes this agent runs at once.", "4 per CPU, at least 4"),
     Setting("labels", Kind("LIST", read_labels, _list_of), [],
             "What this agent has that a job may ask for.", "none"),
+    Setting("kinds", Kind("LIST", read_kinds, _list_of), [],
+            "Kinds of work that this agent takes.", "all that it can do"),
     Setting("handler_slots", whole(1, 100_000), 2000,
             "How many Python handlers this agent runs at once."),
     Setting("workers", whole(1, 256), 2,
@@ -358,6 +375,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("lake_root", Kind("DIR", read_lake_root), lambda values: values["data"] / "lake",
             "Where files of data work go that name no place of their own: a directory, hdfs://… or s3://…; local files "
             "are written nowhere else.", "lake in the data directory"),
+    Setting("lake_buckets", Kind("LIST", read_buckets, _list_of), [],
+            "Buckets that Spark queries may write to with the agent's keys, besides that of lake_root.", "none"),
+    Setting("spark_code", FLAG, False,
+            "Whether Spark queries may run code that is no SQL: ADD JAR, reflect, TRANSFORM, EXECUTE IMMEDIATE."),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -382,10 +403,11 @@ def load(
 ) -> Config:
     """Read every source and give the one valid Config, or raise ConfigError.
 
-    `file` None reads horae.toml of the working directory if there is one; a named file must exist.
+    `file` None reads horae.toml of the working directory if there is one that is ours; a named file must exist.
     """
     path = Path(DEFAULT_FILE) if file is None else Path(file)
-    in_file, warnings = _from_file(path) if file is not None or path.exists() else ({}, ())
+    is_read = file is not None or (path.exists() and not _stranger_of(path))
+    in_file, warnings = _from_file(path) if is_read else ({}, ())
     given = {**in_file, **_from_environment(os.environ if environ is None else environ)}
     for name, text in (flags or {}).items():
         given[name] = _Given(text, f"flag {_BY_NAME[name].flag}")
@@ -394,7 +416,19 @@ def load(
         values[setting.name] = _value_of(setting, given.get(setting.name), values)
     sources = {name: one.source for name, one in given.items()}
     _check_together(values, sources)
-    return Config(**values, sources=sources, warnings=warnings)
+    return Config(**values, sources=sources, warnings=(*warnings, *_left_alone(file is None, given)))
+
+
+def _left_alone(by_default: bool, given: Mapping[str, _Given]) -> Iterator[str]:
+    """What lies here and would be read, were it ours."""
+    found = {
+        DEFAULT_FILE: ("--config", by_default),
+        "jobs": ("--jobs-directory", "jobs_directory" not in given),
+        "declarations": ("--declarations", "declarations" not in given),
+    }
+    for name, (flag, is_default) in found.items():
+        if is_default and Path(name).exists() and (stranger := _stranger_of(Path(name))):
+            yield f"./{name} is not read: it or its directory belongs to {stranger}: {flag} {name} reads it"
 
 
 def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:

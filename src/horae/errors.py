@@ -208,6 +208,7 @@ CODES: dict[str, str] = {
     "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
+    "E_TOKEN_BOUNDS": "The token is good, but for another agent, or not for all that this one says to be.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
     # fields
     "E_INVALID": "The request can be read but makes no sense.",
@@ -225,6 +226,7 @@ CODES: dict[str, str] = {
     "E_LIMIT": "There are more items than allowed.",
     "E_DUP_NAME": "Two things that need different names have the same one.",
     "E_FIELD_CONFLICT": "Two fields contradict each other.",
+    "E_SECRET_AGAIN": "A hidden secret is not kept where host, address or user change: send it again.",
     "E_DISCRIMINATOR": "The kind of work is missing or not known.",
     "E_SEGMENT": "A segment is a whole number from 0 to 99.",
     "E_HANDLER": "No handler of this name can be loaded.",

@@ -768,6 +768,8 @@ class Store(Protocol):
     async def get_token(self, token_id: int) -> Token | None:
         """Revoked and expired ones too. One that was made by another is revoked with it, at every remove."""
 
+    async def load_tokens(self, token_ids: Sequence[int]) -> list[Token]: ...
+
     async def list_tokens(self) -> list[Token]: ...
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
@@ -1234,18 +1236,28 @@ class Sandbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """Of a server with one user: their own steps run as they do at their terminal."""
+
+    directory: str  # where those start that name none
+    environment: Mapping[str, str]  # of the user
+
+
+@dataclass(frozen=True, slots=True)
 class Sandboxes:
     """Those that work here, by name, and the one for work that does not say."""
 
     named: Mapping[str, Sandbox]
     default: str
     warning: str = ""  # what whoever runs this should know of its walls
+    trust: Trust | None = None  # in steps of one's own: these run in plain, in place
 
     @property
     def walls(self) -> str:
         """In words: what work gets that does not say, and what it may ask for."""
         others = [name for name in self.named if name != self.default]
-        return f"{self.default or 'none'}{'; on offer: ' if others else ''}{', '.join(others)}"
+        own = "your own steps run as you, on this machine; all else: " if self.trust else ""
+        return f"{own}{self.default or 'none'}{'; on offer: ' if others else ''}{', '.join(others)}"
 
 
 LogChunks = AsyncIterator[bytes]

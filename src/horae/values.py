@@ -159,6 +159,22 @@ def read_labels(value: object) -> tuple[str, ...]:
     return named
 
 
+def read_kinds(value: object) -> tuple[str, ...]:
+    expected = "a list of kinds of work such as shell or git_python"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
+def read_buckets(value: object) -> tuple[str, ...]:
+    expected = "a list of names of buckets, such as reports"
+    named = read_names(value, expected) if value != "" else ()
+    if not all(re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,62}", name) for name in named):
+        raise Refused(expected)
+    return named
+
+
 def read_allowed_hosts(value: object) -> tuple[str, ...]:
     expected = "a list of host names, without scheme or port"
     named = read_names(value, expected) if value != "" else ()
@@ -321,9 +337,15 @@ def read_database(value: object) -> str:
 
 def read_docker(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
-    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+    if re.fullmatch(r"unix:///[^\s]+", text):
         return text
-    raise Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
+    hint = ""
+    if re.match(r"(tcp|http|https)://", text):
+        hint = (
+            "over TCP whoever reaches the daemon is root: forward its socket, "
+            "ssh -L /run/horae/docker.sock:/var/run/docker.sock HOST, and name that"
+        )
+    raise Refused("the socket of a daemon, such as unix:///var/run/docker.sock", hint=hint)
 
 
 def read_spark(value: object) -> str:

@@ -28,7 +28,7 @@ from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
-from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
+from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.doors import Reach, find_joiner
@@ -70,7 +70,14 @@ def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
     if warning:
         log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default, warning)
+    trust = _trust() if config.sandbox == "auto" and reach.has_one_user else None
+    return Sandboxes(named, default, warning, trust)
+
+
+def _trust() -> Trust:
+    """In the directory where this process was started, with what its user's own commands have."""
+    known = ("PATH", "HOME", "SHELL", "LANG", "LC_ALL", "USER", "LOGNAME", "VIRTUAL_ENV")
+    return Trust(os.getcwd(), {name: os.environ[name] for name in known if name in os.environ})
 
 
 def _warning(config: Config, why: str) -> str:
@@ -96,13 +103,11 @@ def make_docker(config: Config, keeper: Keeper, reach: Reach) -> Sandbox | None:
 
 
 def has_daemon(url: str) -> bool:
-    """Whether somebody listens at the address of a Docker daemon."""
-    parts = urlsplit(url)
-    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    """Whether somebody listens at the socket of a Docker daemon."""
     try:
-        with socket.socket(family) as probe:
+        with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
-            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+            probe.connect(urlsplit(url).path)
     except (OSError, ValueError):
         return False
     return True
@@ -123,8 +128,14 @@ def make_executors(
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
-    return {"shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
-            **make_data_executors(config, sandboxes, clock)}  # fmt: skip
+    every: dict[str, Executor] = {
+        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
+        **make_data_executors(config, sandboxes, clock),
+    }  # fmt: skip
+    if unknown := [kind for kind in config.kinds if kind not in every]:
+        message = f"this machine does no work of the kind {unknown[0]}"
+        raise ConfigError(message, path="kinds", hint=f"it can do {', '.join(every)}")
+    return {kind: executor for kind, executor in every.items() if not config.kinds or kind in config.kinds}
 
 
 def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachineProbe:
@@ -158,7 +169,10 @@ def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> d
         syncs = Syncs(config.lake_root, config.clickhouse_url or "", os.environ)
         made["sync"] = SectionExecutor("sync", syncs.sections, sandboxes, workspaces, config.slots, clock)
     if _has_all("pyspark", "hdfs_native", "clickhouse_connect") and shutil.which("java", path=PATH):
-        queries = SparkQueries(config.spark_url, config.clickhouse_url, config.lake_root, os.environ)
+        queries = SparkQueries(
+            config.spark_url, config.clickhouse_url, config.lake_root, os.environ, config.lake_buckets,
+            allows_code=config.spark_code,
+        )  # fmt: skip
         made["spark_sql"] = SectionExecutor(
             "spark_sql", queries.sections, sandboxes, workspaces, config.slots, clock, grace=GRACE
         )

@@ -78,7 +78,7 @@ def test_beyond_loopback_a_server_starts_only_with_tls_and_a_token(tmp_path: Pat
     assert (unknown.returncode, "error[E_LOGIN_REQUIRED]" in unknown.stderr) == (2, True), unknown.stderr
     assert "horae token create" in unknown.stderr
 
-    run(tmp_path, "token", "create", "join", "--scope", "agent", "--data", "data")
+    run(tmp_path, "token", "create", "join", "--agent", "*", "--data", "data")
     agents_only = run(tmp_path, *up, *tls, check=False)
     assert "error[E_LOGIN_REQUIRED]" in agents_only.stderr
 

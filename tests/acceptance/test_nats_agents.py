@@ -66,7 +66,7 @@ def far(directory: Path, s3: S3 | None, *flags: str) -> Iterator[Place]:
         doors.append(f"{bucket_port}={way}/s3")
     agents: list[AgentProcess] = []
     try:
-        server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
+        server.start().cli("token", "create", "far", "--agent", "*", "--label", "*", "--file", "far.token")
         inside = ("unshare", "--net", sys.executable, str(NOWHERE), ",".join(doors))
         own = ["--token-file", str(directory / "far.token")]
         own += _bucket(f"http://127.0.0.1:{bucket_port}") if s3 else ()

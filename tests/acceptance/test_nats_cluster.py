@@ -56,7 +56,7 @@ def test_work_goes_on_when_the_broker_an_agent_is_connected_to_is_killed(tmp_pat
         server = Server(tmp_path, *flags, "--lease", "20")
         agent = None
         try:
-            server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
+            server.start().cli("token", "create", "far", "--agent", "*", "--label", "*", "--file", "far.token")
             token = ("--token-file", str(tmp_path / "far.token"))
             agent = AgentProcess(tmp_path, first, "far", *token).start().joined()
             server.wait_until(lambda: asyncio.run(replicas(address)) == 3, "the stream of events on three servers")

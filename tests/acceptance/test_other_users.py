@@ -37,8 +37,8 @@ def nobody() -> int:
 @pytest.mark.parametrize("way", WAYS)
 def test_another_account_of_the_machine_needs_a_token(server: Server, way: str):
     let_in, refused = WAYS[way]
-    scope = "agent" if way == "agent" else "user"
-    made = server.post("/v1/tokens", {"name": "guest", "scope": scope}, status=201)
+    asked = {"scope": "agent", "node": "*"} if way == "agent" else {}
+    made = server.post("/v1/tokens", {"name": "guest", **asked}, status=201)
 
     assert ask(server, os.geteuid(), way) == let_in
     assert ask(server, nobody(), way) == refused

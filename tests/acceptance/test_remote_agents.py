@@ -217,7 +217,7 @@ def test_beyond_loopback_an_agent_needs_a_token_and_whom_to_trust(tmp_path: Path
     try:
         ca, address = str(far.certificate), at(far.server)
         comes_in = ("--ca-file", ca, "--token-file", "token.txt")
-        far.cli(*comes_in, "token", "create", "join", "--scope", "agent", "--file", "join.txt")
+        far.cli(*comes_in, "token", "create", "join", "--agent", "*", "--label", "*", "--file", "join.txt")
         flags = ("agent", "--server", address, "--node", "n", "--data", "other", "--ca-file", ca)
         nobody = run(tmp_path, *flags, check=False)
         user = run(tmp_path, *flags, "--token-file", "token.txt", check=False)

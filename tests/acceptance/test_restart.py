@@ -178,7 +178,7 @@ def test_an_agent_over_nats_that_was_killed_takes_its_work_up_again(tmp_path: Pa
     server = Server(tmp_path, *NO_AGENT, *LEASE, "--queue", nats.url)
     agent: AgentProcess | None = None
     try:
-        server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
+        server.start().cli("token", "create", "far", "--agent", "*", "--label", "*", "--file", "far.token")
         agent = AgentProcess(tmp_path, nats.url, "phoenix", "--token-file", str(tmp_path / "far.token"), *KEEP).start()
         agent.joined()
         run_id = shell(server, COUNTER.format(file=tmp_path / "end"))

@@ -56,7 +56,7 @@ class Work:
 
 
 def begun(server: Server, agent: AgentProcess, directory: Path) -> Work:
-    server.start().cli("token", "create", "far", "--scope", "agent", "--file", "far.token")
+    server.start().cli("token", "create", "far", "--agent", "*", "--label", "*", "--file", "far.token")
     agent.start().joined()
     return Work(server, agent, directory)
 

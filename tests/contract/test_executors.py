@@ -429,7 +429,8 @@ async def test_steps_run_in_order_in_one_workspace_that_is_removed(shell: Rig, t
     assert text == f"── step 1/2 s1 ──\n── step 2/2 s2 ──\nmade\n{tmp_path}/work/1-3\n"
     assert list((tmp_path / "work").iterdir()) == []
     assert json.loads(result.result or "") == {
-        "steps": [{"name": "s1", "seconds": 0.0, "exit_code": 0}, {"name": "s2", "seconds": 0.0, "exit_code": 0}]
+        "steps": [{"name": "s1", "seconds": 0.0, "exit_code": 0}, {"name": "s2", "seconds": 0.0, "exit_code": 0}],
+        "walls": "plain",
     }
     assert result.output == "memory"
 

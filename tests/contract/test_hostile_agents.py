@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horae.core.model import Reason, State
+from horae.core.model import Bounds, Reason, State, Token
+from horae.errors import Denied
 from horae.ports import Result, Store
+from horae.rpc.agents import PROVE_SECONDS
 from horae.rpc.intake import MARGIN, Limits
+from horae.service.access import Access
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 
+from ..unit.service.parts import Probe
 from .test_links import DEADLINE, Remote, Side, a_node, connected, done, settled, write
 
 SMALL = Limits(log=100_000, files=100_000)
@@ -149,3 +153,120 @@ async def test_what_an_agent_says_holds_nothing_that_a_terminal_would_obey(far: 
     assert run.message.startswith("a\n\tb")
     for text in (run.message, node.ailment, node.version):
         assert not {*text} & {*evil} - {*"]52;c;ZXZpbA==[2J31m"}
+
+
+# ── tokens ──
+
+
+@asynccontextmanager
+async def guarded(side: Side) -> AsyncIterator[tuple[str, Access]]:
+    """A server that asks for tokens."""
+    access = Access(side.store, side.clock)
+
+    async def admit(token: str | None, peer: str) -> Token:
+        return await access.check(token, "agent", peer)
+
+    async with side.served(admit=admit, still_good=access.still_good) as address:
+        yield address, access
+
+
+async def token_for(access: Access, bounds: Bounds | None, expires_in: float | None = None) -> tuple[Token, str]:
+    return await access.create("t", "agent", "ann", expires_in, bounds=bounds)
+
+
+async def refusal(tmp_path: Path, address: str, text: str, **node: Any) -> Denied:
+    async with connected(tmp_path / "agent", address, token=text) as remote:
+        with pytest.raises(Denied) as refused:
+            await remote.link.hello(a_node(**node))
+    return refused.value
+
+
+BOUNDS = Bounds("n1", ("python", "shell"), ("gpu",))
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ({"name": "n2"}, "for the agent n1, not for n2"),
+        ({"kinds": ("python", "spark_sql")}, "for work of the kinds python, shell, not for spark_sql"),
+        ({"labels": ("gpu", "vault", "sandbox:plain")}, "for the labels gpu, not for vault"),
+    ],
+)
+async def test_an_agent_that_says_to_be_more_than_its_token_allows_is_refused(
+    far: Side, tmp_path: Path, node: dict[str, Any], says: str
+):
+    async with guarded(far) as (address, access):
+        _, text = await token_for(access, BOUNDS)
+        refused = await refusal(tmp_path, address, text, **node)
+
+    assert refused.code == "E_TOKEN_BOUNDS"
+    assert says in refused.message
+    assert await far.store.list_nodes() == []
+
+
+@pytest.mark.parametrize("bounds", [BOUNDS, Bounds("*", ("*",), ("*",)), None], ids=["its own", "any", "of before"])
+async def test_an_agent_that_its_token_is_for_comes_in(far: Side, tmp_path: Path, bounds: Bounds | None):
+    async with guarded(far) as (address, access):
+        _, text = await token_for(access, bounds)
+        async with connected(tmp_path / "agent", address, token=text) as remote:
+            await remote.link.hello(a_node(labels=("gpu", "sandbox:bubblewrap")))
+            assert await remote.link.beat(0) is not None
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+async def test_a_line_ends_when_its_token_does(far: Side, tmp_path: Path, how: str):
+    async with guarded(far) as (address, access):
+        token, text = await token_for(access, BOUNDS, 3600.0 if how == "expired" else None)
+        _, other = await token_for(access, Bounds("n2"))
+        async with (
+            connected(tmp_path / "agent", address, token=text) as remote,
+            connected(tmp_path / "other", address, token=other, identity="f" * 16) as stays,
+        ):
+            await remote.link.hello(a_node())
+            await stays.link.hello(a_node("n2"))
+            far.clock.advance(PROVE_SECONDS)
+            assert await remote.link.beat(0) is not None
+            if how == "revoked":
+                await far.store.revoke_token(token.id, 1)  # by another node
+            far.clock.advance(PROVE_SECONDS if how == "revoked" else 3600.0)
+            async with asyncio.timeout(DEADLINE):
+                while not [text for word, text in remote.events if word == "lost" and "revoked or has expired" in text]:
+                    await asyncio.sleep(0.01)
+            assert await stays.link.beat(0) is not None
+            assert [word for word, _ in stays.events] == ["joined"]
+
+
+async def test_the_tokens_of_all_lines_are_proved_by_one_question(
+    sqlite_store: Store, clock: FakeClock, tmp_path: Path
+):
+    probe: Any = Probe(sqlite_store)
+    side = Side(probe, clock, tmp_path)
+    async with guarded(side) as (address, access), AsyncExitStack() as stack:
+        for number in range(3):
+            _, text = await token_for(access, Bounds(f"n{number}"))
+            remote = await stack.enter_async_context(
+                connected(tmp_path / f"a{number}", address, token=text, identity=f"{number}" * 16)
+            )
+            await remote.link.hello(a_node(f"n{number}"))
+        probe.calls.clear()
+        clock.advance(PROVE_SECONDS)
+        async with asyncio.timeout(DEADLINE):
+            while not probe.calls["load_tokens"]:
+                await asyncio.sleep(0.01)
+        assert await remote.link.beat(0) is not None
+
+    assert probe.calls["load_tokens"] == 1
+    assert probe.calls["get_token"] == 0
+
+
+async def test_only_of_jobs_that_it_runs_an_agent_learns_the_last_result(far: Side, tmp_path: Path):
+    theirs, ours = await far.order(name="theirs"), await far.order(2, name="ours")
+    jobs = [(await far.jobs.get_run(run_id)).job_id for run_id in (*theirs, *ours)]
+    async with far.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        for _ in range(2):
+            (claimed,) = await remote.link.claim({"python": 1})
+            await remote.link.finish([done(claimed.run_id, result=f"[{claimed.run_id}]")])
+        (claimed,) = await remote.link.claim({"python": 1})
+
+        assert await remote.link.load_previous(jobs) == {claimed.job_id: f"[{ours[0]}]"}

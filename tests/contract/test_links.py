@@ -19,7 +19,7 @@ from horae import wire
 from horae.bootstrap import SystemClock, end_task
 from horae.core import specs
 from horae.core.holdings import holding_of
-from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State
+from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State, Token
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
@@ -462,11 +462,12 @@ async def test_books_that_differed_once_are_not_doubted(side: Side, link: Link):
 
 
 async def test_the_last_result_of_a_job_can_be_asked_for(side: Side, link: Link):
-    (run_id,) = await side.order()
+    run_id, _ = await side.order(2)
     job_id = (await side.jobs.get_run(run_id)).job_id
     await link.hello(a_node())
     await link.claim({"python": 1})
     await link.finish([done(run_id, result="[1]")])
+    await link.claim({"python": 1})
 
     assert await link.load_previous([job_id, job_id + 1]) == {job_id: "[1]"}
 
@@ -622,10 +623,11 @@ async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silen
 
 
 async def test_a_token_is_asked_for_where_one_is_needed(far: Side, tmp_path: Path):
-    async def admit(token: str | None, peer: str) -> None:
+    async def admit(token: str | None, peer: str) -> Token | None:
         assert peer in ("127.0.0.1", "nats")
         if token != "good":
             raise Unauthenticated("an agent needs a join token", code="E_JOIN_TOKEN")
+        return None
 
     async with far.served(admit=admit) as address:
         for token in (None, "bad"):

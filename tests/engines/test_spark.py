@@ -31,6 +31,7 @@ def server(spark: Spark, clickhouse: ClickHouse, s3: S3, tmp_path_factory: pytes
         for name, value in {**s3.environment, "HADOOP_USER_NAME": "root"}.items():
             patch.setenv(name, value)
         flags = ["--spark-url", spark.url, "--clickhouse-url", clickhouse.url, "--lake-root", str(directory / "lake")]
+        flags += ["--lake-buckets", "lake"]
         running = Server(directory, "--heartbeat-interval", "0.5", "--lease", "30", *flags)
         running.start()
         yield running
@@ -86,6 +87,16 @@ def test_files_on_s3_are_appended_and_replaced(server: Server, s3: S3) -> None:
     assert list(s3.files("lake", "out/three").values()) == [LINES.encode()] * 2
     succeeded(server, THREE, {**output, "mode": "replace"})
     assert list(s3.files("lake", "out/three").values()) == [LINES.encode()]
+
+
+def test_a_query_runs_no_code_and_a_foreign_bucket_gets_no_keys(server: Server, s3: S3) -> None:
+    s3.store("foreign")
+    called = run(server, "SELECT reflect('java.lang.System', 'getenv', 'AWS_SECRET_ACCESS_KEY')")
+    assert (called["state"], called["reason"]) == ("failed", "error")
+    assert "runs code that is no SQL (reflect)" in called["message"]
+    stolen = run(server, THREE, {"to": "files", "uri": "s3://foreign", "path": "/x"})
+    assert (stolen["state"], "add it to lake_buckets" in stolen["message"]) == ("failed", True)
+    assert s3.files("foreign", "") == {}
 
 
 def test_files_on_hdfs_are_written_by_spark_appended_and_replaced(server: Server, hdfs: Hdfs) -> None:

@@ -106,6 +106,7 @@ class World:
             secrets=secrets,
             rotation=Rotation(store, keys, secrets, sealing, node=NODE),
             station=self._station(),
+            lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, version="1", free_pass=OWN)
         self.http = httpx.AsyncClient(transport=from_here(self.gate), base_url=HERE)

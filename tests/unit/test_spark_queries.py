@@ -27,7 +27,10 @@ def work_of(spec: Json, **more: Any) -> Work:
 
 
 def section_of(tmp_path: Path, *outputs: Json, lake_root: str = "", **settings: Any) -> Section:
-    queries = SparkQueries("sc://h:1", settings.get("clickhouse_url"), lake_root or str(tmp_path), {"AWS_SECRET": "k"})
+    queries = SparkQueries(
+        "sc://h:1", settings.get("clickhouse_url"), lake_root or str(tmp_path), {"AWS_SECRET": "k"},
+        settings.get("buckets", ()),
+    )  # fmt: skip
     [section] = queries.sections(work_of({"query": "SELECT 1", "outputs": list(outputs)}), tmp_path)
     return section
 
@@ -66,9 +69,25 @@ def test_a_link_does_not_lead_out_of_lake_root(tmp_path: Path) -> None:
         section_of(tmp_path, {"to": "files", "path": "out/x"}, lake_root=str(tmp_path / "lake"))
 
 
+def test_a_query_that_runs_code_is_refused_unless_that_is_allowed(tmp_path: Path) -> None:
+    work = work_of({"query": "ADD JAR 'x.jar'"})
+    with pytest.raises(Invalid, match=r"runs code that is no SQL \(add jar\).*spark_code"):
+        next(SparkQueries("local[*]", None, str(tmp_path), {}).sections(work, tmp_path))
+    assert next(SparkQueries("local[*]", None, str(tmp_path), {}, allows_code=True).sections(work, tmp_path))
+
+
+def test_keys_are_given_for_allowed_buckets_only(tmp_path: Path) -> None:
+    output = {"to": "files", "uri": "s3://other", "path": "x"}
+    with pytest.raises(Invalid, match="the agent may use bucket: add it to lake_buckets"):
+        section_of(tmp_path, output, lake_root="s3://bucket/lake")
+    allowed = section_of(tmp_path, output, buckets=("other",))
+    assert json.loads(allowed.given)["keys"] == {"AWS_SECRET": "k"}
+    assert json.loads(section_of(tmp_path, {"to": "files", "path": "x"}).given)["keys"] == {}
+
+
 def test_passwords_and_keys_stand_on_standard_input_only(tmp_path: Path) -> None:
-    output = {"to": "clickhouse", "database": "d", "table": "t"}
-    section = section_of(tmp_path, output, clickhouse_url=CLICKHOUSE)
+    outputs = {"to": "clickhouse", "database": "d", "table": "t"}, {"to": "files", "path": "x"}
+    section = section_of(tmp_path, *outputs, clickhouse_url=CLICKHOUSE, lake_root="s3://bucket/lake")
     order = json.loads(section.given)
     assert (order["clickhouse_url"], order["keys"]) == (CLICKHOUSE, {"AWS_SECRET": "k"})
     assert "s3cret" not in f"{section.argv} {section.env} {section.title}"

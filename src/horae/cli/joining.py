@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from horae.serving import Way
 
 MAX_FILE = 1 << 20  # bytes of a token or certificate file
-GET_ONE = "make one on a server with `horae token create --scope agent`, and give it with --token-file"
+GET_ONE = "make one on a server with `horae token create NAME --agent NODE`, and give it with --token-file"
 
 
 def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:

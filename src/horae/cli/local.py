@@ -35,6 +35,7 @@ AGENT_SETTINGS = [
         "node",
         "slots",
         "labels",
+        "kinds",
         "files",
         "files_endpoint",
         "handler_slots",

@@ -22,7 +22,7 @@ from horae.cli.session import SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from horae.service.access import Access
 
@@ -37,7 +37,7 @@ They are needed as soon as a server listens beyond loopback."""
 def register(app: typer.Typer) -> None:
     group = family(app, "token", ABOUT, "horae token create laptop")
     for name, example, function in (
-        ("create", "horae token create ci --owner ann --expires 90d --file ci.token", create),
+        ("create", "horae token create gpu --agent gpu-1 --kind shell --label gpu --file gpu-1.token", create),
         ("list", "horae token list", list_tokens),
         ("revoke", "horae token revoke 3", revoke),
     ):
@@ -47,7 +47,10 @@ def register(app: typer.Typer) -> None:
 class Tokens(Protocol):
     """What the client can do, and the database without a server."""
 
-    async def create_token(self, name: str, *, scope: str, owner: str | None, expires_in: str | None) -> Json: ...
+    async def create_token(
+        self, name: str, *, scope: str, owner: str | None, expires_in: str | None, node: str | None,
+        kinds: Sequence[str] | None, labels: Sequence[str] | None,
+    ) -> Json: ...  # fmt: skip
 
     async def tokens(self) -> Json: ...
 
@@ -59,8 +62,19 @@ async def create(
     flags: dict[str, str],
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, for people.")],
     scope: Annotated[
-        str, typer.Option("--scope", metavar="user|agent", help="Good for the API, or for joining as an agent.")
-    ] = "user",
+        str | None,
+        typer.Option("--scope", metavar="user|agent", help="Good for the API, or for joining as --agent says."),
+    ] = None,
+    node: Annotated[
+        str | None, typer.Option("--agent", metavar="NODE", help="Good for the agent of this name; '*' is any.")
+    ] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option("--kind", metavar="KIND", help="What that agent may take. [default: any kind]")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="LABEL", help="What it may say to have; '*' is any. [default: none]"),
+    ] = None,
     owner: Annotated[
         str | None,
         typer.Option(
@@ -88,15 +102,17 @@ async def create(
     """
     with _place_for(file) as keep:  # before the token: one that cannot be kept is of no use
         async with _tokens(session, flags, config_file) as tokens:
-            made = await tokens.create_token(name, scope=scope, owner=owner, expires_in=expires)
+            made = await tokens.create_token(
+                name, scope=scope or ("user" if node is None else "agent"), owner=owner, expires_in=expires,
+                node=node, kinds=kind or None, labels=label or None,
+            )  # fmt: skip
         text = made["token"] if file is None else keep(made.pop("token"))
     if session.as_json:
         session.screen.json(made if file is None else {**made, "file": file})
         return
     until = f", until {local_time(made['expires_at'])}" if made["expires_at"] else ""
-    session.screen.note(
-        f"token {made['id']} for {clean(made['owner'])} ({made['scope']}{until}); it is not shown again"
-    )
+    whom = f"the agent {made['node']}" if made["node"] else f"{clean(made['owner'])} ({made['scope']})"
+    session.screen.note(f"token {made['id']} for {whom}{until}; it is not shown again")
     session.screen.line(text)
 
 
@@ -133,12 +149,22 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
         session.screen.json(page)
         return
     rows = [
-        [str(it["id"]), it["name"], it["scope"], it["owner"], Cell(it["state"], _STYLES[it["state"]]),
+        [str(it["id"]), it["name"], it["scope"], it["owner"], _bounds(it), Cell(it["state"], _STYLES[it["state"]]),
          local_time(it["created_at"]), local_time(it["expires_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "name", "scope", "owner", "state", "created", "expires"]
+    columns = [">id", "name", "scope", "owner", "good for", "state", "created", "expires"]
     session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
+
+
+def _bounds(it: Json) -> Cell | str:
+    """What an agent's token is good for."""
+    if it["scope"] != "agent":
+        return ""
+    if it["node"] is None:
+        return Cell("unbound", "yellow")
+    kinds, labels = (" ".join(it[name]) for name in ("kinds", "labels"))
+    return "; ".join([it["node"], *([kinds] if kinds != "*" else ()), *([labels] if labels else ())])
 
 
 _STYLES = {"good": "green", "expired": "yellow", "revoked": "red"}
@@ -209,12 +235,11 @@ class LocalTokens:
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    async def create_token(self, name: str, *, scope: str, owner: str | None, expires_in: str | None) -> Json:
+    async def create_token(self, name: str, **wanted: Any) -> Json:
         from horae.service.access import parse_token
         from horae.web import render
 
-        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in}
-        asked = parse_token({field: value for field, value in wanted.items() if value is not None})
+        asked = parse_token({"name": name, **{field: value for field, value in wanted.items() if value is not None}})
         token, text = await self._access.issue(asked)
         return render.plain(render.new_token(token, self._access.state_of(token), text))
 

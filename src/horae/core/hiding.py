@@ -149,20 +149,59 @@ def _items(old: Any, new: list[Any]) -> list[Any]:
 
 def refuse_hidden(value: Any, key: str = "", path: str = "") -> None:
     """A hidden secret can stand for the one that is kept, if any; it is none itself."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            refuse_hidden(member, name, join(path, name))
-    elif isinstance(value, list):
-        for item in value:
-            refuse_hidden(item, key, path)
-    elif isinstance(value, str) and MASK in value and (key in _SECRET or _has_address(value)):
+    if (hidden := _hidden(value, key, path)) is not None:
         message = f"{MASK} stands for a secret that was here before, and there was none such"
-        raise Invalid(f"{path}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=path)
+        raise Invalid(f"{hidden}: {message}", code="E_FIELD_CONFLICT", hint="send the secret itself", path=hidden)
+
+
+def _hidden(value: Any, key: str = "", path: str = "") -> str | None:
+    """Where a secret stands as people see it, if one does."""
+    if isinstance(value, dict):
+        inner = (_hidden(member, name, join(path, name)) for name, member in value.items())
+        return next((found for found in inner if found is not None), None)
+    if isinstance(value, list):
+        return next((found for item in value if (found := _hidden(item, key, path)) is not None), None)
+    is_hidden = isinstance(value, str) and MASK in value and (key in _SECRET or _has_address(value))
+    return path if is_hidden else None
+
+
+# Fields that say where a secret is sent, as whom, and by which means.
+_PLACE = re.compile(
+    r"url|uri|host|server|end_?point|entry_?point|address|domain|proxy|user|login|account|e_?mail|bucket|driver"
+    r"|(?:^|_)(?:port|type|class)(?:_|$)",
+    re.IGNORECASE,
+)
+
+
+def _places(value: Any, key: str = "", path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, as people see it) of all such fields, and of texts with an address in them."""
+    if key in _SECRET:
+        return
+    if _PLACE.search(key) or (isinstance(value, str) and "://" in value):
+        yield path, masked(value, key)
+    elif isinstance(value, dict):
+        for name, member in value.items():
+            yield from _places(member, name, join(path, name))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _places(item, path=join(path, str(number)))
 
 
 def kept(new: Json, old: Json) -> Json:
-    """A changed value with every secret it needs."""
+    """A changed value with every secret it needs. One that comes back hidden is kept only where nothing says that it
+    goes elsewhere now: who may change a job must not learn its secrets by sending them to a place of their own."""
     found = dict(unmasked(new, old))
+    if found != new:
+        before, after = dict(_places(old)), dict(_places(new))
+        moved = next((path for path in sorted(before | after) if before.get(path) != after.get(path)), None)
+        if moved is not None and (hidden := _hidden(new)) is not None:
+            raise Invalid(
+                f"{hidden}: {MASK} keeps the secret only while host, address and user stay as they were, and {moved} "
+                "is another",
+                code="E_SECRET_AGAIN",
+                hint="send the secret itself",
+                path=hidden,
+            )
     refuse_hidden(found)
     return found
 

@@ -243,6 +243,18 @@ class Lease:
     beat: int
 
 
+ANY = "*"  # in the bounds of a token: whatever it may be
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which agent may join with a token, and what it may take."""
+
+    node: str  # its name, or ANY
+    kinds: tuple[str, ...] = (ANY,)
+    labels: tuple[str, ...] = ()  # that it may say to have
+
+
 @dataclass(frozen=True, slots=True)
 class Token:
     """Proof of who asks, as it is kept: the secret itself is known to its bearer alone."""
@@ -256,6 +268,7 @@ class Token:
     expires_at: Moment | None = None
     revoked_at: Moment | None = None
     parent_id: int | None = None  # the token by which it was made, with which it ends
+    bounds: Bounds | None = None  # of an agent; None is any agent, as of tokens of before there were bounds
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -27,13 +27,14 @@ from google.protobuf.message import DecodeError
 
 from horae import wire
 from horae.core.holdings import Fenced, Holding
-from horae.core.model import Node, Phase
-from horae.errors import Error, Invalid, Superseded, Unavailable
+from horae.core.model import Node, Phase, Token
+from horae.errors import Denied, Error, Invalid, Superseded, Unavailable
 from horae.ports import Assignment, Clock, Files, NewLine, Queue, Result, Store, Terms
 from horae.rpc.callers import address_of
 from horae.rpc.checks import read_ailment, read_hello, read_progress, read_result
 from horae.rpc.hints import WorkHints
 from horae.rpc.intake import DEFAULT_LIMITS, Intake, Limits
+from horae.service.access import refuse_beyond
 from horae.service.batching import Coalescer
 from horae.service.execution import ANY_FENCE, Execution, LocalLink
 from horae.service.results import make_sound
@@ -51,7 +52,10 @@ MAX_CLAIM = 1000
 TOPICS = ("runs", "cancel")
 MAX_LIST = 100_000  # ids in one request
 
-Admit = Callable[[str | None, str], Awaitable[None]]  # token, peer
+PROVE_SECONDS = 3.0  # between two looks whether the tokens of all lines are still good
+
+Admit = Callable[[str | None, str], Awaitable[Token | None]]  # token, peer → what it is good for, if that is bounded
+StillGood = Callable[[Collection[int]], Awaitable[set[int]]]  # ids of tokens → those that are
 
 
 class Refused(Exception):
@@ -86,10 +90,12 @@ class Agents:
         terms: Terms,
         admit: Admit | None = None,
         needs_no_token: Callable[[Any], bool] = lambda _: False,
+        still_good: StillGood | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
-        a stream of gRPC that came without one. `limits` bound what is stored of one attempt."""
+        a stream of gRPC that came without one, `still_good` the tokens of open lines, again and again. `limits` bound
+        what is stored of one attempt."""
         self.execution, self.store, self.queue, self.files, self.clock = execution, store, queue, files, clock
         self.node, self.version, self.terms = node, version, terms
         self._admit, self._needs_no_token = admit, needs_no_token
@@ -97,7 +103,8 @@ class Agents:
         self._sessions: dict[str, Session] = {}
         self._lines = Coalescer(store.open_lines)  # of a crowd that comes at once, when another server has stopped
         self.hints = WorkHints(store, queue, clock)
-        self._hinting: asyncio.Task[None] | None = None  # while there are sessions
+        self._still_good = still_good
+        self._background: list[asyncio.Task[None]] = []  # while there are sessions
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -111,8 +118,8 @@ class Agents:
         """One stream, from hello to its end; `admit` judges its token, unless none is needed on this way in. Of
         `topics` it is told."""
         try:
-            await _admitted(context, admit)
-            session = await self._open(context, topics)
+            token = await _admitted(context, admit)
+            session = await self._open(context, topics, token)
         except _Over:
             return
         except Refused as refused:
@@ -136,14 +143,26 @@ class Agents:
                 del self._sessions[name]
             if not self._sessions:
                 self._is_empty.set()
-                self._stop_hinting()
+                for task in self._background:
+                    task.cancel()
+                self._background = []
 
-    def _stop_hinting(self) -> None:
-        if self._hinting is not None:
-            self._hinting.cancel()
-            self._hinting = None
+    async def _prove_again(self) -> None:
+        """End the lines whose token was revoked or has expired, for ever; one question for all of them. While the
+        store is away nobody is sent off: nobody gets anything either."""
+        while self._still_good is not None:
+            await self.clock.sleep(PROVE_SECONDS)
+            held = {session.token.id for session in self._sessions.values() if session.token is not None}
+            try:
+                good = await self._still_good(held) if held else set()
+            except Unavailable as error:
+                log.warning("store.unavailable", role="tokens", error=error.message, retry_seconds=PROVE_SECONDS)
+                continue
+            for session in self._sessions.values():
+                if session.token is not None and session.token.id in held - good:
+                    session.refuse(_token_ended())
 
-    async def _open(self, context: Any, topics: Sequence[str]) -> Session:
+    async def _open(self, context: Any, topics: Sequence[str], token: Token | None) -> Session:
         frame = await _read(context, HELLO_SECONDS)
         if frame.WhichOneof("body") != "hello":
             raise invalid("the first frame must be hello")
@@ -151,9 +170,13 @@ class Agents:
         protocol = _common_protocol(hello)
         try:
             node = read_hello(hello, via=self.node, now=self.clock.now())
+            if token is not None and token.bounds is not None:
+                refuse_beyond(token.bounds, node)
         except Invalid as error:
             raise invalid(error.message) from error
-        session = Session(self, context, node, hello.session, topics)
+        except Denied as error:
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{error.code}: {error.message}") from error
+        session = Session(self, context, node, hello.session, topics, token)
         session.capacity = dict(hello.capacity)
         session.link.resume(node, await self._make_room(session))
         welcome = pb.Welcome(
@@ -184,8 +207,11 @@ class Agents:
             there.end()
         self._sessions[node.name] = session
         self._is_empty.clear()
-        self._hinting = self._hinting or asyncio.create_task(self.hints.run())
+        self._background = self._background or [asyncio.create_task(each) for each in self._duties()]
         return number
+
+    def _duties(self) -> list[Coroutine[Any, Any, None]]:
+        return [self.hints.run(), *([self._prove_again()] if self._still_good is not None else ())]
 
     async def leave(self) -> None:
         """Tell every agent to go on elsewhere, and give them a moment to end what is in flight."""
@@ -198,17 +224,21 @@ class Agents:
             session.end()
 
 
-async def _admitted(context: Any, admit: Admit | None) -> None:
+async def _admitted(context: Any, admit: Admit | None) -> Token | None:
     if admit is None:
-        return
+        return None
     given = dict(context.invocation_metadata() or ()).get("authorization", "")
     token = given.removeprefix("Bearer ").strip() if given.startswith("Bearer ") else None
     try:
-        await admit(token, address_of(context.peer()))
+        return await admit(token, address_of(context.peer()))
     except Unavailable as error:
         raise Refused(grpc.StatusCode.UNAVAILABLE, error.message) from error
     except Error as error:
         raise Refused(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}") from error
+
+
+def _token_ended() -> Refused:
+    return Refused(grpc.StatusCode.UNAUTHENTICATED, "E_JOIN_TOKEN: the token of this agent was revoked or has expired")
 
 
 def _taken(name: str) -> Refused:
@@ -247,8 +277,11 @@ async def _read(context: Any, seconds: float) -> pb.AgentFrame:
 class Session:
     """One agent's stream."""
 
-    def __init__(self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str]) -> None:
-        self.node = node
+    def __init__(
+        self, agents: Agents, context: Any, node: Node, session_id: str, topics: Sequence[str], token: Token | None
+    ) -> None:
+        """`token` is what it came in with, if one was needed."""
+        self.node, self.token = node, token
         self._kinds = frozenset(node.kinds)
         self._topics = topics
         self.id = session_id
@@ -258,6 +291,7 @@ class Session:
         self.link = LocalLink(agents.execution, agents.store, agents.queue, place=place)
         self._outbox = Outbox()
         self._ended = asyncio.Event()
+        self._refusal: Refused | None = None  # with which it is ended
         self._requests: set[asyncio.Task[None]] = set()
         self._claims: set[asyncio.Task[None]] = set()
         self._chunks: asyncio.Queue[pb.Chunks] = asyncio.Queue()
@@ -267,6 +301,7 @@ class Session:
         self.capacity: dict[str, int] = {}  # kind → how many runs of it at once; else the node's slots
         self._given: dict[int, str] = {}  # run → kind, of those that this line gave
         self._numbers: dict[tuple[int, int], int] = {}  # (run, fence) → number of the attempt, as far as it was needed
+        self._jobs: dict[int, int] = {}  # run → its job, the same way
         self._intake = Intake(agents.files, agents.limits)
         self._claiming: Counter[str] = Counter()  # kind → runs that claims under way may give
         self._is_held_back = False  # it asked for more than it could take before its results were here
@@ -277,6 +312,10 @@ class Session:
 
     def end(self) -> None:
         self._ended.set()
+
+    def refuse(self, refusal: Refused) -> None:
+        self._refusal = refusal
+        self.end()
 
     @property
     def is_heard(self) -> bool:
@@ -344,7 +383,7 @@ class Session:
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()
-        raise _Over
+        raise self._refusal or _Over
 
     async def _hint_cancels(self) -> None:
         while True:
@@ -431,6 +470,7 @@ class Session:
             self._held[one.run_id] = one.fence
             self._given[one.run_id] = one.kind
             self._numbers[one.run_id, one.fence] = one.attempt
+            self._jobs[one.run_id] = one.job_id
             self._intake.begin(one.run_id, one.fence)
         return claimed
 
@@ -498,9 +538,17 @@ class Session:
         return [_done()]
 
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
+        """Of jobs of which it holds a run; what others did is not its business."""
         _check_ids(asked.job_ids)
-        found = await self.link.load_previous(list(asked.job_ids))
+        if not self._own_jobs().issuperset(asked.job_ids):
+            self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
+            await self._learn_numbers(list(self._held.items()))
+        mine = [job_id for job_id in asked.job_ids if job_id in self._own_jobs()]
+        found = await self.link.load_previous(mine) if mine else {}
         return [pb.ServerFrame(previous_results=pb.PreviousResults(results=found))]
+
+    def _own_jobs(self) -> set[int]:
+        return {job_id for run_id, job_id in self._jobs.items() if run_id in self._held}
 
     async def _on_disown(self, disown: pb.Disown) -> list[pb.ServerFrame]:
         """After the claims that are still under way: one of them may be what the agent asks about."""
@@ -560,9 +608,11 @@ class Session:
         for one in await self._agents.store.load_held(unknown) if unknown else ():
             if (fence := self._held.get(one.run_id)) is not None:
                 self._numbers[one.run_id, fence] = one.attempt
+                self._jobs[one.run_id] = one.job_id
 
     def _forget_output(self, run_id: int, fence: int) -> None:
         self._numbers.pop((run_id, fence), None)
+        self._jobs.pop(run_id, None)
         self._intake.forget(run_id, fence)
 
     async def _look(self, attempts: Iterable[tuple[int, int]], *, fresh: bool) -> None:

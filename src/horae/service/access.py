@@ -26,13 +26,14 @@ import hmac
 import math
 import re
 import secrets
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
-from horae.core.fields import Problems, fields_of, shown
-from horae.core.model import SCOPES, SECOND, Moment, Token
+from horae.core.fields import Fields, Problems, fields_of, shown
+from horae.core.model import ANY, SCOPES, SECOND, Bounds, Moment, Node, Token
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports import Clock, Store
 
@@ -49,6 +50,12 @@ SESSION = "session"  # the scope of what is open to those who logged in, too
 
 _TEXT = re.compile(r"horae_([uas])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
 _NO_HASH = "0" * 64
+BOUNDS = ("node", "kinds", "labels")  # fields of an agent's token
+MAX_BOUNDS = 64  # of each
+SANDBOX_LABEL = "sandbox:"  # begins the labels that agents give themselves
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 HOW_TO_LOG_IN = (
     "give a token with --token-file or HORAE_TOKEN (over HTTP: Authorization: Bearer …); "
     "`horae token create NAME` makes one"
@@ -70,17 +77,18 @@ class Wanted:
     scope: str
     owner: str | None  # None: whoever it falls to
     expires_in: float | None  # seconds; None: never
+    bounds: Bounds | None = None
 
 
 def parse_token(document: Any) -> Wanted:
-    """{name, scope?, owner?, expires_in?}: a token is the user's and good for 90 days, one of an agent until it is
-    revoked, unless said."""
+    """{name, scope?, owner?, expires_in?, node?, kinds?, labels?}: a token is the user's and good for 90 days, one of
+    an agent until it is revoked, unless said. The last three are for an agent, which needs the first of them."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
         problems.settle()
         raise AssertionError("a problem was noted")
-    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in"}))
+    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in", *BOUNDS}))
     if "name" not in fields.values:
         fields.fault("name", "E_REQUIRED", "a token needs a name")
     name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
@@ -90,8 +98,32 @@ def parse_token(document: Any) -> Wanted:
         expires_in = None
     else:
         expires_in = fields.seconds("expires_in", None if scope == "agent" else DEFAULT_SECONDS, 1)
+    bounds = _read_bounds(fields, scope)
     problems.settle()
-    return Wanted(name, scope, owner, expires_in)
+    return Wanted(name, scope, owner, expires_in, bounds)
+
+
+def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
+    if scope != "agent":
+        for name in BOUNDS:
+            if name in fields.values:
+                fields.fault(name, "E_FIELD_CONFLICT", "only the token of an agent has it", "give scope: agent too")
+        return None
+    if "node" not in fields.values:
+        hint = f"name it, or say {ANY!r} for any: `horae token create NAME --agent NODE`"
+        fields.fault("node", "E_REQUIRED", "the token of an agent needs the name of its node", hint)
+    node = fields.text("node") or ANY
+    if node != ANY and not _NODE.fullmatch(node):
+        fields.fault("node", "E_PATTERN", f"must be the name of a node or {ANY}, got {shown(node)}")
+    kinds = _read_words(fields, "kinds", _KIND, "shell") if "kinds" in fields.values else (ANY,)
+    return Bounds(node, kinds, _read_words(fields, "labels", _LABEL, "gpu"))
+
+
+def _read_words(fields: Fields, name: str, pattern: re.Pattern[str], such: str) -> tuple[str, ...]:
+    words = fields.items(name, MAX_BOUNDS, name)
+    if not all(type(word) is str and (word == ANY or pattern.fullmatch(word)) for word in words):
+        fields.fault(name, "E_PATTERN", f"must be {name} such as {such}, or {ANY} for any")
+    return tuple(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +145,21 @@ class Access:
     async def issue(self, wanted: Wanted, by: Token | None = None) -> tuple[Token, str]:
         """As create, for somebody who came with a token or, where none is needed, without."""
         if by is None:
-            return await self.create(wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in)
+            return await self.create(
+                wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in, None, wanted.bounds
+            )
         if wanted.owner not in (None, by.owner):
             raise Denied(
                 f"a token that is made by a token has its owner: {by.owner} expected, got {wanted.owner}",
                 code="E_TOKEN_OWNER",
                 hint="leave the owner out, or make the token on the server's own machine: `horae token create`",
             )
-        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by)
+        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by, wanted.bounds)
 
     async def create(
-        self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None
-    ) -> tuple[Token, str]:
+        self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None,
+        bounds: Bounds | None = None,
+    ) -> tuple[Token, str]:  # fmt: skip
         """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A user's
         does not outlive the token by which it is made."""
         secret = secrets.token_urlsafe(32)
@@ -134,7 +169,7 @@ class Access:
             ends.append(parent.expires_at)
         parent_id = parent.id if parent else None
         token = await self._store.add_token(
-            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id)
+            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id, bounds)
         )
         self._known.pop(token.id, None)  # somebody may have asked for this id before it was given
         log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, by=parent_id)
@@ -195,9 +230,14 @@ class Access:
             raise Denied(
                 f"this token is for {_USE[token.scope]}, not for {_USE[scope]}",
                 code="E_TOKEN_SCOPE",
-                hint="make one with `horae token create NAME --scope " + ("agent`" if scope == "agent" else "user`"),
+                hint=f"make one with `horae token create NAME{' --agent NODE' if scope == 'agent' else ''}`",
             )
         return token
+
+    async def still_good(self, token_ids: Collection[int]) -> set[int]:
+        """Those of them that are good now, by one question for all: what is remembered may be old."""
+        found = await self._store.load_tokens(sorted(token_ids))
+        return {token.id for token in found if self.state_of(token) == "good"}
 
     async def _prove(self, text: str, peer: str, *, with_session: bool = False) -> Token | None:
         """The token whose secret this is. An unknown id takes as long as a wrong secret."""
@@ -250,6 +290,30 @@ class Access:
             raise Limited(f"more than {TRIES} wrong tokens came from this address", hint="wait a minute")
 
 
+def refuse_beyond(bounds: Bounds, node: Node) -> None:
+    """Denied where an agent says to be what its token is not good for."""
+    if bounds.node not in (ANY, node.name):
+        raise _beyond(f"this token is for the agent {bounds.node}, not for {node.name}", f"--node {bounds.node}")
+    if ANY not in bounds.kinds and (others := set(node.kinds) - set(bounds.kinds)):
+        raise _beyond(
+            f"this token is for {_listed('work of the kinds', bounds.kinds)}, not for {', '.join(sorted(others))}",
+            f"--kinds {','.join(bounds.kinds)}",
+        )
+    own = {label for label in node.labels if not label.startswith(SANDBOX_LABEL)}  # those, it finds by itself
+    if ANY not in bounds.labels and (others := own - set(bounds.labels)):
+        said = _listed("the labels", bounds.labels)
+        raise _beyond(f"this token is for {said}, not for {', '.join(sorted(others))}", "fewer labels")
+
+
+def _listed(what: str, names: Sequence[str]) -> str:
+    return f"{what} {', '.join(names)}" if names else what.replace("the ", "no ")
+
+
+def _beyond(message: str, less: str) -> Denied:
+    hint = f"start the agent with {less}, or make another token with `horae token create`"
+    return Denied(f"{message}; {hint}", code="E_TOKEN_BOUNDS", hint=hint)
+
+
 _USE = {"user": "the HTTP API", "agent": "joining as an agent"}
 _USE[SESSION] = _USE["user"]
 
@@ -259,7 +323,7 @@ def _refused(scope: str) -> Unauthenticated:
         return Unauthenticated(
             "an agent needs a join token that is known, not revoked and not expired",
             code="E_JOIN_TOKEN",
-            hint="make one with `horae token create NAME --scope agent --file F`, and give it with --token-file F",
+            hint="make one with `horae token create NAME --agent NODE --file F`, and give it with --token-file F",
         )
     return Unauthenticated(
         "this needs a token that is known, not revoked and not expired",

@@ -267,7 +267,7 @@ class Jobs:
 
         def change(job: Job, now: Moment) -> Job:
             triggers = _merge_triggers(job, draft.triggers, iter(fresh), now)
-            spec = hiding.kept_spec(draft.kind, draft.spec, job.spec)
+            spec = hiding.kept_spec(draft.kind, draft.spec, job.spec if job.kind == draft.kind else {})
             return replace(
                 job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,

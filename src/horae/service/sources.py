@@ -31,14 +31,14 @@ class Sources:
             return await self._store.add_source(self._sealing.seal_source(source))
 
     async def change(self, org: int, source_id: int, *, name: str, kind: str, config: Json) -> Source:
-        """A secret that comes back hidden stays as it was."""
+        """A secret that comes back hidden stays as it was, unless it would go elsewhere."""
         await self._check(config)
         with self._sealing.writing():
             return await self._change(org, source_id, name, kind, config)
 
     async def _change(self, org: int, source_id: int, name: str, kind: str, config: Json) -> Source:
         before = await self.get(org, source_id)
-        whole = replace(before, name=name, kind=kind, config=kept(config, before.config))
+        whole = replace(before, name=name, kind=kind, config=kept(config, before.config if kind == before.kind else {}))
         after = replace(self._sealing.seal_source(whole, before), updated_at=await self._store.now())
         if not await self._store.save_source(after):
             raise _missing(source_id)

@@ -259,9 +259,9 @@ SELECT t.segment, t.worker, t.since_at FROM taken_segments t JOIN nodes n ON n.n
 ORDER BY t.segment;
 
 -- add_token --
-INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id)
-VALUES ($1, $2, $3, $4, $5, $6, NULL, $7)
-RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id;
+INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound)
+VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8)
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound;
 
 -- get_token --
 -- It is revoked with those by which it was made: found when it is read, so that none that is made meanwhile escapes.
@@ -271,8 +271,18 @@ WITH RECURSIVE line (id, parent_id, revoked_at) AS (
   SELECT t.id, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
 )
 SELECT id, name, scope, owner, hash, created_at, expires_at,
-  coalesce(revoked_at, (SELECT min(revoked_at) FROM line)), parent_id
+  coalesce(revoked_at, (SELECT min(revoked_at) FROM line)), parent_id, bound
 FROM tokens WHERE id = $1;
+
+-- load_tokens --
+WITH RECURSIVE line (of, parent_id, revoked_at) AS (
+  SELECT id, parent_id, revoked_at FROM tokens WHERE id IN {ids}
+  UNION ALL
+  SELECT l.of, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
+)
+SELECT id, name, scope, owner, hash, created_at, expires_at,
+  coalesce(revoked_at, (SELECT min(l.revoked_at) FROM line l WHERE l.of = tokens.id)), parent_id, bound
+FROM tokens WHERE id IN {ids};
 
 -- list_tokens --
 WITH RECURSIVE line (id, revoked_at) AS (
@@ -280,7 +290,7 @@ WITH RECURSIVE line (id, revoked_at) AS (
   UNION ALL
   SELECT t.id, coalesce(t.revoked_at, l.revoked_at) FROM tokens t JOIN line l ON t.parent_id = l.id
 )
-SELECT t.id, t.name, t.scope, t.owner, t.hash, t.created_at, t.expires_at, l.revoked_at, t.parent_id
+SELECT t.id, t.name, t.scope, t.owner, t.hash, t.created_at, t.expires_at, l.revoked_at, t.parent_id, t.bound
 FROM tokens t JOIN line l ON l.id = t.id ORDER BY t.id DESC;
 
 -- add_session --
@@ -295,7 +305,7 @@ SELECT token_id, hash, expires_at FROM sessions WHERE id = $1;
 -- revoke_token --
 -- The first time stands, however often it is said.
 UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
-RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id;
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound;
 
 -- load_jobs --
 SELECT {job_columns} FROM jobs WHERE id IN {ids};

@@ -26,6 +26,7 @@ from horae.core import specs
 from horae.core.holdings import FACTOR, PRIME
 from horae.core.model import (
     Attempt,
+    Bounds,
     Census,
     Job,
     Json,
@@ -585,13 +586,17 @@ class SqlStore:
     # ── tokens ──
     async def add_token(self, token: Token) -> Token:
         given = (token.name, token.scope, token.owner, token.hash, token.created_at, token.expires_at, token.parent_id)
-        return Token(*(await self._put("add_token", *given))[0])
+        bounds = None if token.bounds is None else to_json(token.bounds).decode()
+        return _token_from(*(await self._put("add_token", *given, bounds))[0])
 
     async def get_token(self, token_id: int) -> Token | None:
         return _token_of(await self._get("get_token", token_id))
 
+    async def load_tokens(self, token_ids: Sequence[int]) -> list[Token]:
+        return [_token_from(*row) for row in await self._get("load_tokens", self._list(token_ids))]
+
     async def list_tokens(self) -> list[Token]:
-        return [Token(*row) for row in await self._get("list_tokens")]
+        return [_token_from(*row) for row in await self._get("list_tokens")]
 
     async def revoke_token(self, token_id: int, at: Moment) -> Token | None:
         return _token_of(await self._put("revoke_token", token_id, at))
@@ -606,7 +611,13 @@ class SqlStore:
 
 
 def _token_of(rows: Sequence[Row]) -> Token | None:
-    return Token(*rows[0]) if rows else None
+    return _token_from(*rows[0]) if rows else None
+
+
+def _token_from(*row: Any) -> Token:
+    *known, bounds = row
+    token = Token(*known)
+    return token if bounds is None else replace(token, bounds=msgspec.json.decode(bounds, type=Bounds))
 
 
 def trigger_of(row: Row) -> Trigger:

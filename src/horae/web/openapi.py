@@ -191,6 +191,7 @@ _EVENT: Json = {  # one server-sent event
     },
 }
 _TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
+_WORDS: Json = {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
 _LINE: Json = {"type": "string", "minLength": 1}
@@ -296,6 +297,7 @@ _WORK: Json = {
     "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT, **_CREDENTIALS}, "url"),
     "image": {**_TEXT, "description": "The image of the container to run in."},
     "working_directory": {"type": "string", "minLength": 1},
+    "walled": {"type": "boolean", "description": "Never on the machine itself, even where its one user is trusted."},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
     "data": {"type": "object", "description": "Given to the handler."},
     "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
@@ -435,6 +437,12 @@ REQUESTS: Json = {
                 **_DURATION,
                 "description": "As 30d or in seconds, at most 366d, or never; 90d, and for agents never, unless said.",
             },
+            "node": {
+                **_TEXT,
+                "description": "The agent that may join with it, `*` for any. Of scope agent, and needed.",
+            },
+            "kinds": {**_WORDS, "description": "What that agent may take; any kind, unless said."},
+            "labels": {**_WORDS, "description": "What that agent may say to have; nothing, unless said."},
         },
         "name",
     ),

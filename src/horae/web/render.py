@@ -308,6 +308,11 @@ class Token(Struct):
     expires_at: When | None
     revoked_at: When | None
     parent_id: Annotated[Id | None, Meta(description="The token by which it was made, with which it ends.")]
+    node: Annotated[
+        str | None, Meta(description="The agent that it is for, `*` for any; of an agent without one, any.")
+    ]
+    kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
+    labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
 
 
 class NewToken(Token):
@@ -537,6 +542,8 @@ def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
         "id": it.id, "name": it.name, "scope": it.scope, "owner": it.owner, "state": state,
         "created_at": stamp(it.created_at), "expires_at": when(it.expires_at), "revoked_at": when(it.revoked_at),
         "parent_id": it.parent_id,
+        "node": it.bounds and it.bounds.node, "kinds": it.bounds and list(it.bounds.kinds),
+        "labels": it.bounds and list(it.bounds.labels),
     }  # fmt: skip
 
 

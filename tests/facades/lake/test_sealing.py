@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog
 
@@ -13,8 +15,9 @@ from horae.core.model import State
 from horae.ports import Submission
 from horae.stores.sqlite import SqliteStore
 from horae.testing import make_job
+from horae.web import app as web
 from tests.facades.lake.bodies import NEVER, Client, java, source, sync
-from tests.facades.world import BOTH, World
+from tests.facades.world import BOTH, HERE, OWN, World, from_here
 
 CANARY = "kaN4rienvogel7391"
 HIDDEN = "******"
@@ -171,3 +174,64 @@ async def test_nothing_is_sealed_with_a_key_that_the_others_have_not(client: Cli
     assert not (tmp_path / "secrets.key").exists()
     plain = {"name": "plain", "steps": [{"run": "true"}]}
     assert (await client.world.http.post("/v1/jobs", json=plain)).status_code == 201
+
+
+# ── who gets them ──
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"jdbc_url": "jdbc:mysql://evil.example:3306/shop"}, {"username": "admin"}, {"class_name": "generic_jdbc_source"}],
+)
+async def test_a_hidden_secret_cannot_be_sent_elsewhere(client: Client, change: dict[str, str]):
+    kept = await client.ask("POST", "/source/create", source(jdbc_url="jdbc:mysql://db:3306/shop", password=CANARY))
+    path = f"/source/{kept['id']}"
+
+    sent = await client.send("PUT", path, {"data_source": {**kept, **change}})
+
+    assert sent.status_code == 400
+    assert CANARY not in sent.text
+    assert await client.ask("GET", path) == kept
+    if "class_name" not in change:
+        assert "data_source" in sent.json()["message"] or "password" in sent.json()["message"]
+        await client.ask("PUT", path, {"data_source": {**kept, **change, "password": "another"}})
+
+
+async def with_token(client: Client, name: str) -> dict[str, str]:
+    _, text = await client.world.services.access.create(name, "user", name, None)
+    return {"access-token": text}
+
+
+async def test_a_worker_gets_the_secrets_of_a_source_while_it_holds_a_run_of_it(client: Client):
+    http = client.world.http
+    kept = await client.ask("POST", "/source/create", source(jdbc_url=URL, password=CANARY))
+    await client.make(sync(source_id=kept["id"]), "")
+    path = f"/source/{kept['id']}/organization/1"
+    worker, other = await with_token(client, "worker"), await with_token(client, "other")
+    for who in (worker, other):
+        assert CANARY not in (await http.get(path, headers=who)).text
+
+    await client.world.fire()
+    taken = (await http.get("/schedule/job/next", headers=worker)).json()["data"]
+
+    assert taken["source"]["password"] == CANARY
+    assert (await http.get(path, headers=worker)).json()["password"] == CANARY
+    assert CANARY not in (await http.get(path, headers=other)).text
+    await client.report(taken, "Synced")
+    assert CANARY not in (await http.get(path, headers=worker)).text
+
+
+async def test_where_agents_do_the_work_nobody_pulls_it_and_nobody_gets_the_secrets(client: Client):
+    world = client.world
+    ids = await filled(client)
+    await world.fire()
+    gate = web.create_app(replace(world.services, lends_lake_work=False), version="1", free_pass=OWN)
+    friend = await with_token(client, "ann")
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE) as api:
+        for headers in ({}, friend):
+            for path in ("/lake/schedule/job/next", "/schedule/job/next"):
+                assert (await api.get(path, headers=headers)).json() == {"has_job": False}
+            shown = await api.get(f"/source/{ids['source']}/organization/1", headers=headers)
+            assert (shown.status_code, shown.json()["password"]) == (200, HIDDEN)
+            assert CANARY not in shown.text
+    assert len(await world.claim("sync")) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.core import hiding
-from horae.errors import ConfigError
+from horae.core.model import Json
+from horae.errors import ConfigError, Invalid
 
 CANARY = "kaN4rien vogel&7391"
 COUNT = iter(range(1_000_000))
@@ -117,3 +119,62 @@ def test_whatever_is_sealed_opens_to_itself_and_is_shown_alike(value: dict[str, 
     assert hiding.opened(sealed, SEAL) == value
     assert hiding.masked(sealed) == hiding.masked(value)
     assert hiding.sealed(value, sealed, SEAL) == sealed
+
+
+OLD: Json = {
+    "source": {"type": "database", "url": "postgresql://u:sealed@db/x", "user": "u", "password": "p", "options": {}},
+    "read": {"table": "t"},
+    "options": {"api_key": "k", "hosts": ["a", "b"]},
+    "destinations": [{"type": "files", "path": "a"}],
+}
+
+
+def changed(path: str, value: Any) -> Json:
+    """As people see it, with one change."""
+    new: Any = json.loads(json.dumps(hiding.masked(OLD)))
+    *above, last = path.split(".")
+    inner = new
+    for name in above:
+        inner = inner[int(name)] if name.isdigit() else inner[name]
+    inner[last] = value
+    return new  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("path", "value"), [("read.table", "other"), ("read.limit", 7), ("destinations.0.path", "b")])
+def test_a_hidden_secret_is_kept_while_it_goes_where_it_went(path: str, value: Any) -> None:
+    found = hiding.kept(changed(path, value), OLD)
+
+    assert (found["source"]["password"], found["options"]["api_key"]) == ("p", "k")
+    assert found["source"]["url"] == OLD["source"]["url"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("source.url", "postgresql://evil.example/x"), ("source.user", "root"), ("source.type", "rest"),
+     ("source.host", "evil.example"), ("source.port", 4711), ("source.proxy", "evil.example"),
+     ("options.hosts", ["a", "evil.example"]), ("options.endpoint", "evil.example"), ("read.note", "http://evil.example"),
+     ("destinations.0.type", "s3")],
+)  # fmt: skip
+def test_a_hidden_secret_must_be_given_again_where_host_address_or_user_change(path: str, value: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        hiding.kept(changed(path, value), OLD)
+
+    assert caught.value.code == "E_SECRET_AGAIN"
+    assert caught.value.path in ("source.url", "source.password", "options.api_key")
+    assert "evil" not in caught.value.message
+
+
+def test_a_secret_that_is_given_again_may_go_elsewhere() -> None:
+    new = {"url": "https://other.example", "password": "new"}
+
+    assert hiding.kept(new, {"url": "https://db.example", "password": "p"}) == new
+
+
+def test_secrets_do_not_change_places_with_each_other() -> None:
+    old = {"destinations": [{"host": "a", "password": "of a"}, {"host": "b", "password": "of b"}]}
+    swapped = {"destinations": [{"host": "b", "password": hiding.MASK}, {"host": "a", "password": hiding.MASK}]}
+
+    with pytest.raises(Invalid) as caught:
+        hiding.kept(swapped, old)
+
+    assert caught.value.code == "E_SECRET_AGAIN"

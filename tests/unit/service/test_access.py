@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from horae.core.model import SECOND
+from horae.core.model import SECOND, Bounds
 from horae.errors import Denied, Error, Invalid, Limited, NotFound, Unauthenticated, Unavailable
 from horae.service import access as module
 from horae.service.access import (
@@ -113,7 +113,7 @@ async def test_a_token_opens_no_door_but_its_own(access: Access, has: str, asks:
 
     assert isinstance(error, Denied)
     assert (error.status, error.code) == (403, "E_TOKEN_SCOPE")
-    assert f"--scope {asks}" in error.hint
+    assert ("--agent NODE" in error.hint) == (asks == "agent")
 
 
 async def test_a_token_is_good_until_the_moment_it_expires(access: Access, clock: FakeClock):
@@ -243,9 +243,51 @@ def test_a_request_is_read_with_its_defaults():
     least = parse_token({"name": "ci"})
 
     assert (least.name, least.scope, least.owner, least.expires_in) == ("ci", "user", None, DEFAULT_SECONDS)
-    assert replace(parse_token({"name": "x", "scope": "agent", "owner": "ann", "expires_in": "30d"}), name="y") == (
-        module.Wanted("y", "agent", "ann", 30 * 86400.0)
-    )
+    agents = {"name": "x", "scope": "agent", "node": "n", "owner": "ann", "expires_in": "30d"}
+    assert replace(parse_token(agents), name="y") == module.Wanted("y", "agent", "ann", 30 * 86400.0, Bounds("n"))
+    bounded = parse_token({**agents, "kinds": ["shell"], "labels": ["gpu", "zone=eu"]})
+    assert bounded.bounds == Bounds("n", ("shell",), ("gpu", "zone=eu"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "path"),
+    [
+        ({"scope": "agent"}, "E_REQUIRED", "node"),
+        ({"scope": "agent", "node": "a b"}, "E_PATTERN", "node"),
+        ({"scope": "agent", "node": "n", "kinds": ["Shell"]}, "E_PATTERN", "kinds"),
+        ({"scope": "agent", "node": "n", "labels": [1]}, "E_PATTERN", "labels"),
+        ({"scope": "agent", "node": "n", "labels": ["a"] * 65}, "E_LIMIT", "labels"),
+        ({"node": "n"}, "E_FIELD_CONFLICT", "node"),
+        ({"labels": []}, "E_FIELD_CONFLICT", "labels"),
+    ],
+)
+def test_the_token_of_an_agent_and_no_other_says_what_it_is_good_for(asked: dict[str, object], code: str, path: str):
+    with pytest.raises(Invalid) as caught:
+        parse_token({"name": "x", **asked})
+    assert [(problem.code, problem.path) for problem in caught.value.problems] == [(code, path)]
+
+
+@BOTH
+async def test_what_a_token_is_good_for_is_kept(access: Access, probe: Probe):
+    for bounds in (None, Bounds("*"), Bounds("gpu-1", ("shell", "python"), ("gpu",))):
+        made, text = await access.create("ci", "agent", "ann", None, bounds=bounds)
+        assert made.bounds == (await access.check(text, "agent")).bounds == bounds
+    assert [token.bounds for token in await access.list()][-1] is None
+
+
+@BOTH
+async def test_of_many_tokens_one_question_tells_which_are_good(access: Access, probe: Probe, clock: FakeClock):
+    parent, _ = await access.create("ci", "user", "ann", None)
+    made = [await access.create("a", "agent", "ann", seconds, owner) for seconds, owner in (
+        (None, None), (None, None), (5.0, None), (None, parent))]  # fmt: skip
+    good, revoked, _, _ = (token.id for token, _ in made)
+    await access.revoke(revoked)
+    await access.revoke(parent.id)
+    clock.advance(5)
+    probe.calls.clear()
+
+    assert await access.still_good([token.id for token, _ in made] + [999]) == {good}
+    assert sum(probe.calls.values()) == 1
 
 
 @pytest.mark.parametrize(
@@ -281,7 +323,7 @@ def test_a_bad_request_is_refused_with_its_place(document: object, code: str, pa
 async def test_a_token_made_by_a_token_has_its_owner_and_ends_with_it(access: Access, probe: Probe):
     parent, _ = await access.create("ci", "user", "ann", None)
     child, text = await access.issue(parse_token({"name": "laptop"}), parent)
-    grandchild, further = await access.issue(parse_token({"name": "gpu", "scope": "agent"}), child)
+    grandchild, further = await access.issue(parse_token({"name": "gpu", "scope": "agent", "node": "gpu-1"}), child)
     assert [it.owner for it in (child, grandchild)] == ["ann", "ann"]
     assert await access.check(text, "user") == child
     assert await access.check(further, "agent") == grandchild
@@ -310,7 +352,7 @@ async def test_a_users_token_does_not_outlive_the_one_it_was_made_by(access: Acc
     parent, _ = await access.create("ci", "user", "ann", 3600.0)
 
     child, _ = await access.issue(parse_token({"name": "x", **asked}), parent)
-    agent, _ = await access.issue(parse_token({"name": "x", "scope": "agent", **asked}), parent)
+    agent, _ = await access.issue(parse_token({"name": "x", "scope": "agent", "node": "*", **asked}), parent)
 
     assert child.expires_at == parent.expires_at
     assert agent.expires_at == (START + 300 * 86_400 * SECOND if asked.get("expires_in") == "300d" else None)
@@ -318,7 +360,7 @@ async def test_a_users_token_does_not_outlive_the_one_it_was_made_by(access: Acc
 
 @pytest.mark.parametrize(
     ("asked", "days"),
-    [({}, 90), ({"scope": "agent"}, None), ({"expires_in": "never"}, None), ({"expires_in": "5d"}, 5)],
+    [({}, 90), ({"scope": "agent", "node": "n"}, None), ({"expires_in": "never"}, None), ({"expires_in": "5d"}, 5)],
 )
 async def test_tokens_last_ninety_days_and_those_of_agents_until_revoked_unless_said(
     access: Access, asked: dict[str, str], days: int | None

@@ -10,7 +10,8 @@
 What must stay true:
 - The order, which holds passwords, is given on standard input only.
 - Every attempt of a run works under the same session and tag on the cluster, so each can end what an earlier one left.
-- Local files are written below `lake_root`, and nowhere else.
+- Local files are written below `lake_root`, and nowhere else; of buckets, only its own and those that are allowed get
+  the agent's keys. A Spark that we start never has them: a query that runs code, where that is allowed, finds none.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from horae.core.hiding import masked
 from horae.core.model import Json, Reason
+from horae.core.queries import calls_code
 from horae.errors import Invalid
 from horae.executors.sections import Section
 from horae.ports import Assignment, Work
@@ -45,8 +48,13 @@ class SparkQueries:
     clickhouse_url: str | None
     lake_root: str
     environ: Mapping[str, str]
+    buckets: tuple[str, ...] = ()  # besides that of lake_root
+    allows_code: bool = False
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
+        if not self.allows_code and (word := calls_code(work.spec["query"])):
+            hint = "write it in SQL, or set spark_code on the agent"
+            raise Invalid(f"the query runs code that is no SQL ({word}), which is not allowed here: {hint}")
         outputs = [self._resolved(output) for output in work.spec.get("outputs", ())]
         local = [Path(each["place"].removeprefix("file://")) for each in outputs if each["to"] == "files"
                  and each["place"].startswith("file://")]  # fmt: skip
@@ -61,7 +69,8 @@ class SparkQueries:
         )  # fmt: skip
 
     def _order(self, work: Work, outputs: list[Json]) -> Json:
-        keys = {name: value for name, value in self.environ.items() if name.startswith(CLOUD)}
+        needs_keys = any(str(output.get("place", "")).startswith("s3://") for output in outputs)
+        keys = {name: value for name, value in self.environ.items() if needs_keys and name.startswith(CLOUD)}
         return {
             "run": work.assignment.run_id,
             "session": str(session_id(work.assignment)),
@@ -90,7 +99,16 @@ class SparkQueries:
         scheme = place.partition("://")[0] if "://" in place else "file"
         if scheme not in SCHEMES:
             raise Invalid(f"an output goes to {masked(uri)!r}; files can be written to {', '.join(SCHEMES)}")
+        if scheme == "s3":
+            self._check_bucket(urlsplit(place).netloc)
         return self._inside(place.removeprefix("file://")) if scheme == "file" else place
+
+    def _check_bucket(self, bucket: str) -> None:
+        root = urlsplit(self.lake_root)
+        allowed = [*([root.netloc] if root.scheme == "s3" else ()), *self.buckets]
+        if bucket not in allowed:
+            hint = f"the agent may use {', '.join(allowed) or 'none'}: add it to lake_buckets"
+            raise Invalid(f"an output goes to the bucket {bucket!r}, which is not allowed here: {hint}")
 
     def _inside(self, place: str) -> str:
         found = os.path.realpath(place)

@@ -58,7 +58,6 @@ class Terminated(Exception):
 
 def main() -> None:
     order = json.load(sys.stdin)
-    os.environ.update(order["keys"])
     logging.disable(logging.CRITICAL)  # Spark's client logs what it raises too, with whole traces
     signal.signal(signal.SIGTERM, _on_term)
     query = Query(order, _teller())
@@ -136,6 +135,7 @@ class Query:
     def run(self) -> None:
         self._progress("connecting")
         self._session = self._connect()
+        os.environ.update(self._order["keys"])  # for our own writing: a Spark that we started has no need of them
         self._progress("query")
         outputs = [open_output(each, self._order) for each in self._order["outputs"]]
         self._session.registerProgressHandler(self._on_progress)

