@@ -69,6 +69,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
+from horae.wire.proofs import Proof
 from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 if TYPE_CHECKING:
@@ -448,7 +449,7 @@ class App:
         door = None
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
-            door = NatsDoor(agents, _connector(config, "agents"), self._admit)
+            door = NatsDoor(agents, _connector(config, "agents"), self._admit, self._prove)
         outputs = Outputs(self.files, self._secret)
         server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
         certificate = None
@@ -460,6 +461,9 @@ class App:
 
     async def _admit(self, token: str | None, peer: str) -> Token:
         return await self.services.access.check(token, "agent", peer)
+
+    async def _prove(self, proof: Proof, peer: str) -> Token:
+        return await self.services.access.check_proof(proof, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:
