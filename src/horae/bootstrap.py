@@ -290,7 +290,7 @@ class App:
         is_agent = "agent" in config.roles
         reach = make_reach(config, has_one_user=has_one_user)
         self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
-        self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
+        self.executors = make_executors(config, self.keeper, self.sandboxes, clock, reach) if is_agent else {}
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),

@@ -107,7 +107,9 @@ def has_daemon(url: str) -> bool:
     return True
 
 
-def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_executors(
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, reach: Reach
+) -> dict[str, Executor]:
     shell = shell_executor(
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
@@ -119,7 +121,7 @@ def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: 
     )
     every: dict[str, Executor] = {
         "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
-        **make_data_executors(config, sandboxes, clock),
+        **make_data_executors(config, sandboxes, clock, reach),
     }  # fmt: skip
     if unknown := [kind for kind in config.kinds if kind not in every]:
         message = f"this machine does no work of the kind {unknown[0]}"
@@ -149,11 +151,11 @@ def make_project_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes,
     }
 
 
-def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock, reach: Reach) -> dict[str, Executor]:
     """Those whose libraries are installed; whether their engines answer is known when a job runs."""
     workspaces, made = config.data / "agent" / "workspaces", dict[str, Executor]()
     if _has_all("dlt", "pyarrow", "clickhouse_connect"):
-        syncs = Syncs(config.lake_root, config.clickhouse_url or "", os.environ)
+        syncs = Syncs(reach.for_ours(), config.lake_root, config.clickhouse_url or "", os.environ)
         made["sync"] = SectionExecutor("sync", syncs.sections, sandboxes, workspaces, config.slots, clock)
     if _has_all("pyspark", "hdfs_native", "clickhouse_connect") and shutil.which("java", path=PATH):
         queries = SparkQueries(
