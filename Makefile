@@ -9,7 +9,7 @@ PYTEST ?= $(BIN)/python -m pytest
 SEED   ?= 1
 SUITE   = $(PYTEST) -n 2 --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs bench campaign simulate clean
+.PHONY: help setup up wire test test-random test-engines check format docs bench audit campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ docs: $(STAMPS)/dev     ## write the generated reference pages
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all
+
+audit: $(STAMPS)/dev    ## known vulnerabilities of what we install, secrets in the repository, licences
+	$(BIN)/python -m tests.audit
 
 campaign: $(STAMPS)/dev ## break a real cluster for SECONDS (600), judge what it promised: SEED=n STORE=postgres|patroni|sqlite QUEUE=nats FILES=s3
 	$(BIN)/python -m campaign --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --store $(or $(STORE),postgres) \

@@ -1,6 +1,6 @@
 """Load on a Horae over HTTP: plain sockets kept alive, because a client library would measure itself.
 
-As a program it is a process of its own: `python -m bench.loadgen PORT CLIENTS TOTAL` submits so many jobs,
+As a program it is a process of its own: `python -m bench.loadgen PORT CLIENTS TOTAL [TOKEN]` submits so many jobs,
 one a request, and prints the rate and the times of the answers as one JSON line.
 """
 
@@ -20,17 +20,18 @@ JOB = {"name": "bench", "handler": "horae.handlers:noop", "schedule": "0 3 1 1 *
 class Wire:
     """One connection, one request at a time."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str = "") -> None:
         self._reader = reader
         self._writer = writer
+        self._login = f"Authorization: Bearer {token}\r\n" if token else ""
 
     @classmethod
-    async def connect(cls, port: int) -> Wire:
-        return cls(*await asyncio.open_connection("127.0.0.1", port))
+    async def connect(cls, port: int, token: str = "") -> Wire:
+        return cls(*await asyncio.open_connection("127.0.0.1", port), token)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """The status and the body of the answer."""
-        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{self._login}Content-Length: {len(body)}\r\n"
         self._writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         length = next(int(line[15:]) for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
@@ -47,14 +48,14 @@ class Wire:
         self._writer.close()
 
 
-async def submit(port: int, clients: int, total: int) -> dict[str, Any]:
+async def submit(port: int, clients: int, total: int, token: str = "") -> dict[str, Any]:
     """Many clients at once, each with one submit under way."""
     body = json.dumps(JOB).encode()
     left = iter(range(total))
     times: list[float] = []
 
     async def client() -> None:
-        wire = await Wire.connect(port)
+        wire = await Wire.connect(port, token)
         for _ in left:
             began = time.perf_counter()
             status, answer = await wire.ask("POST", "/v1/jobs", body)
@@ -79,4 +80,4 @@ async def submit(port: int, clients: int, total: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(submit(*map(int, sys.argv[1:4])))))
+        print(json.dumps(runner.run(submit(*map(int, sys.argv[1:4]), *sys.argv[4:]))))

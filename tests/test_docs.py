@@ -15,12 +15,15 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+import yaml
 
 from horae.config import SETTINGS, Setting, in_tables
 from horae.core import cron, declarations, kinds, model, specs
 from horae.errors import CODES, Error
+from horae.handlers import resolve
 from horae.web import documents, openapi
 
 ROOT = Path(__file__).parent.parent
@@ -319,6 +322,20 @@ def test_an_example_can_be_read(path: Path):
     of_yaml = wrong_declarations if path.parent.name == "declarations" else wrong_jobs
 
     assert (wrong_python if path.suffix == ".py" else of_yaml)([text]) == []
+
+
+def jobs_of(path: Path) -> list[Any]:
+    document = yaml.safe_load(path.read_text())
+    found: list[Any] = document.get("jobs", [document])
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=name_of)
+def test_an_example_can_be_submitted_twice_and_its_handlers_are_there(path: Path):
+    for job in jobs_of(path):
+        assert job.get("key"), f"{job['name']} would be made anew each time"
+        if "handler" in job:
+            assert resolve(job["handler"], ROOT / "examples" / "jobs")
 
 
 def test_every_example_is_mentioned_in_the_documentation():

@@ -8,11 +8,13 @@ import sys
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
+from itertools import product
 from typing import Any
 
 from bench import bare
 from bench.figure import Aim, Bench, Line, Void, figure, measure
 from bench.load import CHUNK, drafts, submit
+from bench.loadgen import Wire
 from bench.node import ready, server
 from bench.places import Place
 from horae.core import specs
@@ -109,19 +111,20 @@ async def _one_by_one(place: Place, size: int, clients: int) -> float:
 
 @figure(
     "submit-http",
-    "one job a request over HTTP, from many connections to a real `horae up`",
+    "one job a request over HTTP, from many connections to a real `horae up`, without a token and with one",
     size=[20_000], clients=16, quick={"size": [2_000]},
 )  # fmt: skip
 async def submit_http(bench: Bench) -> AsyncIterator[Line]:
     clients = bench["clients"]
-    for size in bench["size"]:
+    for size, login in product(bench["size"], ("none", "token")):
 
-        async def ours(size: int = size) -> tuple[float, dict[str, Any]]:
+        async def ours(size: int = size, login: str = login) -> tuple[float, dict[str, Any]]:
             async with bench.places.fresh(bench.store) as place:
                 async with server(place) as up:
                     await ready(up)
+                    token = await _token(up.port) if login == "token" else ""
                     cpu = up.cpu_seconds()
-                    told = await _generate(up.port, clients, size)
+                    told = await _generate(up.port, clients, size, token)
                     cpu = up.cpu_seconds() - cpu
                 await _judge(place, size)
                 return told.pop("rate"), {**told, "cpu_us_per_job": round(cpu / size * 1e6, 1)}
@@ -130,14 +133,21 @@ async def submit_http(bench: Bench) -> AsyncIterator[Line]:
             async with bench.places.fresh(bench.store) as place:
                 return await bare.insert_one_by_one(place, size, clients)
 
-        detail = {"size": size, "clients": clients}
+        detail = {"size": size, "clients": clients, "login": login}
         line = Line("submit-http", bench.store, "jobs/s", aim=Aim("at least", 5_000), detail=detail)
         yield await measure(line, bench["trials"], ours, loop)
 
 
-async def _generate(port: int, clients: int, total: int) -> dict[str, Any]:
+async def _token(port: int) -> str:
+    wire = await Wire.connect(port)
+    made = await wire.json("POST", "/v1/tokens", {"name": "bench"})
+    wire.close()
+    return str(made["token"])
+
+
+async def _generate(port: int, clients: int, total: int, token: str = "") -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.loadgen", str(port), str(clients), str(total), stdout=PIPE
+        sys.executable, "-m", "bench.loadgen", str(port), str(clients), str(total), *filter(None, [token]), stdout=PIPE
     )
     text, _ = await process.communicate()
     if process.returncode:

@@ -35,7 +35,7 @@ from horae.executors.process import KeeperProcess
 from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
-from horae.ports import Sandboxes, Store, Terms
+from horae.ports import Executor, Sandboxes, Store, Terms
 from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.queues.nats import DEBOUNCE as NATS_DEBOUNCE
@@ -290,7 +290,9 @@ class App:
         is_agent = "agent" in config.roles
         reach = make_reach(config, has_one_user=has_one_user)
         self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
-        self.executors = make_executors(config, self.keeper, self.sandboxes, clock, reach) if is_agent else {}
+        self.executors: dict[str, Executor] = {}
+        if is_agent:
+            self.executors = make_executors(config, self.keeper, self.sandboxes, clock, reach)
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),
@@ -311,6 +313,7 @@ class App:
             rotation=Rotation(roles, keys, kept, sealing, node=config.node),
             station=self._station(),
             lends_lake_work=config.lake_workers == "external",
+            runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
         )  # fmt: skip
         self._connect_metrics()
@@ -451,7 +454,7 @@ class App:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
             door = NatsDoor(agents, _connector(config, "agents"), self._admit, self._prove)
         outputs = Outputs(self.files, self._secret)
-        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door)
+        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify)
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

@@ -154,11 +154,16 @@ class Client:
 
     # ── jobs ──
 
-    async def submit(self, document: bytes | str | Mapping[str, Any], content_type: str = "", *, key: str = "") -> Json:
-        """Create jobs from a document (YAML unless said otherwise) → {"jobs": […], "replayed": bool}."""
+    async def submit(
+        self, document: bytes | str | Mapping[str, Any], content_type: str = "", *, key: str = "", directory: str = ""
+    ) -> Json:
+        """Create jobs from a document (YAML unless said otherwise) → {"jobs": […], "replayed": bool}. A server of one's
+        own runs their steps in the `directory`, if it is on this machine."""
         is_text = isinstance(document, bytes | str)
         body = document if isinstance(document, bytes | str) else json.dumps(document)
         headers = {"Content-Type": content_type or ("application/yaml" if is_text else "application/json")}
+        if directory and is_loopback(urlsplit(self.url).hostname or ""):
+            headers["Horae-Directory"] = quote(directory)
         return await self._json(
             "POST", "/v1/jobs", has="jobs", content=body, headers=headers, key=key or secrets.token_hex(16)
         )

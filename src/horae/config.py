@@ -104,6 +104,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    repository_roots: tuple[Path, ...]
     maven_settings: Path | None
     declarations: Path | None
     sandbox: str
@@ -233,11 +234,21 @@ def _default_node(values: Values) -> str:
 
 
 def _default_jobs_directory(_: Values) -> str | None:
-    return "jobs" if Path("jobs").is_dir() else None
+    return "jobs" if Path("jobs").is_dir() and not _stranger_of(Path("jobs")) else None
 
 
 def _default_declarations(_: Values) -> str | None:
-    return "declarations" if Path("declarations").is_dir() else None
+    return "declarations" if Path("declarations").is_dir() and not _stranger_of(Path("declarations")) else None
+
+
+def _stranger_of(path: Path) -> str:
+    """The other user to whom something here belongs, or the directory it lies in; empty where that is us, or root.
+    A settings file says what is run: one that came with somebody else's directory is not for us to obey."""
+    try:
+        uids = (path.stat().st_uid, path.absolute().parent.stat().st_uid)
+    except OSError:
+        return ""  # whoever reads it says what is wrong
+    return next((f"the user with id {uid}" for uid in uids if uid not in (os.geteuid(), 0)), "")
 
 
 def _nothing(_: Values) -> None:
@@ -291,6 +302,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("repository_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
+            "Directories below which jobs may clone file:// repositories of this machine; never the data directory.",
+            "none; directories of its user on a loopback server without logins"),
     Setting("maven_settings", Kind("FILE", read_settings_file), _nothing,
             "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
             "Maven's own"),
@@ -389,10 +403,11 @@ def load(
 ) -> Config:
     """Read every source and give the one valid Config, or raise ConfigError.
 
-    `file` None reads horae.toml of the working directory if there is one; a named file must exist.
+    `file` None reads horae.toml of the working directory if there is one that is ours; a named file must exist.
     """
     path = Path(DEFAULT_FILE) if file is None else Path(file)
-    in_file, warnings = _from_file(path) if file is not None or path.exists() else ({}, ())
+    is_read = file is not None or (path.exists() and not _stranger_of(path))
+    in_file, warnings = _from_file(path) if is_read else ({}, ())
     given = {**in_file, **_from_environment(os.environ if environ is None else environ)}
     for name, text in (flags or {}).items():
         given[name] = _Given(text, f"flag {_BY_NAME[name].flag}")
@@ -401,7 +416,19 @@ def load(
         values[setting.name] = _value_of(setting, given.get(setting.name), values)
     sources = {name: one.source for name, one in given.items()}
     _check_together(values, sources)
-    return Config(**values, sources=sources, warnings=warnings)
+    return Config(**values, sources=sources, warnings=(*warnings, *_left_alone(file is None, given)))
+
+
+def _left_alone(by_default: bool, given: Mapping[str, _Given]) -> Iterator[str]:
+    """What lies here and would be read, were it ours."""
+    found = {
+        DEFAULT_FILE: ("--config", by_default),
+        "jobs": ("--jobs-directory", "jobs_directory" not in given),
+        "declarations": ("--declarations", "declarations" not in given),
+    }
+    for name, (flag, is_default) in found.items():
+        if is_default and Path(name).exists() and (stranger := _stranger_of(Path(name))):
+            yield f"./{name} is not read: it or its directory belongs to {stranger}: {flag} {name} reads it"
 
 
 def _value_of(setting: Setting, given: _Given | None, values: Values) -> Any:

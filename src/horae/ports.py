@@ -193,6 +193,7 @@ class Assignment(NamedTuple):
     spec: str  # JSON text, equal for equal jobs: cache by it
     policy: str  # JSON text
     data: str | None  # JSON text
+    owner: str = ""  # of the job
     secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
     source: str | None = None  # JSON text: the source that its spec names, secrets in clear
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
@@ -1235,18 +1236,28 @@ class Sandbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """Of a server with one user: their own steps run as they do at their terminal."""
+
+    directory: str  # where those start that name none
+    environment: Mapping[str, str]  # of the user
+
+
+@dataclass(frozen=True, slots=True)
 class Sandboxes:
     """Those that work here, by name, and the one for work that does not say."""
 
     named: Mapping[str, Sandbox]
     default: str
     warning: str = ""  # what whoever runs this should know of its walls
+    trust: Trust | None = None  # in steps of one's own: these run in plain, in place
 
     @property
     def walls(self) -> str:
         """In words: what work gets that does not say, and what it may ask for."""
         others = [name for name in self.named if name != self.default]
-        return f"{self.default or 'none'}{'; on offer: ' if others else ''}{', '.join(others)}"
+        own = "your own steps run as you, on this machine; all else: " if self.trust else ""
+        return f"{own}{self.default or 'none'}{'; on offer: ' if others else ''}{', '.join(others)}"
 
 
 LogChunks = AsyncIterator[bytes]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -338,6 +339,22 @@ def _on_signals() -> _Stop:
     return stop
 
 
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_IN_TRACE = re.compile(_CONTROL.pattern.replace("\x00-\x1f", "\x00-\x09\x0b-\x1f"))  # which has lines of its own
+
+
+def _without_controls(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Words of others in our log neither end a line nor reach a terminal with their control characters."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = (_IN_TRACE if name == "exception" else _CONTROL).sub(_escape, value)
+    return event
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
 def set_up_logging(form: str) -> None:
     """Events and fields to standard error, as text for people or JSON for machines."""
     renderer: structlog.typing.Processor = (
@@ -351,6 +368,7 @@ def set_up_logging(form: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            _without_controls,
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),

@@ -337,9 +337,15 @@ def read_database(value: object) -> str:
 
 def read_docker(value: object) -> str:
     text = value.strip() if isinstance(value, str) else ""
-    if re.fullmatch(r"unix:///[^\s]+|(tcp|http)://[^\s/]+:[0-9]+", text):
+    if re.fullmatch(r"unix:///[^\s]+", text):
         return text
-    raise Refused("an address such as unix:///var/run/docker.sock or tcp://127.0.0.1:2375")
+    hint = ""
+    if re.match(r"(tcp|http|https)://", text):
+        hint = (
+            "over TCP whoever reaches the daemon is root: forward its socket, "
+            "ssh -L /run/horae/docker.sock:/var/run/docker.sock HOST, and name that"
+        )
+    raise Refused("the socket of a daemon, such as unix:///var/run/docker.sock", hint=hint)
 
 
 def read_spark(value: object) -> str:

@@ -19,6 +19,7 @@ import structlog
 from horae.config import Config
 from horae.errors import ConfigError
 from horae.executors.caches import Caches
+from horae.executors.git import LocalRepositories
 from horae.executors.git_java import JavaProjects
 from horae.executors.git_python import PythonProjects
 from horae.executors.probe import MachineProbe
@@ -27,7 +28,7 @@ from horae.executors.sections import Plan, SectionExecutor
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
-from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes
+from horae.ports import Clock, Executor, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.doors import Reach, find_joiner
@@ -69,7 +70,14 @@ def make_sandboxes(config: Config, keeper: Keeper, reach: Reach) -> Sandboxes:
     if warning:
         log.warning("sandbox.none", text=warning)
     log.info("sandbox.default", sandbox=default, offered=",".join(named))
-    return Sandboxes(named, default, warning)
+    trust = _trust() if config.sandbox == "auto" and reach.has_one_user else None
+    return Sandboxes(named, default, warning, trust)
+
+
+def _trust() -> Trust:
+    """In the directory where this process was started, with what its user's own commands have."""
+    known = ("PATH", "HOME", "SHELL", "LANG", "LC_ALL", "USER", "LOGNAME", "VIRTUAL_ENV")
+    return Trust(os.getcwd(), {name: os.environ[name] for name in known if name in os.environ})
 
 
 def _warning(config: Config, why: str) -> str:
@@ -95,13 +103,11 @@ def make_docker(config: Config, keeper: Keeper, reach: Reach) -> Sandbox | None:
 
 
 def has_daemon(url: str) -> bool:
-    """Whether somebody listens at the address of a Docker daemon."""
-    parts = urlsplit(url)
-    family, place = (socket.AF_UNIX, parts.path) if parts.scheme == "unix" else (socket.AF_INET, parts.hostname or "")
+    """Whether somebody listens at the socket of a Docker daemon."""
     try:
-        with socket.socket(family) as probe:
+        with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
-            probe.connect(place if family == socket.AF_UNIX else (place, parts.port or 2375))
+            probe.connect(urlsplit(url).path)
     except (OSError, ValueError):
         return False
     return True
@@ -110,17 +116,20 @@ def has_daemon(url: str) -> bool:
 def make_executors(
     config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, reach: Reach
 ) -> dict[str, Executor]:
+    """With one user, repositories of theirs on this machine may be cloned unless the settings say which."""
+    is_open = reach.has_one_user and not config.repository_roots
+    local = LocalRepositories(None if is_open else config.repository_roots, config.data)
     shell = shell_executor(
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
         caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
-        keeper=keeper,
+        keeper=keeper, local=local,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
     every: dict[str, Executor] = {
-        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
+        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
         **make_data_executors(config, sandboxes, clock, reach),
     }  # fmt: skip
     if unknown := [kind for kind in config.kinds if kind not in every]:
@@ -134,15 +143,17 @@ def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachinePr
     return MachineProbe(keeper, [config.data / "agent" / "workspaces", *([output] if output else ())])
 
 
-def make_project_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_project_executors(
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, local: LocalRepositories
+) -> dict[str, Executor]:
     """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
     agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
-    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings, local), shutil.which("python3", path=PATH)
     plans: dict[str, Plan] = {}
     if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
         plans["git_java"] = java.sections
     if shutil.which("git", path=PATH) and python:
-        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts, local)
         projects.tidy()
         plans["git_python"] = projects.sections
     return {

@@ -144,10 +144,11 @@ class Rig:
         data: str | None = None,
         output: MemoryOutput | None = None,
         tell_phase: Callable[[Phase], None] = lambda _: None,
+        owner: str = "ann",
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
-        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
+        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data, owner)
         work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
         self.executor.start([work], lambda r: self._done(r, output))
         return output
@@ -428,7 +429,8 @@ async def test_steps_run_in_order_in_one_workspace_that_is_removed(shell: Rig, t
     assert text == f"── step 1/2 s1 ──\n── step 2/2 s2 ──\nmade\n{tmp_path}/work/1-3\n"
     assert list((tmp_path / "work").iterdir()) == []
     assert json.loads(result.result or "") == {
-        "steps": [{"name": "s1", "seconds": 0.0, "exit_code": 0}, {"name": "s2", "seconds": 0.0, "exit_code": 0}]
+        "steps": [{"name": "s1", "seconds": 0.0, "exit_code": 0}, {"name": "s2", "seconds": 0.0, "exit_code": 0}],
+        "walls": "plain",
     }
     assert result.output == "memory"
 

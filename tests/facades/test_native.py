@@ -530,6 +530,7 @@ async def test_every_answer_has_the_safe_headers(api: httpx.AsyncClient, path: s
     headers = (await api.get(path)).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
     source = "'self'" if path in ("/", "/docs", "/static/page.css") else "'none'"
     assert headers["content-security-policy"].startswith(f"default-src {source};")
     assert "unsafe" not in headers["content-security-policy"]

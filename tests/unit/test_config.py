@@ -111,9 +111,9 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "log_format": "json", "startup_timeout": "0", "allowed_hosts": "a.example,b.example", "require_token": "true",
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem",
-        "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "tcp://127.0.0.1:2375",
+        "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "unix:///run/d.sock",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
-        "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8",
+        "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8", "repository_roots": "j",
         "lake_buckets": "one,two", "spark_code": "true",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}
@@ -505,3 +505,36 @@ def test_beyond_loopback_nobody_has_a_free_pass(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     tls = {"tls_cert": str(tmp_path / "c.pem"), "tls_key": str(tmp_path / "k.pem")}
     assert load({"host": "0.0.0.0", **tls}, environ={}).free_pass == frozenset()
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://127.0.0.1:2375", "http://docker:2375", "https://docker:2376", "unix://", ""]
+)
+def test_a_docker_daemon_is_reached_by_its_socket_only(address: str) -> None:
+    error = refused({"docker_url": address})
+    assert error.path == "docker_url"
+    assert "unix:///var/run/docker.sock" in error.message
+    assert ("whoever reaches the daemon is root" in error.hint) == ("://" in address and "unix" not in address)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user: run this test as root")
+@pytest.mark.parametrize("owned", [".", "horae.toml"])
+def test_what_lies_in_somebody_elses_directory_is_not_read_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owned: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "horae.toml").write_text('port = 9999\nscript_roots = ["/"]\n')
+    for name in ("jobs", "declarations"):
+        (tmp_path / name).mkdir()
+    ours = load(environ={})
+    assert (ours.port, ours.jobs_directory, ours.warnings) == (9999, tmp_path / "jobs", ())
+
+    os.chown(tmp_path / owned, 65534, 65534)
+
+    found = load(environ={})
+    assert (found.port, found.script_roots) == (8080, ())
+    assert any("./horae.toml is not read" in text and "65534" in text for text in found.warnings)
+    if owned == ".":
+        assert (found.jobs_directory, found.declarations, len(found.warnings)) == (None, None, 3)
+    named = load({"jobs_directory": "jobs", "declarations": "declarations"}, file="horae.toml", environ={})
+    assert (named.port, named.jobs_directory, named.warnings) == (9999, tmp_path / "jobs", ())

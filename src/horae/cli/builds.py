@@ -22,7 +22,7 @@ from horae.errors import Error, Invalid
 
 Json = dict[str, Any]
 
-PARTS = frozenset({"steps", "commit", "tests", "artifacts", "caches"})  # of a result, shown by name
+PARTS = frozenset({"steps", "walls", "commit", "tests", "artifacts", "caches"})  # of a result, shown by name
 
 
 def _result(run: Json) -> Json:
@@ -50,6 +50,7 @@ def build_fields(run: Json) -> list[tuple[str, str]]:
     kept = _listed(result, "artifacts")
     size = sum(one["size"] for one in kept if isinstance(one.get("size"), int))
     return [
+        ("walls", str(result.get("walls", ""))),
         ("commit", str(result.get("commit", ""))),
         ("tests", _tests(result.get("tests"))),
         ("caches", ", ".join(caches)),

@@ -67,6 +67,11 @@ def _unreadable(error: OSError) -> Error:
     return Error(f"cannot be read: {error.strerror}", code="E_FILE")
 
 
+def directory_of(name: str) -> str:
+    """Where its steps run, on a server of one's own."""
+    return os.getcwd() if name == "-" else os.path.dirname(os.path.abspath(name))
+
+
 def media_type(name: str, content: bytes) -> str:
     """JSON or YAML: by the ending of the name, else by what is inside."""
     if name.endswith((".yaml", ".yml")):

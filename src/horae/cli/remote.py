@@ -16,7 +16,7 @@ import typer
 
 from horae.cli.builds import artifacts, build_fields, result_text, show_build
 from horae.cli.datawork import cursor_text, data_fields, progress_bar, progress_text, show_tables
-from horae.cli.jobfiles import media_type, naming, read_file
+from horae.cli.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.screen import Cell, Screen, between, clean, duration, local_time, state_cell
 from horae.cli.session import Session, command, listing
 from horae.errors import Error, Invalid, NotFound
@@ -70,7 +70,8 @@ async def submit(
         async with session.client() as client:
             for name, content in documents:
                 with naming(name):
-                    made += (await client.submit(content, media_type(name, content)))["jobs"]
+                    type_, place = media_type(name, content), directory_of(name)
+                    made += (await client.submit(content, type_, directory=place))["jobs"]
     finally:  # what was submitted before an error is there, and must be told
         if made:
             _say_submitted(session, made)

@@ -2,6 +2,7 @@
 
     sandbox: plain | bubblewrap | docker        image: golang:1.22        limits: {memory: 512MiB, cpus: 1.5, pids: 200}
     network: on | off | [db.example.org:5432, 10.0.0.7:8080, pypi.org]         a list: these addresses and no others
+    walled: true                                 never on the machine itself, even where its only user is trusted
 
 What must stay true: a job never runs behind weaker walls than it asks for. What it asks for is a label that an agent
 must have, and an agent refuses what it cannot do.
@@ -10,13 +11,14 @@ must have, and an agent refuses what it cannot do.
 from __future__ import annotations
 
 import ipaddress
+import posixpath
 import re
 
 from horae.core.fields import ABSENT, Fields, fields_of, kind_of, nearest, shown
 from horae.core.model import Json
 
 SANDBOXES = ("plain", "bubblewrap", "docker")
-FIELDS = frozenset({"sandbox", "image", "network", "limits"})
+FIELDS = frozenset({"sandbox", "image", "network", "limits", "walled"})
 _LIMITS = frozenset({"memory", "cpus", "pids"})
 LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50  # bytes; a shell in a sandbox needs some
 LEAST_PIDS, MOST_PIDS = 8, 4_000_000
@@ -41,6 +43,25 @@ def labels_of(spec: Json) -> tuple[str, ...]:
     return (f"sandbox:{wanted}",) if wanted else ()
 
 
+def is_own(spec: Json) -> bool:
+    """Whether nothing in this work comes from elsewhere, and it asks for no walls: steps that its user wrote."""
+    return not spec.keys() & {"checkout", "image", "walled"} and spec.get("sandbox") in (None, "plain")
+
+
+def is_in_place(spec: Json) -> bool:
+    """Whether such work is done in a directory of its user's: what keeps files of its own, as a build, gets a fresh
+    one."""
+    return is_own(spec) and not spec.keys() & {"artifacts", "reports", "cache"}
+
+
+def put_in_place(spec: Json, directory: str) -> Json:
+    """Work that was submitted from a directory, with that as its own."""
+    if not is_in_place(spec) or not spec.keys() & {"steps", "script"}:
+        return spec
+    place = posixpath.join(directory, spec["working_directory"]) if "working_directory" in spec else directory
+    return {**spec, "working_directory": place}
+
+
 def read_isolation(fields: Fields) -> Json:
     """What stands there of sandbox, image, network and limits, canonical."""
     sandbox, network, limits = _read_sandbox(fields), _read_network(fields), _read_limits(fields)
@@ -52,7 +73,12 @@ def read_isolation(fields: Fields) -> Json:
         fields.fault("network", "E_FIELD_CONFLICT", "the sandbox plain cannot take the network away", hint)
     if is_less and sandbox is None and "image" not in fields.values:
         sandbox = "bubblewrap"
-    found = {"sandbox": sandbox, "image": _read_image(fields), "network": network, "limits": limits}
+    is_walled = fields.flag("walled")
+    if is_walled and sandbox == "plain":
+        fields.fault("walled", "E_FIELD_CONFLICT", "the sandbox plain has no walls", "leave one out")
+    found = {
+        "sandbox": sandbox, "image": _read_image(fields), "network": network, "limits": limits, "walled": is_walled,
+    }  # fmt: skip
     return {name: value for name, value in found.items() if value}
 
 

@@ -1,6 +1,7 @@
 """An attempt as sections: processes one after the other in one fresh workspace, each with its part of the log.
 
-    result {"steps": [{"name", "seconds", "exit_code"}, …], …}   of the sections that were started, and the work's facts
+    result {"steps": [{"name", "seconds", "exit_code"}, …], "walls", …}   of the sections that were started, the sandbox
+           they ran in, and the work's facts
 
 A kind of work says which sections it has (`Plan`); everything else is the same for all and is here.
 
@@ -33,11 +34,12 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from horae.core.isolation import is_own
 from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.core.walls import SEEN, explain, explain_limit
-from horae.errors import Error, Invalid, Unavailable, machine_fault
+from horae.errors import Denied, Error, Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
@@ -60,11 +62,13 @@ from horae.ports import (
     Room,
     Sandbox,
     Sandboxes,
+    Trust,
     Work,
 )
 
 log = structlog.get_logger()
 
+SHELL = "shell"  # the kind whose steps somebody wrote
 CHECKOUT = "checkout"  # the name of that section, and of its secret files
 _WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
@@ -223,8 +227,13 @@ class SectionExecutor:
             del self._attempts[assignment.run_id]
         done(result)
 
-    def sandbox_of(self, spec: Json) -> Sandbox:
-        wanted = spec.get("sandbox") or ("docker" if "image" in spec else self._sandboxes.default)
+    def trust_in(self, spec: Json) -> Trust | None:
+        """What work has that runs as its user does; None for all other."""
+        return self._sandboxes.trust if self.kind == SHELL and is_own(spec) else None
+
+    def sandbox_of(self, spec: Json, *, is_ours: bool = False) -> Sandbox:
+        default = "plain" if not is_ours and self.trust_in(spec) else self._sandboxes.default
+        wanted = default if is_ours else spec.get("sandbox") or ("docker" if "image" in spec else default)
         if wanted not in self._sandboxes.named:
             offered = ", ".join(self._sandboxes.named)
             raise Invalid(f"the work asks for the sandbox {wanted!r}, and this agent has {offered}")
@@ -444,8 +453,10 @@ class _Attempt:
                 keep=() if notes is None else (notes,),
                 gentle=section.gentle,
             )
-            sandbox = self._executor.sandbox_of({} if section.is_ours else self.work.spec)
+            sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
             room = self._room(section, workspace)
+            if not section.is_ours:
+                self.work.facts["walls"] = sandbox.name
             command = replace(command, hold=self._hold(section, sandbox, room, pipe))
             exit_ = await self._attend(await sandbox.spawn(command, room))
         return self._count(section, exit_)
@@ -552,7 +563,7 @@ class _Attempt:
             os.close(kept.source)
             return state.result
         with _Pipe(self._log, section.watch, self._stash, kept.source, on_loss=self._release):
-            sandbox = self._executor.sandbox_of({} if section.is_ours else self.work.spec)
+            sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
             exit_ = await self._attend(sandbox.take_up(kept.process, self._room(section, workspace)))
         self._count(section, exit_)
         is_late = self._is_timeout_late(exit_)
@@ -590,7 +601,8 @@ class _Attempt:
 
     def _environment(self, section: Section) -> dict[str, str]:
         theirs = {} if section.is_ours else self.work.spec.get("env") or {}  # which could name another git
-        asked = {**theirs, **section.env}
+        trust = None if section.is_ours else self._executor.trust_in(self.work.spec)
+        asked = {**(trust.environment if trust else {}), **theirs, **section.env}
         written = {name: str(value) for name, value in asked.items()}
         told = describe_attempt(self.work.assignment)
         if self._secrets is not None:
@@ -697,7 +709,8 @@ class _Attempt:
 
 def _told(error: Error) -> str:
     """What happened, its code where it has one of its own, and what to do."""
-    code = "" if error.code == type(error).code else f" ({error.code})"
+    has_code = isinstance(error, Denied) or error.code != type(error).code
+    code = f" ({error.code})" if has_code else ""
     return f"{error.message}{code}{'; ' if error.hint else ''}{error.hint}"
 
 
@@ -901,10 +914,13 @@ async def _remove(workspace: Path) -> None:
         await asyncio.to_thread(remove_tree, workspace)
 
 
-def enter(workspace: Path, wanted: str | None) -> Path:
-    """The directory a step starts in: inside the workspace, or an absolute one that exists."""
+def enter(workspace: Path, wanted: str | None, home: Path | None = None) -> Path:
+    """The directory a step starts in: inside the workspace, or an absolute one that exists. With a `home`, where
+    nothing is ours to make, one that exists below that."""
     if not wanted:
-        return workspace
+        return home or workspace
+    if home is not None:
+        wanted = os.path.join(home, wanted)
     if os.path.isabs(wanted):
         if not os.path.isdir(wanted):
             raise Invalid(f"working_directory {wanted!r} is not an existing directory of this machine")

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from horae.core.builds import FIELDS, GoTests, no_tests
+from horae.core.isolation import is_in_place
 from horae.errors import Error, Invalid
 from horae.executors import artifacts
 from horae.executors.caches import Caches
-from horae.executors.git import checkout_sections, head_of
+from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
 from horae.executors.process import GRACE
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Keeper, Sandboxes, Work
@@ -43,23 +44,26 @@ class Rules:
     known_hosts: Path | None = None  # of executors.git
     caches: Caches | None = None
     artifact_limit: int = 1 << 30  # bytes of all artifacts of an attempt
+    local: LocalRepositories = OWN_DIRECTORIES
+    home: Path | None = None  # where work of one's own is done that names no directory; None: in a workspace
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec = work.spec
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts)
+            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts, self.local)
             if commit := head_of(workspace):
                 work.facts["commit"] = commit
-        own = self._script(spec, workspace) if "script" in spec else _steps(work, workspace)
+        home = self.home if is_in_place(spec) else None
+        own = self._script(spec, workspace, home) if "script" in spec else _steps(work, workspace, home)
         for number, section in enumerate(own):
             is_first = number == 0 and self.caches is not None and spec.get("cache")
             yield replace(section, before=partial(self._restore, work, workspace)) if is_first else section
 
-    def _script(self, spec: dict[str, Any], workspace: Path) -> Iterator[Section]:
-        script = _find_script(spec["script"], workspace, self.script_roots)
-        cwd = enter(workspace, spec.get("working_directory"))
+    def _script(self, spec: dict[str, Any], workspace: Path, home: Path | None) -> Iterator[Section]:
+        cwd = enter(workspace, spec.get("working_directory"), home)
+        script = _find_script(spec["script"], workspace, self.script_roots, cwd if home else None)
         argv = (str(script), *spec.get("args", ()))
         yield Section(f"script {spec['script']}", spec["script"], f"script '{spec['script']}'", argv, cwd)
 
@@ -101,11 +105,12 @@ class Rules:
 _GO_TEST = re.compile(r"^[ \t]*go test\b", re.MULTILINE)
 
 
-def _steps(work: Work, workspace: Path) -> Iterator[Section]:
+def _steps(work: Work, workspace: Path, home: Path | None) -> Iterator[Section]:
     spec = work.spec
     steps = spec["steps"]
     for number, step in enumerate(steps, 1):
-        cwd = enter(workspace, step.get("working_directory") or spec.get("working_directory"))
+        base = enter(workspace, spec.get("working_directory"), home) if home else None
+        cwd = enter(workspace, step.get("working_directory") or (None if home else spec.get("working_directory")), base)
         argv = ("/bin/sh", "-e", "-c", "--", step["run"])
         title, what = f"step {number}/{len(steps)} {step['name']}", f"step {number} '{step['name']}'"
         watch = None
@@ -126,8 +131,10 @@ def shell_executor(
     caches: Caches | None = None,
     artifact_limit: int = 1 << 30,
     keeper: Keeper | None = None,
+    local: LocalRepositories = OWN_DIRECTORIES,
 ) -> SectionExecutor:
-    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit)
+    home = Path(sandboxes.trust.directory) if sandboxes.trust else None
+    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit, local, home)
     return SectionExecutor(
         "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close, keeper=keeper
     )
@@ -136,8 +143,11 @@ def shell_executor(
 # ── what is started ────────────────────────────────────────────────────────────────────────────────
 
 
-def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:
-    """The file itself, links followed: in the checkout, or below a root. Anything else is refused."""
+def _find_script(script: str, workspace: Path, roots: Sequence[Path], own: Path | None = None) -> Path:
+    """The file itself, links followed: in the checkout, or below a root. Anything else is refused, but for whoever runs
+    this agent: theirs is any file, by its name in their `own` directory."""
+    if own is not None:
+        return _executable(script, (own / script).resolve())
     is_absolute = os.path.isabs(script)
     if is_absolute and not roots:
         hint = "set script_roots to the directories whose files jobs may execute"
@@ -147,6 +157,10 @@ def _find_script(script: str, workspace: Path, roots: Sequence[Path]) -> Path:
     if not any(found.is_relative_to(root) for root in allowed):
         where = "any of this agent's script_roots" if is_absolute else "the checkout"
         raise Invalid(f"the script {script!r} does not lie below {where}")
+    return _executable(script, found)
+
+
+def _executable(script: str, found: Path) -> Path:
     if not found.is_file():
         raise Invalid(f"the script {script!r} is not there")
     if not os.access(found, os.X_OK):

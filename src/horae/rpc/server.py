@@ -6,16 +6,16 @@ Messages are read by the services themselves, not by gRPC, so that bytes nobody 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from horae import wire
-from horae.errors import ConfigError
+from horae.errors import ConfigError, Error, Unavailable
 from horae.rpc.agents import Agents
 from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
@@ -62,8 +62,11 @@ class RpcServer:
         outputs: Outputs,
         contracts: Sequence[Contract] = (),
         door: NatsDoor | None = None,
+        identify: Callable[[Any], Awaitable[object]] | None = None,
     ) -> None:
-        """`agents` None: none are taken here. `door` is another way in for them."""
+        """`agents` None: none are taken here. `door` is another way in for them. `identify` refuses those who may not
+        ask what there is; None: everybody may."""
+        self._identify = identify
         self._door = door
         self._agents = agents
         self._outputs = outputs
@@ -79,7 +82,8 @@ class RpcServer:
         names = self._service_names()
         for name in ("", *names):
             await health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        reflected = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(_Reflection(reflected, self._identify), server)
         try:
             port = _listen(server, address, certificate)
         except RuntimeError as error:
@@ -118,6 +122,25 @@ class RpcServer:
             await self._door.stop()
         if self._server is not None:
             await self._server.stop(GRACE)
+
+
+class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
+    """Tells what there is to whoever may call it."""
+
+    def __init__(self, names: Sequence[str], identify: Callable[[Any], Awaitable[object]] | None) -> None:
+        super().__init__(names)
+        self._identify = identify
+
+    async def ServerReflectionInfo(self, asked: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            if self._identify is not None:
+                await self._identify(context)
+        except Unavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, error.message)
+        except Error as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{error.code}: {error.message}")
+        async for answer in super().ServerReflectionInfo(asked, context):
+            yield answer
 
 
 def _listen(server: Any, address: str, certificate: Certificate | None) -> int:

@@ -57,7 +57,11 @@ PROOF_SECONDS = 5.0  # between two looks whether a follower's token is still goo
 STREAM_LIMIT = 256  # followers at once
 QUERY_LIMIT = 64  # parameters in one address
 
-_SAFE = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 _PAGE_POLICY = b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 # What every answer says about itself: data, a page to look at, a file that pages use.
 DATA: RawHeaders = (

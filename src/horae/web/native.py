@@ -11,10 +11,12 @@ import codecs
 import contextlib
 import re
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
-from horae.core import datawork, kinds, model, moments, schedule, specs
+from horae.core import datawork, isolation, kinds, model, moments, schedule, specs
 from horae.core.fields import Fields, Problems, fields_of
 from horae.errors import Invalid, NotFound
 from horae.service import Services
@@ -88,6 +90,8 @@ _LOG_HEADERS = {
 _FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 _ETAG = {"ETag": "The version of the job, for If-Match."}
 
+DIRECTORY = b"horae-directory"  # header: where a job file lies on this machine, percent-encoded
+
 
 class Native:
     """The endpoints, bound to the services."""
@@ -99,6 +103,7 @@ class Native:
         self._nodes = services.nodes
         self._secrets = services.secrets
         self._rotation = services.rotation
+        self._runs_in_place = services.runs_in_place
         self._streams = streams
         self._seen: render.Overview | None = None
         self._seen_until = 0.0
@@ -201,10 +206,21 @@ class Native:
         """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none. One whose key exists
         already replaces that job; with such a one, each job stands for itself."""
         body = await request.read()
-        drafts = specs.parse_jobs(request.parse(body))
+        drafts = self._put_in_place(specs.parse_jobs(request.parse(body)), request.header(DIRECTORY))
         who = http.principal(request)
         done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
         return http.reply(201, render.Submitted([render.job(job) for job in done.jobs], done.replayed))
+
+    def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:
+        """Where one's own steps run as one's self, they run where they were submitted from."""
+        if not self._runs_in_place or directory is None:
+            return drafts
+        directory = unquote(directory)
+        if not directory.startswith("/") or len(directory) > kinds.MAX_PATH or not directory.isprintable():
+            raise Invalid(
+                f"an absolute path expected, got {directory[:100]!r}", code="E_PATTERN", path="Horae-Directory"
+            )
+        return [replace(draft, spec=isolation.put_in_place(draft.spec, directory)) for draft in drafts]
 
     async def list_jobs(self, request: http.Request) -> http.Answer:
         args = request.args

@@ -297,6 +297,7 @@ _WORK: Json = {
     "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT, **_CREDENTIALS}, "url"),
     "image": {**_TEXT, "description": "The image of the container to run in."},
     "working_directory": {"type": "string", "minLength": 1},
+    "walled": {"type": "boolean", "description": "Never on the machine itself, even where its one user is trusted."},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
     "data": {"type": "object", "description": "Given to the handler."},
     "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 import horae.wire
@@ -121,6 +122,28 @@ async def test_the_service_is_found_by_reflection(port: int) -> None:
     services, methods = await asyncio.to_thread(look)
     assert "horae.v1.Scheduling" in services
     assert methods == list(METHODS)
+
+
+async def test_strangers_are_not_told_what_there_is(world: World) -> None:
+    callers = Callers(world.services.access, lambda _: False)
+    server = RpcServer(None, Outputs(world.files, "secret"), identify=callers.identify)
+    port = await server.start("127.0.0.1:0")
+    _, token = await world.services.access.create("t", "user", "ann", None)
+
+    async def ask(**metadata: str) -> int:
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            answers = stub.ServerReflectionInfo(iter([request]), metadata=list(metadata.items()))
+            return len([each async for each in answers])
+
+    try:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask()
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert await ask(authorization=f"Bearer {token}") == 1
+    finally:
+        await server.stop()
 
 
 async def test_what_is_wrong_is_told_by_status_and_code(client: Caller, world: World) -> None:

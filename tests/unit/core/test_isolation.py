@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from horae.core import specs
+from horae.core import isolation, specs
+from horae.core.model import Json
 from horae.errors import Denied, Invalid
 
 
@@ -109,3 +110,48 @@ def test_walls_that_make_no_sense_say_where(fields: dict[str, Any], path: str, c
 def test_the_network_of_the_machine_itself_is_not_to_be_had() -> None:
     with pytest.raises(Denied):
         parsed(network="host")
+
+
+# ── work of one's own ──
+
+
+OWN = {"steps": [{"run": "./backup.sh"}]}
+
+
+@pytest.mark.parametrize("more", [{}, {"sandbox": "plain"}, {"limits": {"pids": 9}}, {"env": {"A": "b"}}])
+def test_steps_that_ask_for_no_walls_are_ones_own(more: Json) -> None:
+    assert isolation.is_own(OWN | more)
+    assert isolation.put_in_place(OWN | more, "/home/ada") == OWN | more | {"working_directory": "/home/ada"}
+
+
+@pytest.mark.parametrize(
+    "more", [{"checkout": {"url": "x"}}, {"image": "i"}, {"sandbox": "bubblewrap"}, {"walled": True}]
+)
+def test_what_comes_from_elsewhere_or_asks_for_walls_is_not(more: Json) -> None:
+    assert not isolation.is_own(OWN | more)
+    assert isolation.put_in_place(OWN | more, "/home/ada") == OWN | more
+
+
+def test_a_build_is_ones_own_and_gets_a_fresh_directory() -> None:
+    build = OWN | {"artifacts": ["dist"]}
+    assert isolation.is_own(build)
+    assert not isolation.is_in_place(build)
+    assert isolation.put_in_place(build, "/home/ada") == build
+
+
+@pytest.mark.parametrize(("given", "place"), [("sub", "/home/ada/sub"), ("/srv", "/srv"), (".", "/home/ada/.")])
+def test_a_directory_that_is_given_counts_from_where_it_was_submitted(given: str, place: str) -> None:
+    spec = OWN | {"working_directory": given}
+    assert isolation.put_in_place(spec, "/home/ada")["working_directory"] == place
+
+
+def test_a_handler_has_no_directory() -> None:
+    assert isolation.put_in_place({"handler": "h"}, "/home/ada") == {"handler": "h"}
+
+
+def test_walls_and_plain_contradict_each_other() -> None:
+    with pytest.raises(Invalid) as refused:
+        parsed(walled=True, sandbox="plain")
+    assert "the sandbox plain has no walls" in str(refused.value.problems)
+    assert parsed(walled=True).spec["walled"] is True
+    assert "walled" not in parsed(walled=False).spec

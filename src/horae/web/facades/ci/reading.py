@@ -97,6 +97,7 @@ def _translate(item: Any, path: str, problems: Problems) -> Json:
         return {"name": "none", "steps": [_DOWNLOAD]}  # nothing more is wrong with it
     fields.refuse_others(FIELDS)
     document = {name: fields.values[name] for name in _AS_THEY_ARE if name in fields.values}
+    document["walled"] = True  # a build is never done on the machine itself
     if "url" in fields.values or "branch" in fields.values:
         names = {"url": "url", "branch": "ref"}
         document["checkout"] = {names[name]: fields.values[name] for name in names if name in fields.values}
