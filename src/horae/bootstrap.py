@@ -35,7 +35,7 @@ from horae.executors.process import KeeperProcess
 from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.peers import GrpcPeers
-from horae.ports import Sandboxes, Store, Terms
+from horae.ports import Executor, Sandboxes, Store, Terms
 from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.queues.nats import DEBOUNCE as NATS_DEBOUNCE
@@ -289,7 +289,9 @@ class App:
         is_agent = "agent" in config.roles
         reach = make_reach(config, has_one_user=has_one_user)
         self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
-        self.executors = make_executors(config, self.keeper, self.sandboxes, clock) if is_agent else {}
+        self.executors: dict[str, Executor] = {}
+        if is_agent:
+            self.executors = make_executors(config, self.keeper, self.sandboxes, clock, has_one_user=has_one_user)
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),

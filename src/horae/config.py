@@ -104,6 +104,7 @@ class Config:
     workers: int
     jobs_directory: Path | None
     script_roots: tuple[Path, ...]
+    repository_roots: tuple[Path, ...]
     maven_settings: Path | None
     declarations: Path | None
     sandbox: str
@@ -301,6 +302,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Directory from which Python handlers are imported.", "./jobs if there is one"),
     Setting("script_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
             "Directories whose files jobs may name as their script.", "none"),
+    Setting("repository_roots", Kind("LIST", read_script_roots, _list_of_paths), [],
+            "Directories below which jobs may clone file:// repositories of this machine; never the data directory.",
+            "none; directories of its user on a loopback server without logins"),
     Setting("maven_settings", Kind("FILE", read_settings_file), _nothing,
             "settings.xml with which Maven builds Java projects, for a mirror or a shared repository.",
             "Maven's own"),

@@ -193,6 +193,7 @@ class Assignment(NamedTuple):
     spec: str  # JSON text, equal for equal jobs: cache by it
     policy: str  # JSON text
     data: str | None  # JSON text
+    owner: str = ""  # of the job
     secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
     source: str | None = None  # JSON text: the source that its spec names, secrets in clear
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come

@@ -19,6 +19,7 @@ import structlog
 from horae.config import Config
 from horae.errors import ConfigError
 from horae.executors.caches import Caches
+from horae.executors.git import LocalRepositories
 from horae.executors.git_java import JavaProjects
 from horae.executors.git_python import PythonProjects
 from horae.executors.probe import MachineProbe
@@ -112,18 +113,23 @@ def has_daemon(url: str) -> bool:
     return True
 
 
-def make_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_executors(
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, *, has_one_user: bool = False
+) -> dict[str, Executor]:
+    """With one user, repositories of theirs on this machine may be cloned unless the settings say which."""
+    is_open = has_one_user and not config.repository_roots
+    local = LocalRepositories(None if is_open else config.repository_roots, config.data)
     shell = shell_executor(
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
         script_roots=config.script_roots, known_hosts=config.data / "agent" / "known_hosts",
         caches=Caches(config.data / "agent" / "caches", config.cache_limit), artifact_limit=config.artifact_limit,
-        keeper=keeper,
+        keeper=keeper, local=local,
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
     )
     every: dict[str, Executor] = {
-        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock),
+        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
         **make_data_executors(config, sandboxes, clock),
     }  # fmt: skip
     if unknown := [kind for kind in config.kinds if kind not in every]:
@@ -137,15 +143,17 @@ def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachinePr
     return MachineProbe(keeper, [config.data / "agent" / "workspaces", *([output] if output else ())])
 
 
-def make_project_executors(config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_project_executors(
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, local: LocalRepositories
+) -> dict[str, Executor]:
     """Those whose programs are on this machine; what a build needs besides is known when a job wants it."""
     agent, known_hosts = config.data / "agent", config.data / "agent" / "known_hosts"
-    java, python = JavaProjects(PATH, known_hosts, config.maven_settings), shutil.which("python3", path=PATH)
+    java, python = JavaProjects(PATH, known_hosts, config.maven_settings, local), shutil.which("python3", path=PATH)
     plans: dict[str, Plan] = {}
     if shutil.which("git", path=PATH) and shutil.which("java", path=PATH):
         plans["git_java"] = java.sections
     if shutil.which("git", path=PATH) and python:
-        projects = PythonProjects(python, PATH, agent / "environments", known_hosts)
+        projects = PythonProjects(python, PATH, agent / "environments", known_hosts, local)
         projects.tidy()
         plans["git_python"] = projects.sections
     return {

@@ -144,10 +144,11 @@ class Rig:
         data: str | None = None,
         output: MemoryOutput | None = None,
         tell_phase: Callable[[Phase], None] = lambda _: None,
+        owner: str = "ann",
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
-        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data)
+        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data, owner)
         work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
         self.executor.start([work], lambda r: self._done(r, output))
         return output

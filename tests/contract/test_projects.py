@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 
 from horae.core.model import Json, Phase, Reason, State
-from horae.errors import Invalid
+from horae.errors import Denied, Invalid
 from horae.executors import environment
-from horae.executors.git import checkout_sections
+from horae.executors.git import LocalRepositories, checkout_sections
 from horae.executors.git_python import PythonProjects, is_plain
 from horae.executors.process import KeeperProcess
 from horae.executors.secretfiles import MEMORY, SecretFiles
 from horae.executors.sections import SectionExecutor
+from horae.executors.trees import remove_tree
 from horae.sandboxes.plain import PATH
 from horae.testing import FakeClock
 
@@ -211,6 +212,68 @@ async def test_what_the_project_brings_along_is_installed_for_the_attempt(
     assert names(result) == ["checkout", "environment", "run"]
     assert "it is 7" in text
     assert list((tmp_path / "environments").iterdir()) == []
+
+
+def test_only_repositories_below_the_roots_are_cloned_also_by_links(tmp_path: Path) -> None:
+    root, other, workspace = tmp_path / "root", tmp_path / "other", tmp_path / "workspaces" / "1-1"
+    for directory in (root / "mine", other, workspace):
+        directory.mkdir(parents=True)
+    (root / "link").symlink_to(other)
+    local = LocalRepositories((root,))
+    assert local.find(root / "mine", workspace) == root / "mine"
+    for refused in (other, root / "link", root / ".." / "other", Path("/")):
+        with pytest.raises(Denied):
+            local.find(refused, workspace)
+    with pytest.raises(Denied, match="repository_roots"):
+        LocalRepositories(()).find(root / "mine", workspace)
+
+
+def test_neither_the_data_directory_nor_what_it_lies_in_is_cloned(tmp_path: Path) -> None:
+    data = tmp_path / "home" / "data"
+    workspace = data / "agent" / "workspaces" / "1-1"
+    workspace.mkdir(parents=True)
+    (data / "outputs").mkdir()
+    local = LocalRepositories((Path("/"),), data)
+    for refused in (data, data / "outputs", data.parent, tmp_path, Path("/"), workspace):
+        with pytest.raises(Denied):
+            local.find(refused, workspace)
+
+
+def test_directories_of_other_users_are_not_cloned_for_one_user(tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can give a directory to somebody else")
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    with pytest.raises(Denied, match="another user"):
+        LocalRepositories().find(theirs, tmp_path / "workspaces" / "1-1")
+
+
+POISON = "import os, sys; print('poisoned', sys.prefix); sys.exit(0)"
+
+
+@pytest.mark.parametrize("requirements", ["# none today\n", "--no-index\n"], ids=["kept", "for the attempt"])
+async def test_a_pip_of_the_project_installs_nothing(rig: Rig, repository: Path, requirements: str) -> None:
+    fakes = {f"{name}/{file}.py": POISON for name in ("pip", "venv", "ensurepip") for file in ("__init__", "__main__")}
+    commit(repository, {"main.py": "print('well')", "packages.txt": requirements, **fakes})
+    result, text = await rig.run(spec(repository, requirements="packages.txt"))
+    assert result.state is State.SUCCEEDED, text
+    assert "poisoned" not in text
+    assert text.endswith("well\n")
+
+
+async def test_environments_belong_to_one_owner_and_are_sealed(rig: Rig, repository: Path, tmp_path: Path) -> None:
+    commit(repository, {"main.py": "import sys; print('in', sys.prefix)", "packages.txt": "# none today\n"})
+    project = spec(repository, requirements="packages.txt")
+    for number, owner in enumerate(("ann", "bob", "bob")):
+        result, text = await rig.run(project, run_id=number + 1, owner=owner)
+        assert result.state is State.SUCCEEDED, text
+    places = list((tmp_path / "environments").iterdir())
+    assert len(places) == 2
+    made = [path for place in places for path in (place / "venv", *(place / "venv").rglob("*"))]
+    assert [path for path in made if not path.is_symlink() and path.stat().st_mode & 0o222] == []
+    for place in places:
+        assert remove_tree(place)
 
 
 async def test_a_plain_list_makes_one_environment_for_everybody(rig: Rig, repository: Path, tmp_path: Path) -> None:

@@ -592,13 +592,15 @@ def replace_birth(b: Birth, **fields: object) -> Birth:
 
 
 async def test_a_claim_says_everything_the_agent_needs(store: Store):
-    await submit(store, make_job(1, name="hello", spec={"handler": "m:f"}, policy=Policy(timeout_seconds=5)))
+    job = make_job(1, name="hello", spec={"handler": "m:f"}, policy=Policy(timeout_seconds=5))
+    await submit(store, job)
     await order(store, birth(data='{"a":1}'))
 
     a = await claim_one(store)
 
     assert (a.fence, a.attempt, a.job_id, a.trigger_id, a.due_at) == (1, 1, 1, None, START)
     assert (a.kind, a.name, a.spec, a.data) == ("python", "hello", '{"handler":"m:f"}', '{"a":1}')
+    assert a.owner == job.owner != ""
     assert a.policy == '{"timeout_seconds":5}' or a.policy == '{"timeout_seconds":5.0}'
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.server import DEADLINE, Server, horae
+from tests.repositories import make_repository
 
 
 @pytest.fixture
@@ -30,8 +31,8 @@ def log_of(server: Server, run_id: int) -> str:
     return server.http.get(f"/v1/runs/{run_id}/log").text
 
 
-def test_a_job_that_says_nothing_runs_behind_walls(server: Server) -> None:
-    run_id = submit(server, steps=[{"run": f"ls {server.directory}/data; id -u"}])
+def test_a_job_that_asks_for_walls_gets_them_where_its_user_is_trusted(server: Server) -> None:
+    run_id = submit(server, walled=True, steps=[{"run": f"ls {server.directory}/data; id -u"}])
     assert server.ended(run_id)["state"] == "succeeded", log_of(server, run_id)
     assert "horae.db" not in log_of(server, run_id)
 
@@ -49,7 +50,7 @@ def _with_reason(server: Server, run_id: int) -> Any:
 
 def test_after_a_crash_of_the_agent_the_next_attempt_starts_clean(server: Server) -> None:
     script = "test ! -e left; touch left; echo attempt $HORAE_ATTEMPT; test $HORAE_ATTEMPT -gt 1 || sleep 600"
-    run_id = submit(server, steps=[{"run": script}], limits={"pids": 50, "memory": "64MiB"})
+    run_id = submit(server, walled=True, steps=[{"run": script}], limits={"pids": 50, "memory": "64MiB"})
     server.wait_until(lambda: "attempt 1" in log_of(server, run_id), "the first attempt to be at work")
     server.kill()
     server.start()
@@ -69,6 +70,11 @@ def test_where_there_are_logins_no_author_of_a_job_can_do_without_walls(
         run = server.wait_until(lambda: _with_reason_or_end(server, run_id), "the run to wait or to end")
         assert (run["state"], run["reason"]) == ("queued", "no_label"), log_of(server, run_id)
         assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap"
+        make_repository(tmp_path / "private", {"diary": "dear diary"})
+        checkout = {"url": f"file://{tmp_path}/private"}
+        run = server.ended(submit(server, checkout=checkout, steps=[{"run": "cat diary"}]))
+        assert run["state"] == "failed"
+        assert "repository_roots (E_POLICY); set repository_roots" in run["message"]
     finally:
         server.stop()
 
@@ -81,7 +87,8 @@ def _with_reason_or_end(server: Server, run_id: int) -> Any:
 def test_the_one_user_of_a_loopback_server_may_do_without_walls(server: Server) -> None:
     run_id = submit(server, sandbox="plain", steps=[{"run": f"ls {server.directory}/data"}])
     assert server.ended(run_id)["state"] == "succeeded"
-    assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap; on offer: plain"
+    walls = "your own steps run as you, on this machine; all else: bubblewrap; on offer: plain"
+    assert server.get("/readyz")["checks"]["walls"] == f"ok: {walls}"
     assert "WARNING" not in server.log()
 
 

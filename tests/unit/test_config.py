@@ -113,7 +113,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "unix:///run/d.sock",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
-        "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8",
+        "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8", "repository_roots": "j",
         "lake_buckets": "one,two", "spark_code": "true",
     }  # fmt: skip
     assert set(values) == {setting.name for setting in SETTINGS}

@@ -42,6 +42,7 @@ AGENT_SETTINGS = [
         "workers",
         "jobs_directory",
         "script_roots",
+        "repository_roots",
         "sandbox",
         "allowed_networks",
     ),

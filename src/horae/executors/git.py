@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from horae.core.model import Json, Phase, Reason
 from horae.core.repositories import is_address, is_commit
-from horae.errors import Invalid
+from horae.errors import Denied, Invalid
 from horae.executors.secretfiles import SecretFiles
 from horae.executors.sections import CHECKOUT, Section
 
@@ -44,9 +44,40 @@ def source_of(spec: Json) -> Json:
     return {**spec["source"], "ref": spec["source"].get("branch")}
 
 
+@dataclass(frozen=True, slots=True)
+class LocalRepositories:
+    """Which directories of this machine may be cloned, as file:// addresses."""
+
+    roots: tuple[Path, ...] | None = None  # those below one of these; None: those of the user that runs Horae
+    hidden: Path | None = None  # the data directory: neither what lies in it nor what it lies in
+
+    def find(self, repository: Path, workspace: Path) -> Path:
+        """A repository, links followed; Denied when it is not one of them."""
+        found = repository.resolve()
+        for own in (workspace.parent.resolve(), *([self.hidden.resolve()] if self.hidden else ())):
+            if found.is_relative_to(own):
+                raise self._refusal(repository, "it lies among the workspaces, or other files, of this agent")
+            if own.is_relative_to(found):
+                raise self._refusal(repository, "the files of this agent lie in it")
+        if self.roots is None:
+            if found.exists() and found.stat().st_uid != os.getuid():
+                raise self._refusal(repository, "it belongs to another user")
+        elif not any(found.is_relative_to(root.resolve()) for root in self.roots):
+            raise self._refusal(repository, "it lies below none of this agent's repository_roots")
+        return found
+
+    def _refusal(self, repository: Path, why: str) -> Denied:
+        hint = "set repository_roots to the directories whose repositories jobs may clone"
+        return Denied(f"the repository {str(repository)!r} is refused: {why}", hint="" if self.roots is None else hint)
+
+
+OWN_DIRECTORIES = LocalRepositories()
+
+
 def checkout_sections(
-    wanted: Json, workspace: Path, directory: Path, known_hosts: Path | None = None
-) -> Iterator[Section]:
+    wanted: Json, workspace: Path, directory: Path, known_hosts: Path | None = None,
+    local: LocalRepositories = OWN_DIRECTORIES,
+) -> Iterator[Section]:  # fmt: skip
     """Bring `url` at `ref` (a branch, a tag, a commit; the default branch unless said) into a directory of the
     workspace that is empty or not there. `known_hosts` remembers the keys of ssh servers."""
     url, ref = wanted["url"], wanted.get("ref")
@@ -54,10 +85,11 @@ def checkout_sections(
         raise Invalid(f"{url!r} is not the address of a git repository: https://, ssh://, file:/// or git@host:path")
     bare, username, password = _split(url, wanted)
     shown = re.sub(r"//[^/@]*@", "//", bare)
-    local = (_readable(Path(unquote(bare.removeprefix("file://"))), workspace),) if bare.startswith("file://") else ()
+    is_local = bare.startswith("file://")
+    sees = (local.find(Path(unquote(bare.removeprefix("file://"))), workspace),) if is_local else ()
     with _access(bare, username, password, wanted.get("private_key"), workspace, known_hosts) as access:
         options, env, private = access
-        git = _Git(("git", *_OPTIONS, *options), env, shown, local, private, addresses_of(bare))
+        git = _Git(("git", *_OPTIONS, *options), env, shown, sees, private, addresses_of(bare))
         is_empty = directory != workspace or workspace not in [path.parent for path in private]
         if is_empty and not (ref and is_commit(ref)):
             branch = ("--branch", ref) if ref else ()
@@ -127,17 +159,6 @@ def addresses_of(url: str) -> tuple[str, ...]:
     host = (parts.hostname or "").removesuffix(".")
     host = "127.0.0.1" if host == "localhost" else f"[{host}]" if ":" in host else host
     return tuple(f"{host}:{port}" for port in ((parts.port,) if parts.port else _PORTS[parts.scheme]))
-
-
-def _readable(repository: Path, workspace: Path) -> Path:
-    """A repository of this machine, links followed; those of other attempts are not for us, and what the agent's own
-    files lie in is none: it would be shown whole."""
-    found, own = repository.resolve(), workspace.parent.resolve()
-    if found.is_relative_to(own):
-        raise Invalid(f"the repository {str(repository)!r} is refused: it lies among the workspaces of this agent")
-    if own.is_relative_to(found):
-        raise Invalid(f"the repository {str(repository)!r} is refused: the files of this agent lie in it")
-    return found
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from horae.core.model import Json, Phase
 from horae.errors import Invalid
-from horae.executors.git import checkout_sections, source_of
+from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, source_of
 from horae.executors.sections import Section
 from horae.ports import Work
 
@@ -46,10 +46,11 @@ class JavaProjects:
     path: str
     known_hosts: Path | None = None
     maven_settings: Path | None = None
+    local: LocalRepositories = OWN_DIRECTORIES
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec, project = work.spec, workspace / "project"
-        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts)
+        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts, self.local)
         yield self._build(spec, workspace, project)
         if argv := _program(spec, project):
             yield Section(RUN, RUN, "the program", (*argv, *shlex.split(spec.get("args", ""))), project)

@@ -4,13 +4,14 @@
     result {"steps": [{"name", "seconds", "exit_code"}, …]}      of checkout, environment, build, run
 
 Packages are installed into a virtual environment. One that is made from a plain list of packages is kept and shared
-by all projects with the same list; one that depends on the project (paths, options, addresses) is made in the
-workspace, for the attempt; so is one of an image, whose interpreter is its own.
+by all projects of one owner with the same list; one that depends on the project (paths, options, addresses) is made in
+the workspace, for the attempt; so is one of an image, whose interpreter is its own.
 
 What must stay true:
 - Files of the project are used only if they lie in it, links followed.
 - A kept environment is used only when it was made to its end (see executors.environment, which makes it); whoever
-  makes one can write to that one only.
+  makes one can write to that one only, and nobody once it is made.
+- Nothing of the project is imported while packages are installed; a kept environment is made outside of it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from horae.core.model import Json, Phase, Reason
 from horae.errors import Invalid
 from horae.executors import environment as program
-from horae.executors.git import checkout_sections, source_of
+from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, source_of
 from horae.executors.sections import Section
 from horae.executors.trees import remove_tree
 from horae.ports import Work
@@ -48,15 +49,16 @@ class PythonProjects:
     path: str
     environments: Path
     known_hosts: Path | None = None
+    local: LocalRepositories = OWN_DIRECTORIES
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec, project = work.spec, workspace / "project"
-        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts)
+        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts, self.local)
         python, env = "python3" if "image" in spec else self.python, {"PYTHONUNBUFFERED": "1"}
         sees: tuple[Path, ...] = ()
         if "requirements" in spec:
-            place = self._place(spec, _inside(project, spec["requirements"]), workspace)
-            yield self._environment(spec, python, place, project)
+            place = self._place(work, _inside(project, spec["requirements"]), workspace)
+            yield self._environment(spec, python, place, project, workspace)
             python, sees = str(place / program.VENV / "bin" / "python"), (place,)
             env |= {"VIRTUAL_ENV": str(place / program.VENV), "PATH": f"{place / program.VENV / 'bin'}:{self.path}"}
         if command := spec.get("build_cmd"):
@@ -69,23 +71,29 @@ class PythonProjects:
         argv = (python, *what, *shlex.split(spec.get("args", "")))
         yield Section(RUN, RUN, "the program", argv, project, env, sees=sees)
 
-    def _place(self, spec: Json, requirements: Path, workspace: Path) -> Path:
+    def _place(self, work: Work, requirements: Path, workspace: Path) -> Path:
         """Where the environment is, or will be."""
+        spec, owner = work.spec, work.assignment.owner
         text = requirements.read_bytes()[: LARGEST_LIST + 1]
         if len(text) > LARGEST_LIST:
             raise Invalid(f"the requirements are larger than {LARGEST_LIST // 1024} KiB")
         if "image" in spec or not is_plain(text.decode(errors="replace")):
             return workspace / ENVIRONMENT
-        key = hashlib.sha256(os.path.realpath(self.python).encode() + b"\0" + text).hexdigest()[:32]
-        return self.environments.resolve() / key
+        key = hashlib.sha256(b"\0".join((os.path.realpath(self.python).encode(), owner.encode(), text)))
+        return self.environments.resolve() / key.hexdigest()[:32]
 
-    def _environment(self, spec: Json, python: str, place: Path, project: Path) -> Section:
+    def _environment(self, spec: Json, python: str, place: Path, project: Path, workspace: Path) -> Section:
+        """Paths in a list are those of the project; a list that is kept has none."""
         place.mkdir(parents=True, exist_ok=True)
+        is_made = (place / program.MADE).exists()
+        if is_made:
+            os.utime(place)  # it is still in use
         argv = (python, "-I", program.__file__, str(place), str(_inside(project, spec["requirements"])))
+        cwd, code = project if place.is_relative_to(workspace) else place, Path(program.__file__)
         return Section(
-            ENVIRONMENT, ENVIRONMENT, "the environment", argv, project, {"PIP_NO_INPUT": "1"}, Reason.ERROR,
-            network="network" not in spec, sees=(Path(program.__file__),), keeps=(place,),
-            phase=Phase.PREPARING,
+            ENVIRONMENT, ENVIRONMENT, "the environment", argv, cwd, {"PIP_NO_INPUT": "1"}, Reason.ERROR,
+            network="network" not in spec and not is_made, sees=(code, place) if is_made else (code,),
+            keeps=() if is_made else (place,), phase=Phase.PREPARING,
         )  # fmt: skip
 
     def tidy(self) -> None:

@@ -39,7 +39,7 @@ from horae.core.model import Json, Moment, Phase, Reason, State
 from horae.core.moments import format_moment
 from horae.core.traces import traceparent
 from horae.core.walls import SEEN, explain, explain_limit
-from horae.errors import Error, Invalid, Unavailable, machine_fault
+from horae.errors import Denied, Error, Invalid, Unavailable, machine_fault
 from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
@@ -709,7 +709,8 @@ class _Attempt:
 
 def _told(error: Error) -> str:
     """What happened, its code where it has one of its own, and what to do."""
-    code = "" if error.code == type(error).code else f" ({error.code})"
+    has_code = isinstance(error, Denied) or error.code != type(error).code
+    code = f" ({error.code})" if has_code else ""
     return f"{error.message}{code}{'; ' if error.hint else ''}{error.hint}"
 
 

@@ -29,7 +29,7 @@ from horae.core.isolation import is_in_place
 from horae.errors import Error, Invalid
 from horae.executors import artifacts
 from horae.executors.caches import Caches
-from horae.executors.git import checkout_sections, head_of
+from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
 from horae.executors.process import GRACE
 from horae.executors.sections import Section, SectionExecutor, enter
 from horae.ports import Clock, Keeper, Sandboxes, Work
@@ -44,6 +44,7 @@ class Rules:
     known_hosts: Path | None = None  # of executors.git
     caches: Caches | None = None
     artifact_limit: int = 1 << 30  # bytes of all artifacts of an attempt
+    local: LocalRepositories = OWN_DIRECTORIES
     home: Path | None = None  # where work of one's own is done that names no directory; None: in a workspace
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
@@ -51,7 +52,7 @@ class Rules:
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts)
+            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts, self.local)
             if commit := head_of(workspace):
                 work.facts["commit"] = commit
         home = self.home if is_in_place(spec) else None
@@ -130,9 +131,10 @@ def shell_executor(
     caches: Caches | None = None,
     artifact_limit: int = 1 << 30,
     keeper: Keeper | None = None,
+    local: LocalRepositories = OWN_DIRECTORIES,
 ) -> SectionExecutor:
     home = Path(sandboxes.trust.directory) if sandboxes.trust else None
-    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit, home)
+    rules = Rules(tuple(script_roots), "docker" in sandboxes.named, known_hosts, caches, artifact_limit, local, home)
     return SectionExecutor(
         "shell", rules.sections, sandboxes, workspaces, slots, clock, grace=grace, closing=rules.close, keeper=keeper
     )

@@ -496,6 +496,7 @@ def _assignment(it: pb.Assignment) -> Assignment:
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
         secrets=it.secrets if it.HasField("secrets") else None,
         source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
+        owner=it.owner,
     )  # fmt: skip
 
 

@@ -571,7 +571,8 @@ class PostgresStore(DataWorkStore):
             if row[1] is None or given is None:
                 claimed[row[0] - 1] = None
             else:
-                given.append(Assignment._make((*row[1:8], *row[8], row[9], None, None, None)))
+                *job, owner = row[8]
+                given.append(Assignment._make((*row[1:8], *job, row[9], owner, None, None, None)))
         return claimed
 
     async def look_again(self, labels: Sequence[str]) -> float | None:

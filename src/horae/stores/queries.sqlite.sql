@@ -113,9 +113,9 @@ SELECT id FROM live WHERE job_id = $1 AND state = 2 AND reason = 'overlap' ORDER
 -- pick --
 -- The runs to claim, best first, with what decides that.
 SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
-                                   policy, data)) FROM (
+                                   policy, data, owner)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data
+    r.data, j.owner
   FROM live r JOIN jobs j ON j.id = r.job_id
   WHERE r.state = 0 AND r.kind = $1 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
@@ -125,9 +125,9 @@ SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, j
 -- pick_pinned --
 -- The same, of those that only one node may run.
 SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
-                                   policy, data)) FROM (
+                                   policy, data, owner)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data
+    r.data, j.owner
   FROM live r JOIN jobs j ON j.id = r.job_id
   WHERE r.state = 0 AND r.kind = $1 AND r.pin = $5 AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
