@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import shlex
 import shutil
 import subprocess
@@ -71,8 +70,8 @@ class BareKeeper:
         if command.groups:
             joins = "".join(f"echo 0 > {shlex.quote(group)}; " for group in command.groups)
             argv = ("/bin/sh", "-c", f'{joins}exec "$@"', "sh", *argv)
-        stdin = subprocess.DEVNULL if command.stdin is None else os.dup(command.stdin)
-        return Bare(asyncio.create_task(asyncio.to_thread(start_bare, command, argv, stdin)))
+        started = await asyncio.to_thread(start_bare, command, argv)  # whose descriptors are the caller's until then
+        return Bare(asyncio.create_task(asyncio.to_thread(wait_for_bare, started)))
 
     async def close(self) -> None: ...
 
@@ -89,14 +88,17 @@ class Bare:
         raise NotImplementedError("nobody kills what is measured")
 
 
-def start_bare(command: Command, argv: Sequence[str], stdin: int) -> Exit:
-    done = subprocess.run(
-        argv, env=command.env, cwd=command.cwd, check=False, start_new_session=True,
-        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+def start_bare(command: Command, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        argv, env=command.env, cwd=command.cwd, start_new_session=True, pass_fds=command.keep,
+        stdin=subprocess.DEVNULL if command.stdin is None else command.stdin,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    if stdin != subprocess.DEVNULL:
-        os.close(stdin)
-    return Exit(done.returncode)
+
+
+def wait_for_bare(started: subprocess.Popen[bytes]) -> Exit:
+    started.communicate()
+    return Exit(started.returncode)
 
 
 @contextmanager

@@ -378,6 +378,18 @@ async def test_a_node_that_was_given_up_learns_it_from_its_beat(side: Side, link
     assert await link.beat(0) is not None
 
 
+async def test_a_node_that_was_given_up_gets_no_work_and_goes_on_when_it_has_joined_again(side: Side, link: Link):
+    """What it asked for just before is answered after it was given up: that is no reason to end."""
+    await link.hello(a_node())
+    (run_id,) = await side.order()
+    await side.store.retire_node("n1", "gone")
+
+    assert await link.claim({"python": 1}) == []
+    assert await link.beat(0) is None
+    await link.hello(a_node())
+    assert [a.run_id for a in await link.claim({"python": 1})] == [run_id]
+
+
 async def test_an_announcement_ends_the_wait(side: Side, link: Link):
     await link.hello(a_node())
     assert await link.claim({"python": 1}) == []  # it has room: who has none is not told of runs

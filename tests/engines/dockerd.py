@@ -28,7 +28,8 @@ def _libraries(programs: Sequence[str]) -> set[str]:
 class Daemon:
     def __init__(self) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="dk"))  # short: the path of a socket has 108 bytes
-        self._group = f"{os.environ[MARK].rpartition(':')[2]}-{self._home.name}"  # so that its containers end with us
+        run = os.environ.get(MARK, "bench").rpartition(":")[2]
+        self._group = f"{run}-{self._home.name}"  # so that its containers end with us
         self.url = f"unix://{self._home}/docker.sock"
         flags = (
             "--data-root",

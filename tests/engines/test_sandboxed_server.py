@@ -27,6 +27,11 @@ def submit(server: Server, **job: Any) -> int:
     return int(server.cli_json("run", str(made["id"]))["id"])
 
 
+def walls_of(server: Server) -> str:
+    """As `/readyz` names them, whether all else is ready by now or not."""
+    return str(server.http.get("/readyz").json()["checks"]["walls"])
+
+
 def log_of(server: Server, run_id: int) -> str:
     return server.http.get(f"/v1/runs/{run_id}/log").text
 
@@ -69,7 +74,7 @@ def test_where_there_are_logins_no_author_of_a_job_can_do_without_walls(
         run_id = submit(server, sandbox="plain", steps=[{"run": f"ls {tmp_path}/data"}])
         run = server.wait_until(lambda: _with_reason_or_end(server, run_id), "the run to wait or to end")
         assert (run["state"], run["reason"]) == ("queued", "no_label"), log_of(server, run_id)
-        assert server.get("/readyz")["checks"]["walls"] == "ok: bubblewrap"
+        assert walls_of(server) == "ok: bubblewrap"
         make_repository(tmp_path / "private", {"diary": "dear diary"})
         checkout = {"url": f"file://{tmp_path}/private"}
         run = server.ended(submit(server, checkout=checkout, steps=[{"run": "cat diary"}]))
@@ -88,7 +93,7 @@ def test_the_one_user_of_a_loopback_server_may_do_without_walls(server: Server) 
     run_id = submit(server, sandbox="plain", steps=[{"run": f"ls {server.directory}/data"}])
     assert server.ended(run_id)["state"] == "succeeded"
     walls = "your own steps run as you, on this machine; all else: bubblewrap; on offer: plain"
-    assert server.get("/readyz")["checks"]["walls"] == f"ok: {walls}"
+    assert walls_of(server) == f"ok: {walls}"
     assert "WARNING" not in server.log()
 
 
@@ -96,7 +101,7 @@ def test_where_jobs_run_without_walls_greeting_readiness_and_page_warn_of_it(tmp
     server = Server(tmp_path, "--sandbox", "plain").start()
     warning = "jobs run without walls, with all rights of the user that runs Horae: the setting sandbox is plain"
     try:
-        assert server.get("/readyz")["checks"]["walls"] == f"ok, with a warning: {warning}"
+        assert walls_of(server) == f"ok, with a warning: {warning}"
         assert warning in server.http.get("/").text
         server.wait_until(lambda: "WARNING" in server.log(), "the greeting")
         assert warning in server.log().partition("WARNING")[2]
