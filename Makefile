@@ -62,7 +62,7 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
 	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed

@@ -69,6 +69,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.web.facades.rpc.calls import Calls
 from horae.wire.nats import Connector
+from horae.wire.proofs import Proof
 from horae.workshop import all_labels, make_executors, make_probe, make_reach, make_sandboxes
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ class App:
         self.sandboxes = make_sandboxes(config, self.keeper, reach) if is_agent else Sandboxes({}, "")
         self.executors: dict[str, Executor] = {}
         if is_agent:
-            self.executors = make_executors(config, self.keeper, self.sandboxes, clock, has_one_user=has_one_user)
+            self.executors = make_executors(config, self.keeper, self.sandboxes, clock, reach)
         self.agent = Agent(
             self._node(), self.link, self.executors, self.files, self.keeper, clock, lease_seconds=config.lease,
             output_limit=config.output_limit, sandboxes=tuple(self.sandboxes.named.values()),
@@ -451,7 +452,7 @@ class App:
         door = None
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
-            door = NatsDoor(agents, _connector(config, "agents"), self._admit)
+            door = NatsDoor(agents, _connector(config, "agents"), self._admit, self._prove)
         outputs = Outputs(self.files, self._secret)
         server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify)
         certificate = None
@@ -463,6 +464,9 @@ class App:
 
     async def _admit(self, token: str | None, peer: str) -> Token:
         return await self.services.access.check(token, "agent", peer)
+
+    async def _prove(self, proof: Proof, peer: str) -> Token:
+        return await self.services.access.check_proof(proof, "agent", peer)
 
     async def _beat(self) -> None:
         if await self.link.beat(0) is None:

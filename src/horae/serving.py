@@ -196,8 +196,9 @@ async def serve_agent(
     kind = NatsLink if "://" in way.servers[0] else GrpcLink
     link = kind(way.servers, spool, ticket, on_change=on_change)
     keeper = KeeperProcess(directory, keeps=keeps_work(config), umask=umask)
-    sandboxes = make_sandboxes(config, keeper, make_reach(config, servers=way.servers))
-    executors = make_executors(config, keeper, sandboxes, clock)
+    reach = make_reach(config, servers=way.servers)
+    sandboxes = make_sandboxes(config, keeper, reach)
+    executors = make_executors(config, keeper, sandboxes, clock, reach)
     now = clock.now()
     node = Node(
         name=config.node, roles=("agent",), kinds=tuple(executors), labels=all_labels(config, sandboxes),

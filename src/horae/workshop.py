@@ -114,10 +114,10 @@ def has_daemon(url: str) -> bool:
 
 
 def make_executors(
-    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, *, has_one_user: bool = False
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, reach: Reach
 ) -> dict[str, Executor]:
     """With one user, repositories of theirs on this machine may be cloned unless the settings say which."""
-    is_open = has_one_user and not config.repository_roots
+    is_open = reach.has_one_user and not config.repository_roots
     local = LocalRepositories(None if is_open else config.repository_roots, config.data)
     shell = shell_executor(
         sandboxes, config.data / "agent" / "workspaces", slots=config.slots, clock=clock,
@@ -130,7 +130,7 @@ def make_executors(
     )
     every: dict[str, Executor] = {
         "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
-        **make_data_executors(config, sandboxes, clock),
+        **make_data_executors(config, sandboxes, clock, reach),
     }  # fmt: skip
     if unknown := [kind for kind in config.kinds if kind not in every]:
         message = f"this machine does no work of the kind {unknown[0]}"
@@ -162,11 +162,11 @@ def make_project_executors(
     }
 
 
-def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock) -> dict[str, Executor]:
+def make_data_executors(config: Config, sandboxes: Sandboxes, clock: Clock, reach: Reach) -> dict[str, Executor]:
     """Those whose libraries are installed; whether their engines answer is known when a job runs."""
     workspaces, made = config.data / "agent" / "workspaces", dict[str, Executor]()
     if _has_all("dlt", "pyarrow", "clickhouse_connect"):
-        syncs = Syncs(config.lake_root, config.clickhouse_url or "", os.environ)
+        syncs = Syncs(reach.for_ours(), config.lake_root, config.clickhouse_url or "", os.environ)
         made["sync"] = SectionExecutor("sync", syncs.sections, sandboxes, workspaces, config.slots, clock)
     if _has_all("pyspark", "hdfs_native", "clickhouse_connect") and shutil.which("java", path=PATH):
         queries = SparkQueries(

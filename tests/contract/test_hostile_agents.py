@@ -18,6 +18,7 @@ from horae.rpc.intake import MARGIN, Limits
 from horae.service.access import Access
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
+from horae.wire.proofs import Proof
 
 from ..unit.service.parts import Probe
 from .test_links import DEADLINE, Remote, Side, a_node, connected, done, settled, write
@@ -166,7 +167,10 @@ async def guarded(side: Side) -> AsyncIterator[tuple[str, Access]]:
     async def admit(token: str | None, peer: str) -> Token:
         return await access.check(token, "agent", peer)
 
-    async with side.served(admit=admit, still_good=access.still_good) as address:
+    async def prove(proof: Proof, peer: str) -> Token:
+        return await access.check_proof(proof, "agent", peer)
+
+    async with side.served(admit=admit, prove=prove, still_good=access.still_good) as address:
         yield address, access
 
 

@@ -34,7 +34,7 @@ from horae.queues.courier import NatsCourier
 from horae.queues.database import LocalQueue
 from horae.roles import persist
 from horae.rpc.agents import Agents, Session
-from horae.rpc.nats import NatsDoor
+from horae.rpc.nats import NatsDoor, Prove
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
 from horae.service.execution import Execution, LocalLink
@@ -45,7 +45,7 @@ from horae.service.metrics import Metrics
 from horae.service.secrets import Secrets
 from horae.testing import FakeClock, make_job
 from horae.wire.generated import agents_pb2 as pb
-from horae.wire.nats import DOWN, HELLO, UP, Connector, farewell
+from horae.wire.nats import DOWN, HELLO, UP, Connector, farewell, own_subject
 from horae.wire.pipe import HEAD, WHOLE
 
 from ..certificates import make_certificate
@@ -103,10 +103,12 @@ class Side:
         )  # fmt: skip
 
     @asynccontextmanager
-    async def served(self, certificate: Certificate | None = None, **fields: Any) -> AsyncIterator[str]:
+    async def served(
+        self, certificate: Certificate | None = None, prove: Prove | None = None, **fields: Any
+    ) -> AsyncIterator[str]:
         agents, door = self.agents(**fields), None
         if self.broker is not None:
-            door = NatsDoor(agents, Connector(self.broker, self.name), fields.get("admit"))
+            door = NatsDoor(agents, Connector(self.broker, self.name), fields.get("admit"), prove)
         server = RpcServer(agents, Outputs(self.files, SECRET), door=door)
         port = await server.start(f"127.0.0.1:{self.port}", certificate)
         self.port = port
@@ -376,6 +378,18 @@ async def test_a_node_that_was_given_up_learns_it_from_its_beat(side: Side, link
     assert await link.beat(0) is not None
 
 
+async def test_a_node_that_was_given_up_gets_no_work_and_goes_on_when_it_has_joined_again(side: Side, link: Link):
+    """What it asked for just before is answered after it was given up: that is no reason to end."""
+    await link.hello(a_node())
+    (run_id,) = await side.order()
+    await side.store.retire_node("n1", "gone")
+
+    assert await link.claim({"python": 1}) == []
+    assert await link.beat(0) is None
+    await link.hello(a_node())
+    assert [a.run_id for a in await link.claim({"python": 1})] == [run_id]
+
+
 async def test_an_announcement_ends_the_wait(side: Side, link: Link):
     await link.hello(a_node())
     assert await link.claim({"python": 1}) == []  # it has room: who has none is not told of runs
@@ -624,7 +638,7 @@ async def test_an_agent_that_was_restarted_waits_until_its_earlier_life_is_silen
 
 async def test_a_token_is_asked_for_where_one_is_needed(far: Side, tmp_path: Path):
     async def admit(token: str | None, peer: str) -> Token | None:
-        assert peer in ("127.0.0.1", "nats")
+        assert peer in ("127.0.0.1", "nats n1")
         if token != "good":
             raise Unauthenticated("an agent needs a join token", code="E_JOIN_TOKEN")
         return None
@@ -686,7 +700,7 @@ async def test_over_nats_a_server_that_died_is_missed_at_the_next_word(apart: Si
         await remote.link.hello(a_node())
         remote.link._terms = Terms(10 * DEADLINE, DEADLINE)  # a beat that is lost on the way waits for longer
         await apart.doors[-1].stop()
-        await nobody_hears(nats, f"{UP}.{remote.link._stream._line.name}")
+        await nobody_hears(nats, own_subject(UP, "n1", remote.link._stream._line.name))
         door.start()
         async with asyncio.timeout(DEADLINE):
             while not await quietly(remote.link.beat(1)):
@@ -752,7 +766,7 @@ async def test_over_nats_pieces_that_are_repeated_or_lost_end_the_line(apart: Si
         async def hear(message: Any) -> None:
             heard.append(message.subject)
 
-        await stranger.subscribe(f"{UP}.*", cb=hear)
+        await stranger.subscribe(f"{UP}.>", cb=hear)
         await stranger.flush()
         async with asyncio.timeout(DEADLINE):
             while not heard:  # a broker may be late to tell a new listener

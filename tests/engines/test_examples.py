@@ -9,7 +9,10 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -74,13 +77,17 @@ def test_the_secret_is_given_and_hidden(server: Server, tmp_path: Path) -> None:
 
 
 def test_the_sync_fills_a_file_of_the_lake(server: Server, tmp_path: Path) -> None:
-    """The example reads from the server itself: here that is at another port."""
+    """The service of the example is at another port here."""
     need_packages("dlt")
-    text = (ROOT / "examples" / "sync.yaml").read_text().replace(":8080", f":{server.port}")
-    (tmp_path / "sync.yaml").write_text(text)
-    commands = [line.split("horae ", 1)[1] for line in text.splitlines() if line.startswith("#   horae ")]
-    said = [server.cli(*shlex.split(command.replace("examples/", ""))).stdout for command in commands]
+    handler = partial(SimpleHTTPRequestHandler, directory=str(ROOT / "examples" / "data"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as service:
+        Thread(target=service.serve_forever, daemon=True).start()
+        text = (ROOT / "examples" / "sync.yaml").read_text().replace(":8099", f":{service.server_port}")
+        (tmp_path / "sync.yaml").write_text(text)
+        commands = [line.split("horae ", 1)[1] for line in text.splitlines() if line.startswith("#   horae ")]
+        said = [server.cli(*shlex.split(command.replace("examples/", ""))).stdout for command in commands]
+        service.shutdown()
     assert "succeeded" in said[-1], said
-    assert "examples/nodes" in said[-1]
-    (made,) = (tmp_path / "data" / "lake" / "examples" / "nodes").iterdir()
+    assert "examples/stations" in said[-1]
+    (made,) = (tmp_path / "data" / "lake" / "examples" / "stations").iterdir()
     assert made.suffix == ".parquet"

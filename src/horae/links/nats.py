@@ -1,7 +1,7 @@
 """The lines of a remote agent over NATS: it reaches nothing but the broker.
 
-    agent ── hello ──► horae.agents.hello, answered by one server ──► horae.agents.down.<line>
-    agent ◄──────────  frames both ways, between this agent and that server  ──────────► horae.agents.up.<line>
+    agent ── hello ──► horae.agents.hello.<node>, answered by one server ──► horae.agents.down.<node>.<line>
+    agent ◄──────────  sealed frames both ways, with that server  ──────────► horae.agents.up.<node>.<line>
 
 Work is announced by messages, one per run, of which an agent takes as many as it has free slots: first it claims by
 the database, then it acknowledges them, also those whose run is gone or was taken by somebody else.
@@ -23,6 +23,7 @@ from horae.links.session import Line, LineEnded, RemoteLink, Stream, Ticket
 from horae.links.spool import AgentSpool
 from horae.ports import Assignment
 from horae.wire import nats as broker
+from horae.wire import proofs, sealed
 from horae.wire.pipe import Ended, Pipe
 
 PULL_SECONDS = 5.0  # that the broker holds a request for messages
@@ -51,7 +52,8 @@ class NatsLink(RemoteLink):
     def _line(self, server: str) -> Line:
         if server not in self._connectors:
             self._connectors[server] = broker.Connector(server, "horae agent", self._ticket.authority)
-        return _NatsLine(self._connectors[server], self._ticket)
+        assert self._node is not None
+        return _NatsLine(self._connectors[server], self._ticket, self._node.name)
 
     # ── messages of work ──
     async def _attend(self, stream: Stream, line: Line) -> None:
@@ -90,7 +92,8 @@ class _Pull:
         self._stir = asyncio.Event()
 
     async def run(self) -> None:
-        client, here = self._line.client, f"{broker.TAKEN}.{self._line.name}.{self._kind}"
+        client = self._line.client
+        here = broker.own_subject(broker.TAKEN, self._line.node, self._line.name, self._kind)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{broker.WORK_STREAM}.{broker.consumer_of(self._kind)}"
         await client.subscribe(here, cb=self._hear)
         while not client.is_closed:
@@ -127,23 +130,35 @@ class _Pull:
 
 
 class _NatsLine:
-    def __init__(self, connector: broker.Connector, ticket: Ticket) -> None:
+    def __init__(self, connector: broker.Connector, ticket: Ticket, node: str) -> None:
         self._connector = connector
-        self._headers = {"Authorization": f"Bearer {ticket.token}"} if ticket.token else {}
+        self._token, self._credentials = ticket.token, proofs.credentials_of(ticket.token)
+        self.node = node
         self.client: Any = None
         self.name = secrets.token_hex(16)  # that nobody can guess
         self._pipe: Pipe | None = None
-        self._up = ""
+        self._hello, self._up, self._here = (
+            broker.own_subject(begin, node, *more)
+            for begin, more in ((broker.HELLO, ()), (broker.UP, (self.name,)), (broker.DOWN, (self.name,)))
+        )
+        self._keys = sealed.Keys()
+        self._box: sealed.Box | None = None  # when the server has answered
 
     async def open(self, seconds: float) -> None:
         self.client = await self._connector.connect(self._lose, seconds)
-        self._up, here = f"{broker.UP}.{self.name}", f"{broker.DOWN}.{self.name}"
-        pipe = self._pipe = Pipe(self.client, broker.HELLO, here)
+        self._pipe = Pipe(self.client, self._hello, self._here)
+        await self.client.subscribe(self._here, cb=self._take)
 
-        async def take(message: Any) -> None:
-            pipe.take(message)
-
-        await self.client.subscribe(here, cb=take)
+    async def _take(self, message: Any) -> None:
+        assert self._pipe is not None
+        key = (message.headers or {}).get(sealed.KEY)
+        if self._box is None and key is not None:
+            known = self._credentials.hash if self._credentials else ""
+            try:
+                self._box = self._keys.box(key, known, self._here, is_agent=True)
+            except sealed.Unsealed as error:
+                self._pipe.end("UNAVAILABLE", str(error))
+        self._pipe.take(message)
 
     def _lose(self) -> None:
         if self._pipe is not None:
@@ -152,21 +167,41 @@ class _NatsLine:
     async def read(self) -> bytes | None:
         assert self._pipe is not None
         try:
-            return await self._pipe.read()
+            return self._opened(await self._pipe.read())
+        except sealed.Unsealed as error:
+            raise LineEnded("UNAVAILABLE", str(error)) from None
         except Ended as ended:
             if not ended.status:
                 return None
             raise LineEnded(ended.status, ended.text) from None
+
+    def _opened(self, frame: bytes) -> bytes:
+        if self._box is None:
+            raise sealed.Unsealed("the server sent no key")
+        return self._box.open(frame)
 
     async def write(self, frame: bytes) -> None:
         """The first one is hello, to whoever listens; the others are for the one who answered."""
         pipe = self._pipe
         assert pipe is not None
         try:
-            await pipe.write(frame, self._headers if pipe.to == broker.HELLO else None)
+            if pipe.to == self._hello:
+                await pipe.write(frame, self._headers(frame))
+            else:
+                assert self._box is not None  # nobody says more before there is a welcome
+                await pipe.write(self._box.seal(frame))
         except Ended as ended:
             raise LineEnded(ended.status, ended.text) from None
         pipe.to = self._up
+
+    def _headers(self, hello: bytes) -> dict[str, str]:
+        headers = {sealed.KEY: self._keys.text}
+        if self._credentials is not None:
+            message = proofs.to_prove(self._here, self._keys.text, hello)
+            headers[proofs.PROOF] = proofs.proof_header(self._credentials, message)
+        elif self._token and not self._token.startswith("horae_"):  # what is none of ours the server refuses by name
+            headers["Authorization"] = f"Bearer {self._token}"
+        return headers
 
     async def close(self) -> None:
         if self.client is None:

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from horae.core.model import Json
 from horae.errors import Invalid
 from horae.ports import Command, Exit, Keeper, Process, Room
 from horae.sandboxes import porter
@@ -115,6 +116,11 @@ class Reach:
     allowed: Sequence[str] = ()  # networks, or network:port, of this machine or its link that may be reached
     has_one_user: bool = False  # all on the loopback of this machine is theirs: addresses that a checkout names too
     is_behind_loopback: bool = False  # no port of Horae on this machine can be reached but by its loopback
+
+    def for_ours(self) -> Json:
+        """The same for a process of ours in the network of this machine: executors.reach."""
+        allowed = [_split(entry) for entry in (*self.allowed, *(LOOPBACK if self.has_one_user else ()))]
+        return {"ports": list(self.ports), "allowed": allowed}
 
     def plan(self, room: Room, *, is_container: bool = False) -> Plan:
         """Invalid when this agent cannot do it."""

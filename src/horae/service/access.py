@@ -36,6 +36,7 @@ from horae.core.fields import Fields, Problems, fields_of, shown
 from horae.core.model import ANY, SCOPES, SECOND, Bounds, Moment, Node, Token
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
 from horae.ports import Clock, Store
+from horae.wire.proofs import Proof, code_of
 
 CACHE_SECONDS = 5.0
 CACHED = 4096  # tokens remembered
@@ -232,6 +233,15 @@ class Access:
                 code="E_TOKEN_SCOPE",
                 hint=f"make one with `horae token create NAME{' --agent NODE' if scope == 'agent' else ''}`",
             )
+        return token
+
+    async def check_proof(self, proof: Proof, scope: str, peer: str) -> Token:
+        """As check, where the token itself was not sent, but a proof that it is there."""
+        token = await self._look_up(proof.token_id, peer)
+        is_right = hmac.compare_digest(code_of(token.hash if token else _NO_HASH, proof.message), proof.code)
+        if token is None or not is_right or token.scope != scope or self.state_of(token) != "good":
+            self._count_failure(peer)
+            raise _refused(scope)
         return token
 
     async def still_good(self, token_ids: Collection[int]) -> set[int]:

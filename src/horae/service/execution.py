@@ -75,6 +75,9 @@ class Execution:
             return []
         claimed = await self._claims_of(node.labels).add(wants)
         if claimed is None:
+            known = await self._store.get_node(node.name)
+            if known is not None and known.session == session:
+                return []  # it was given up while it stood still: its next beat says so, and it joins again
             raise Superseded(f"{node.name} goes on over a newer line, or under another process of that name")
         # Should this break off, the agent is in doubt about the claim, and gives back what it does not know of.
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed

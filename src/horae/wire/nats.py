@@ -27,6 +27,8 @@ WORK = "horae.work"
 WORK_STREAM = "HORAE_WORK"
 WANTING = "horae.wanting"
 TAKEN = "horae.agents.work"  # to here an agent's messages of work come
+# Each followed by the name of the agent, so that a broker can give every agent its own; agents of the release before
+# are named nowhere in theirs.
 HELLO = "horae.agents.hello"
 UP, DOWN = "horae.agents.up", "horae.agents.down"
 EVENTS = "horae.events"
@@ -37,6 +39,16 @@ REPLICAS = 3
 CONNECT_SECONDS = 5.0
 PING_SECONDS = 4  # between two looks whether the broker is there; two without an answer end the connection
 PART_SECONDS = 1.0
+
+
+def own_subject(begin: str, node: str, *more: str) -> str:
+    """A subject of one agent. A dot would part its name."""
+    return ".".join((begin, node.replace(".", "="), *more))
+
+
+def node_of(part: str) -> str:
+    """The name in a subject."""
+    return part.replace("=", ".")
 
 
 def servers_of(address: str) -> list[str]:

@@ -8,6 +8,7 @@ secrets included, comes by its standard input; what it tells comes back as notes
 kept with the finish of the run, by the service, and given back to the next.
 
 What must stay true:
+- The process connects to nothing that users must not reach, whoever names it (executors.reach).
 - This package loads neither dlt nor any database driver; only the process does.
 - Nothing of an attempt outlives its workspace, but what stands in the destination.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from horae.core.model import Json
 from horae.errors import Invalid
@@ -39,9 +41,10 @@ QUIET = {
 
 @dataclass(frozen=True, slots=True)
 class Syncs:
-    """How syncs are carried out here. `lake_root` is where files go that are named by a path, a directory or an
-    address; `clickhouse_url` is the server of destinations that name none."""
+    """How syncs are carried out here. `reach` says where they connect to; `lake_root` is where files go that
+    are named by a path, a directory or an address; `clickhouse_url` is the server of destinations that name none."""
 
+    reach: Json  # executors.reach, without places
     lake_root: str = ""
     clickhouse_url: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)  # of the agent, which may hold what opens the lake
@@ -53,6 +56,7 @@ class Syncs:
             "attempt": f"{work.assignment.run_id}-{work.assignment.fence}",
             "lake_root": self.lake_root,
             "clickhouse_url": self.clickhouse_url,
+            "reach": {**self.reach, "places": self._places()},
         }
         env = {
             **QUIET,
@@ -71,6 +75,12 @@ class Syncs:
         """They open the lake only: other buckets need credentials of their own (executors.sync.storage)."""
         names = [name for name in self.environ if name.startswith("AWS_")] if self.lake_root.startswith("s3://") else []
         return {name: self.environ[name] for name in names}
+
+    def _places(self) -> list[tuple[str, int]]:
+        """What the operator of this agent named, wherever it is."""
+        named = [self.clickhouse_url, self._lake_keys().get("AWS_ENDPOINT_URL", "")]
+        parts = [urlsplit(url) for url in named if url]
+        return [(one.hostname or "", one.port or (443 if one.scheme == "https" else 80)) for one in parts]
 
     def _keeps(self) -> tuple[Path, ...]:
         """The lake, where it is a directory of this machine."""

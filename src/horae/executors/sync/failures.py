@@ -9,8 +9,7 @@ from typing import Any
 from horae.core.model import Json
 from horae.core.results import clean
 from horae.core.syncs import SECRET_FIELDS
-from horae.errors import Error
-from horae.executors.sync.batch import Refused
+from horae.errors import Error, Invalid
 
 HIDDEN = "***"
 LONGEST = 500  # characters
@@ -29,7 +28,7 @@ def words_for(error: BaseException, spec: Json) -> Json:
     cause = _cause(error)
     text = cause.message if isinstance(cause, Error) else f"{_kind(cause)}{cause}" if str(cause) else _kind(cause)[:-2]
     sentence = _one_line(hide(text, spec))
-    is_final = isinstance(cause, Refused) or bool(_FINAL.search(sentence))
+    is_final = isinstance(cause, Invalid) or bool(_FINAL.search(sentence))
     advice = "a retry would not help" if is_final else "a retry may help"
     return {"message": f"{sentence[:LONGEST].rstrip('.')}; {advice}", "final": is_final}
 

@@ -1,6 +1,6 @@
 """The process of a sync: reads its order from standard input, copies, and tells us how it goes.
 
-    order  {"spec", "cursor", "attempt", "lake_root", "clickhouse_url"}
+    order  {"spec", "cursor", "attempt", "lake_root", "clickhouse_url", "reach"}
     notes  {"progress": {"step", "rows", …}}, {"facts": {"tables": […], …}}, {"cursor": {…}}, {"error": {…}}
 
 First everything is read into Parquet files of the workspace, then each destination takes them. dlt keeps no state
@@ -29,6 +29,7 @@ from dlt.common.destination import DestinationCapabilitiesContext
 from dlt.common.libs.pyarrow import columns_to_arrow
 
 from horae.core.model import Json
+from horae.executors.reach import guard, reach_of
 from horae.executors.sync.batch import (
     Batch,
     Destination,
@@ -182,6 +183,7 @@ def _fact(loaded: Loaded) -> Json:
 
 def main() -> int:
     order = json.load(sys.stdin)
+    guard(reach_of(order["reach"]))
     notes = int(os.environ[NOTES])
     teller = Teller(lambda data: _write_all(notes, data))
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import ipaddress
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ from pyarrow import csv
 
 from horae.core.model import Json
 from horae.core.syncs import unknown_source
+from horae.executors.reach import guarded
 from horae.executors.sync import storage
 from horae.executors.sync.batch import ROWS, Refused, moment, typed
 
 NAME = "rows"  # of the one table that dlt sees
 CONNECT_SECONDS = 15
 SHEETS = "https://sheets.googleapis.com"
+ELSEWHERE = frozenset({"host", "hostaddr", "port", "service", "servicefile", "unix_socket", "read_default_file"})
 DRIVERS = {"postgresql": "postgresql+psycopg2", "postgres": "postgresql+psycopg2", "mysql": "mysql+pymysql"}
 
 
@@ -80,7 +83,31 @@ def address_of(place: Json) -> sa.URL:
     if url.drivername not in DRIVERS:
         raise Refused(f"databases are {', '.join(DRIVERS)}; there is no driver for {url.drivername}")
     given = {name: place[name] for name in ("username", "password") if place.get(name)}
-    return url.set(drivername=DRIVERS[url.drivername], **given)
+    return _pinned(url.set(drivername=DRIVERS[url.drivername], **given))
+
+
+def _pinned(url: sa.URL) -> sa.URL:
+    """Drivers look names up themselves, where nobody hears it: they get an address that was judged. Where the name is
+    needed, to see whether a certificate is for it, it stays beside the address."""
+    reach = guarded()
+    if reach is None:
+        return url
+    if elsewhere := ELSEWHERE & url.query.keys():
+        raise Refused(f"the url of the database names its host itself, not by {', '.join(sorted(elsewhere))}")
+    if not url.host:
+        raise Refused("the url of the database names no host")
+    address = reach.pinned(url.host, url.port or (5432 if url.drivername.startswith("postgresql") else 3306))
+    if str(url.query.get("sslmode", "")).startswith("verify-"):
+        return url.update_query_dict({"hostaddr": address})
+    return url if any(name.startswith("ssl_") for name in url.query) else url.set(host=address)
+
+
+def _is_pinned(url: sa.URL) -> bool:
+    """Whether no name is left in it."""
+    try:
+        return guarded() is None or bool(ipaddress.ip_address((url.host or "").partition("%")[0]))
+    except ValueError:
+        return False
 
 
 def _database(wanted: Wanted) -> Any:
@@ -88,7 +115,9 @@ def _database(wanted: Wanted) -> Any:
     metadata = sa.MetaData()
     query = wanted.read.get("query")
     table = _columns_of(query, engine, metadata) if query else _reflected(wanted, engine, metadata)
-    is_fast = "%" not in (query or "") and all(_is_fast(column.type) for column in table.columns)
+    is_fast = (
+        "%" not in (query or "") and _is_pinned(engine.url) and all(_is_fast(column.type) for column in table.columns)
+    )
     resource = sql_table(
         engine, table.name, metadata=metadata, schema=table.schema, chunk_size=ROWS,
         backend="connectorx" if is_fast else "pyarrow",

@@ -1,0 +1,35 @@
+"""docs/reference/attacks.md: one row for each attack, with a verdict, and the tests that it names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/attacks.md").read_text()
+ROWS = [
+    [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if re.match(r"\| S\d\d \|", line)
+]
+VERDICTS = ("held", "in part", "not yet", "no ground")
+
+
+def test_there_is_one_row_for_each_of_the_sixty_two():
+    assert [row[0] for row in ROWS] == [f"S{number:02}" for number in range(1, 63)]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_a_row_has_a_verdict_and_what_is_held_has_a_test(row: list[str]):
+    assert len(row) == 4
+    assert row[1]
+    assert row[3].startswith(VERDICTS)
+    assert row[2] or row[3].startswith(("not yet: ", "no ground: "))
+    assert row[3].startswith("held") or len(row[3]) > 20  # it says what is missing
+
+
+def test_every_test_that_is_named_exists():
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
+    assert len(named) > 60
+    gone = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
+    assert gone == []
