@@ -60,7 +60,7 @@ class Place(Rig):
 
     def porters(self) -> list[int]:
         """Porters below the warders of our keeper."""
-        below = [pid for warder in _children(self.keeper.pid) for pid in _children(warder)]
+        below = [pid for warder in children_of(self.keeper.pid) for pid in children_of(warder)]
         return [pid for pid in below if b"porter.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def groups(self) -> list[Path]:
@@ -129,5 +129,5 @@ async def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> None
             await asyncio.sleep(0.02)
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -26,7 +26,7 @@ from horae.sandboxes import porter
 from horae.sandboxes.doors import Joiner, Plan, Reach, find_joiner, plan_doors
 from tests.acceptance.server import Server, free_port
 from tests.contract.postgres_server import Postgres
-from tests.engines.hostile import Place, open_place, until
+from tests.engines.hostile import Place, children_of, open_place, until
 
 pytestmark = pytest.mark.xdist_group("reach")  # one of each server
 
@@ -253,6 +253,12 @@ async def test_neither_tool_leads_to_this_machine(
         assert result.state is State.SUCCEEDED, text
         assert "this machine" not in text, text
         await place.assert_nothing_is_left()
+        output = place.start(place.spec("echo on; sleep 600", network="on"))
+        await output.until("on\n")
+        [pid] = [child for porter_pid in place.porters() for child in children_of(porter_pid)]
+        os.kill(place.keeper.pid, signal.SIGKILL)
+        await until(lambda: not os.path.exists(f"/proc/{pid}"))
+        await place.ended(3)
 
 
 async def test_what_the_operator_allows_of_this_machine_is_reached(
@@ -454,8 +460,9 @@ print("all", len(lines), flush=True)'"""
     await wrapped.assert_nothing_is_left()
 
 
-async def test_the_work_ends_when_its_porter_does(walled: Place) -> None:
-    output = walled.start(walled.spec("echo on; sleep 600", network=["127.0.0.1:1"]))
+@pytest.mark.parametrize("network", ["on", ["127.0.0.1:1"]], ids=["on", "listed"])
+async def test_the_work_ends_when_its_porter_does(walled: Place, network: object) -> None:
+    output = walled.start(walled.spec("echo on; sleep 600", network=network))
     await output.until("on\n")
     [pid] = walled.porters()
     os.kill(pid, signal.SIGKILL)
@@ -486,8 +493,9 @@ async def test_the_porter_ends_with_a_cancelled_job(walled: Place) -> None:
     await walled.assert_nothing_is_left()
 
 
-async def test_the_porter_ends_with_the_keeper(walled: Place) -> None:
-    output = walled.start(walled.spec("echo on; sleep 600", network=["127.0.0.1:1"]))
+@pytest.mark.parametrize("network", ["on", ["127.0.0.1:1"]], ids=["on", "listed"])
+async def test_the_porter_ends_with_the_keeper(walled: Place, network: object) -> None:
+    output = walled.start(walled.spec("echo on; sleep 600", network=network))
     await output.until("on\n")
     [pid] = walled.porters()
     os.kill(walled.keeper.pid, signal.SIGKILL)

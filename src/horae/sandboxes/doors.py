@@ -41,7 +41,22 @@ SOUND_SINCE = 2024  # the year of a pasta that can be relied on
 RESOLVERS = Path("/etc/resolv.conf")
 SEARCH = ("search", "domain", "options")  # of its lines, what is kept
 _PASTA = (
-    *("--config-net", "--no-map-gw", "--quiet", "-t", "none", "-u", "none", "-T", "none", "-U", "none"),
+    *(
+        "--foreground",
+        "--pid",
+        "/proc/self/fd/1",
+        "--config-net",
+        "--no-map-gw",
+        "--quiet",
+        "-t",
+        "none",
+        "-u",
+        "none",
+        "-T",
+        "none",
+        "-U",
+        "none",
+    ),
     *("--no-dhcp", "--no-dhcpv6", "--no-ra", "--netns-only", "--netns", "{netns}"),
 )
 _SLIRP = (

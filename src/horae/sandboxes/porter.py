@@ -63,7 +63,7 @@ RTM_NEWROUTE, NLM_F_NEW = 24, 0x605  # a request to make it, answered
 RT_TABLE_MAIN, RTPROT_STATIC, RTN_PROHIBIT = 254, 4, 8
 RTA_DST = 1
 EEXIST = 17
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG = 1
 
 Door = tuple[str, int, str, bool]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -178,7 +178,6 @@ def add_address(number: int, family: int, address: str) -> None:
 
 def join_world(pid: int, argv: Sequence[str], barred: Sequence[str], allowed: Allowed) -> None:
     """Join the network of a process to the world but for this machine, as long as we live."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # pasta goes into the background when it is ready
     network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
     os.set_inheritable(network, True)
     words = [word.format(netns=f"/proc/self/fd/{network}") for word in argv]
@@ -201,8 +200,8 @@ def join_world(pid: int, argv: Sequence[str], barred: Sequence[str], allowed: Al
 
 
 def start_joiner(pid: int, argv: list[str]) -> None:
-    """Start it in the user namespace that owns the network, and wait until it is ready: slirp4netns says so on its
-    standard output, pasta ends well and leaves a process in the background."""
+    """Start it in the user namespace that owns the network, and wait until it is ready, which it says on its standard
+    output."""
     ready, told = os.pipe()
     said = os.memfd_create("said")
     child = os.fork()
@@ -212,6 +211,8 @@ def start_joiner(pid: int, argv: list[str]) -> None:
             os.dup2(said, 2)
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and pasta takes this for a failure
             enter_owner(pid)
+            wait_for_identity()
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # it ends with us
             os.execv(argv[0], argv)  # noqa: S606  # there is no text for a shell here
         except OSError as error:
             os.write(said, f"{argv[0]}: {error.strerror}".encode())
@@ -220,16 +221,32 @@ def start_joiner(pid: int, argv: list[str]) -> None:
     os.close(told)
     has_said = os.read(ready, 1)
     os.close(ready)
-    if not has_said and os.waitpid(child, 0)[1]:
+    if not has_said:
+        os.waitpid(child, 0)
         lines = os.pread(said, CHUNK, 0).decode(errors="replace").strip().splitlines() or ["it says nothing"]
         say(f"the world could not be joined: {lines[-1]}")
         raise SystemExit(1)
 
 
+def wait_for_identity() -> None:
+    """Whoever made the user namespace says who is who in it, perhaps this very moment: until then we are nobody there,
+    and a program that we become has no power over the network."""
+    until = time.monotonic() + SETUP_SECONDS
+    for name in ("uid_map", "gid_map"):
+        while not read_whole(f"/proc/self/{name}"):
+            if time.monotonic() > until:
+                raise OSError(0, "its user namespace got no users")
+            time.sleep(0.002)
+
+
+def read_whole(path: str) -> str:
+    with open(path) as file:
+        return file.read()
+
+
 def own_networks() -> list[Network]:
     """Everything that is this machine itself."""
-    with open("/proc/net/fib_trie") as trie:
-        found = set(re.findall(r"\|-- (\S+)\n\s+/(\d+) host LOCAL", trie.read()))
+    found = set(re.findall(r"\|-- (\S+)\n\s+/(\d+) host LOCAL", read_whole("/proc/net/fib_trie")))
     networks: list[Network] = [ipaddress.IPv4Network(f"{address}/{length}") for address, length in found]
     with suppress(OSError), open("/proc/net/if_inet6") as lines:  # without IPv6 there is none
         networks += [ipaddress.IPv6Network((bytes.fromhex(line.split()[0]), 128)) for line in lines]
