@@ -378,7 +378,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("lake_buckets", Kind("LIST", read_buckets, _list_of), [],
             "Buckets that Spark queries may write to with the agent's keys, besides that of lake_root.", "none"),
     Setting("spark_code", FLAG, False,
-            "Whether Spark queries may run code that is no SQL: ADD JAR, reflect, TRANSFORM, EXECUTE IMMEDIATE."),
+            "Whether Spark queries may run code that is no SQL: ADD JAR, reflect, TRANSFORM, EXECUTE IMMEDIATE; "
+            "and name places by http, webhdfs or JDBC."),
 )
 # fmt: on
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -77,6 +79,36 @@ def test_files_go_below_lake_root_and_are_appended_or_replaced(server: Server) -
     (lake / "notes.txt").write_text("mine")
     succeeded(server, "SELECT 1 AS one", {"to": "files", "path": "/append", "mode": "replace"})
     assert sorted(path.read_text() for path in lake.iterdir()) == ["mine", "one\n1\n"]
+
+
+class Asked(BaseHTTPRequestHandler):
+    """Answers everything, and remembers that it was asked."""
+
+    paths: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.paths.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"asks")
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_query_asks_nothing_of_what_listens_on_this_machine(server: Server) -> None:
+    Asked.paths.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Asked) as api:
+        thread = threading.Thread(target=api.serve_forever)
+        thread.start()
+        done = run(server, f"SELECT * FROM text.`http://127.0.0.1:{api.server_address[1]}/v1/jobs`")
+        api.shutdown()
+        thread.join()
+    assert Asked.paths == []
+    assert (done["state"], "a place by http" in done["message"]) == ("failed", True), done["message"]
 
 
 def test_files_on_s3_are_appended_and_replaced(server: Server, s3: S3) -> None:

@@ -1,6 +1,8 @@
-"""Which SQL of Spark runs code that is no SQL: programs and classes of the machines it runs on, or its own.
+"""Which SQL of Spark runs code that is no SQL: programs and classes of the machines it runs on, or its own; and which
+asks servers that are none of the lake's, for Spark has the network of its machine.
 
     calls_code("SELECT reflect('java.lang.System', 'getenv')")   →   "reflect"
+    asks_servers("SELECT * FROM text.`http://127.0.0.1:8080/`")  →   "http"
 
 Text in quotes and comments says nothing; names may stand in backquotes. Statements that are made of text while they
 run (EXECUTE IMMEDIATE, IDENTIFIER) could say anything, so they count too. One pass, whatever the text.
@@ -15,6 +17,14 @@ _PIECE = re.compile(
       | `((?:[^`]|``)*+)`? | ([A-Za-z_][A-Za-z_0-9]*+) | ([(;])""",
     re.VERBOSE | re.DOTALL,
 )
+_PLACE = re.compile(
+    r"""'(?:[^'\\]|\\.?)*+'? | "(?:[^"\\]|\\.?)*+"? | --[^\n]*+ | /\*(?:[^*]|\*(?!/))*+(?:\*/)?
+      | `(?:[^`]|``)*+`? | \w++ | [()]""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):")
+_SERVERS = frozenset({"http", "https", "ftp", "sftp", "jdbc", "webhdfs", "swebhdfs"})
 _FUNCTIONS = frozenset({"reflect", "try_reflect", "java_method", "identifier"})  # before a parenthesis
 _SCRIPTS = frozenset({"transform", "map", "reduce"})  # before USING and a command
 _RESOURCES = frozenset({"jar", "jars", "file", "files", "archive", "archives"})
@@ -36,6 +46,29 @@ def calls_code(query: str) -> str | None:
             return "transform … using"
         seen.add(word)
     return None
+
+
+def asks_servers(query: str) -> str | None:
+    """The scheme of a place that is no file system of a lake; None where there is none. Places stand in backquotes,
+    after LOCATION and PATH, and anywhere within OPTIONS."""
+    depth, before = 0, ""
+    for match in _PLACE.finditer(query):
+        piece = match[0]
+        if depth:
+            depth += {"(": 1, ")": -1}.get(piece, 0)
+        elif before == "options" and piece == "(":
+            depth = 1
+        is_place = piece[0] == "`" or (piece[0] in "'\"" and (depth > 0 or before in ("location", "path")))
+        scheme = _SCHEME.match(_unescaped(piece)) if is_place else None
+        if scheme and scheme[1].lower() in _SERVERS:
+            return scheme[1].lower()
+        if not piece.startswith(("--", "/*")):
+            before = piece.lower()
+    return None
+
+
+def _unescaped(piece: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], piece[1:])
 
 
 def _words(query: str) -> list[str]:

@@ -21,17 +21,19 @@ _UNREACHED = re.compile(
     r"|failed to establish a new connection|could not connect|couldn't connect|can't connect|connection refused",
     re.IGNORECASE,
 )
+_SILENT = {"curl": (5, 6, 7, 28), "wget": (4,), "ssh": (255,), "git": (128,)}  # exit codes of who found no network
 _MORE = {Reason.OOM: "limits: {memory: 2GiB}", Reason.PROCESSES: "limits: {pids: 4000}"}
 
 
-def explain(code: int, said: str, *, sandbox: str, network: str, offers_plain: bool) -> str:
-    """`said` is the end of its output; `network` is on, off or listed. Empty where nothing points to a wall."""
-    if network == "off" and _UNREACHED.search(said):
+def explain(code: int, said: str, *, script: str = "", sandbox: str, network: str, offers_plain: bool) -> str:
+    """`said` is the end of its output, `network` is on, off or listed. Empty where nothing points to a wall."""
+    is_cut_off = network != "on" and (_UNREACHED.search(said) is not None or _ended_unheard(code, script))
+    if is_cut_off and network == "off":
         return (
             f"the sandbox {sandbox} gave it no network: if it needs one, add to the job `network: on`, "
             "or the addresses alone, such as `network: [example.org:443]`"
         )
-    if network == "listed" and _UNREACHED.search(said):
+    if is_cut_off:
         return "its network reaches nothing but what the job lists: if it needs more, add the address under `network:`"
     if code in NOT_EXECUTED or _HIDDEN.search(said):
         line = "`sandbox: plain`" if offers_plain else "`checkout: {url: …}`, which brings files along"
@@ -40,6 +42,11 @@ def explain(code: int, said: str, *, sandbox: str, network: str, offers_plain: b
             f"this machine: if it needs more, add to the job {line}"
         )
     return ""
+
+
+def _ended_unheard(code: int, script: str) -> bool:
+    """Whether a program that says little of it (`curl -s`) ended as without a network."""
+    return any(code in codes and re.search(rf"\b{name}\b", script) for name, codes in _SILENT.items())
 
 
 def explain_limit(reason: str) -> str:

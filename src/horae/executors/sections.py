@@ -654,7 +654,7 @@ class _Attempt:
             return ""
         network = self.work.spec.get("network", "off")
         return explain(
-            exit_.code, self._log.tail.decode(errors="replace"), sandbox=sandbox,
+            exit_.code, self._log.tail.decode(errors="replace"), script=section.argv[-1], sandbox=sandbox,
             network="on" if section.network else network if isinstance(network, str) else "listed",
             offers_plain="plain" in self._executor.offered,
         )  # fmt: skip

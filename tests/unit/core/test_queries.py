@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from horae.core.queries import calls_code
+from horae.core.queries import asks_servers, calls_code
 
 CODE = {
     "SELECT reflect('java.lang.System', 'getenv', 'X')": "reflect",
@@ -42,6 +42,32 @@ def test_what_only_reads_is_let_through(query: str) -> None:
     assert calls_code(query) is None
 
 
+SERVERS = {
+    "SELECT * FROM text.`http://127.0.0.1:8080/v1/jobs`": "http",
+    "SELECT * FROM csv.` HTTPS://example.org/x`": "https",
+    "CREATE TABLE t USING jdbc OPTIONS (dbtable 'tokens', url 'jdbc:postgresql://127.0.0.1/horae')": "jdbc",
+    'CREATE TABLE t USING csv LOCATION /* here */ "ftp://h/x"': "ftp",
+    r"CREATE TABLE t USING csv OPTIONS (path '\u0068ttp://x/')": "http",
+    r"CREATE TABLE t USING csv LOCATION '\http://x/'": "http",
+}
+FILES = [
+    "SELECT 'http://example.org', \"jdbc:x\" FROM a.`b` -- LOCATION 'http://x'",
+    "SELECT * FROM parquet.`hdfs://h:9000/x` JOIN csv.`s3a://bucket/x`",
+    "SELECT (1), 'http://x' FROM t",
+    "CREATE TABLE t USING csv OPTIONS (path '/lake/x') COMMENT 'http://x'",
+]
+
+
+@pytest.mark.parametrize("query", SERVERS)
+def test_places_that_are_servers_are_named(query: str) -> None:
+    assert asks_servers(query) == SERVERS[query]
+
+
+@pytest.mark.parametrize("query", FILES)
+def test_places_of_a_lake_and_texts_are_let_through(query: str) -> None:
+    assert asks_servers(query) is None
+
+
 @pytest.mark.parametrize("unit", ["'", "`", "/*", "\\'", "reflect ", "a ", "--", "* /", '"\\'])
 def test_reading_takes_linear_time(unit: str) -> None:
     def seconds(size: int) -> float:
@@ -54,4 +80,5 @@ def test_reading_takes_linear_time(unit: str) -> None:
 def _timed(query: str) -> float:
     began = time.perf_counter()
     calls_code(query)
+    asks_servers(query)
     return time.perf_counter() - began

@@ -24,6 +24,15 @@ def test_a_step_without_network_that_looks_for_one_is_told_so(said: str) -> None
     assert explain(1, said, sandbox="bubblewrap", network="on", offers_plain=True) == ""
 
 
+def test_a_program_that_ends_silently_as_without_a_network_is_told_so_too() -> None:
+    def told(code: int, script: str, network: str = "off") -> str:
+        return explain(code, "", script=script, sandbox="bubblewrap", network=network, offers_plain=True)
+
+    assert "`network: on`" in told(6, "curl -s https://example.org")
+    assert "`network:`" in told(6, "curl -s https://example.org", "listed")
+    assert told(6, "curl -s https://example.org", "on") == told(6, "./check") == told(3, "curl -s x") == ""
+
+
 @pytest.mark.parametrize(
     ("code", "said"), [(127, "sh: 1: ./backup.sh: not found"), (126, ""), (1, "cat: /srv/x: No such file or directory")]
 )

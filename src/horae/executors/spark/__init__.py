@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from horae.core.hiding import masked
 from horae.core.model import Json, Reason
-from horae.core.queries import calls_code
+from horae.core.queries import asks_servers, calls_code
 from horae.errors import Invalid
 from horae.executors.sections import Section
 from horae.ports import Assignment, Work
@@ -55,6 +55,9 @@ class SparkQueries:
         if not self.allows_code and (word := calls_code(work.spec["query"])):
             hint = "write it in SQL, or set spark_code on the agent"
             raise Invalid(f"the query runs code that is no SQL ({word}), which is not allowed here: {hint}")
+        if not self.allows_code and (scheme := asks_servers(work.spec["query"])):
+            hint = "read it with a sync, or set spark_code on the agent"
+            raise Invalid(f"the query names a place by {scheme}, which is not allowed here: {hint}")
         outputs = [self._resolved(output) for output in work.spec.get("outputs", ())]
         local = [Path(each["place"].removeprefix("file://")) for each in outputs if each["to"] == "files"
                  and each["place"].startswith("file://")]  # fmt: skip
