@@ -380,3 +380,21 @@ async def test_a_commit_that_nobody_has_fails_the_checkout(builder: Builder, rep
     result, facts = await builder.run(steps("echo never", checkout={"url": repository[0], "ref": "0123456789"}))
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
     assert [step["exit_code"] != 0 for step in facts["steps"]] == [True]
+
+
+@pytest.mark.parametrize("name", ["up/secret", "up/../up/secret", "in/up/secret", "../outside/secret", "here"])
+async def test_a_key_tells_nothing_of_files_behind_a_link(tmp_path: Path, name: str) -> None:
+    outside, workspace = tmp_path / "outside", tmp_path / "workspace"
+    outside.mkdir()
+    (outside / "secret").write_text("correct horse")
+    (workspace / "in").mkdir(parents=True)
+    for link in ("up", "in/up"):
+        (workspace / link).symlink_to(outside)
+    (workspace / "here").symlink_to(outside / "secret")
+    (workspace / "in" / "plain").write_text("mine")
+
+    wanted = [{"key": f"{{hash:{one}}}", "paths": ["deps"]} for one in (name, "in/plain")]
+    theirs, ours = await Caches(tmp_path / "caches", 10**6).restore(1, wanted, workspace)
+
+    assert theirs["key"] == "none"
+    assert len(ours["key"]) == 64

@@ -13,6 +13,7 @@ import subprocess
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from horae.core.model import Json, Phase, Reason, State
 from horae.errors import Denied, Invalid
 from horae.executors import environment
 from horae.executors.git import LocalRepositories, checkout_sections
+from horae.executors.git_java import JavaProjects
 from horae.executors.git_python import PythonProjects, is_plain
 from horae.executors.process import KeeperProcess
 from horae.executors.secretfiles import MEMORY, SecretFiles
@@ -502,3 +504,25 @@ def test_what_is_no_address_is_refused_before_anything_is_written(tmp_path: Path
         sections(tmp_path, tmp_path / "known_hosts", url="--x", private_key="x")
     workspace = tmp_path / "workspace"
     assert list(workspace.iterdir()) == list(MEMORY.glob(f"{SecretFiles('checkout', tmp_path)._prefix}*")) == []
+
+
+# ── Maven's settings ──
+
+
+@pytest.mark.parametrize("asked", [{"maven_settings": True}, {}])
+def test_the_operators_settings_are_seen_by_builds_that_ask_for_them_only(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    settings, workspace = tmp_path / "operators.xml", tmp_path / "workspace"
+    settings.write_text("<settings>a password</settings>")
+    (workspace / "project").mkdir(parents=True)
+    spec = {"source": {"url": "https://example.org/x.git"}, "build_tool": "maven", "build_cmd": "true", **asked}
+    work: Any = SimpleNamespace(spec=spec)
+
+    seen = {
+        section.name: [path.read_text() for path in workspace.rglob("settings.xml")]
+        for section in JavaProjects(PATH, None, settings).sections(work, workspace)
+    }
+
+    assert seen["build"] == (["<settings>a password</settings>"] if asked else [])
+    assert list(workspace.rglob("settings.xml")) == []

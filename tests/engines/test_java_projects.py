@@ -96,7 +96,8 @@ def site(tmp_path: Path) -> Iterator[GitServer]:
 
 def project(site: GitServer, **more: Any) -> dict[str, Any]:
     source = {"url": site.url("greeter.git"), "username": "ann", "password": PASSWORD}
-    given = {"name": "greeter", "kind": "git_java", "run_once": True, "source": source, "build_tool": "maven"}
+    given = {"name": "greeter", "kind": "git_java", "run_once": True, "source": source, "build_tool": "maven",
+             "maven_settings": True}  # fmt: skip
     return {**given, "main_class": "org.example.Main", **more}
 
 

@@ -38,6 +38,8 @@ def read_git_java(fields: Fields) -> Json:
     if main_class is not None and not _DOTTED.fullmatch(main_class):
         fields.fault("main_class", "E_PATTERN", "the name of a class expected, such as org.example.Main")
     build_cmd = _script(fields, "build_cmd")
+    if fields.flag("maven_settings"):
+        spec["maven_settings"] = True
     return _with(spec, build_cmd=build_cmd, main_class=main_class, args=_args(fields), **read_isolation(fields))
 
 

@@ -271,7 +271,7 @@ KINDS: dict[str, Kind] = {
         | isolation.FIELDS,
         _read_shell,
     ),
-    "git_java": Kind((), _PROJECT | {"build_tool", "main_class"}, datawork.read_git_java),
+    "git_java": Kind((), _PROJECT | {"build_tool", "main_class", "maven_settings"}, datawork.read_git_java),
     "git_python": Kind((), _PROJECT | {"main_file", "module", "requirements"}, datawork.read_git_python),
     "spark_sql": Kind(("query",), frozenset({"query", "outputs"}), datawork.read_spark_sql),
     "sync": Kind(("source_id",), syncs.FIELDS, syncs.read_sync),

@@ -14,8 +14,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Event
 from typing import BinaryIO, TypeVar
 
@@ -118,9 +119,19 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def open_plain(path: Path) -> BinaryIO:
-    """A plain file that is no link, to read from."""
-    number = os.open(path, _FLAGS)
+def open_plain(root: Path, path: str) -> BinaryIO:
+    """A plain file below a directory, to read from, that is no link and is reached through none: whoever made the
+    directory could lead us anywhere."""
+    *parents, name = PurePosixPath(path).parts or ("",)
+    if ".." in parents or path.startswith("/"):
+        raise Invalid("it leads out of the workspace")
+    with ExitStack() as stack:
+        place = os.open(root, _FLAGS | os.O_DIRECTORY)
+        stack.callback(os.close, place)
+        for parent in parents:
+            place = os.open(parent, _FLAGS | os.O_DIRECTORY, dir_fd=place)
+            stack.callback(os.close, place)
+        number = os.open(name, _FLAGS, dir_fd=place)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
         raise Invalid("not a plain file")
@@ -134,7 +145,7 @@ def read_reports(workspace: Path, globs: Sequence[str], tests: Json, stop: Event
     for path, _ in found.files:
         heed(stop)
         try:
-            with open_plain(workspace / path) as file:
+            with open_plain(workspace, path) as file:
                 read_junit(file, tests)
         except (Invalid, OSError) as error:
             remarks.append(f"{path}: {error}")
@@ -149,7 +160,7 @@ async def store(output: Output, workspace: Path, found: Found, limit: int) -> li
             found.remarks.append(f"{path} and what comes after is left out: artifact_limit is reached")
             break
         try:
-            file = open_plain(workspace / path)
+            file = open_plain(workspace, path)
         except (Invalid, OSError) as error:
             found.remarks.append(f"{path}: {error}")
             continue

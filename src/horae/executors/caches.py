@@ -52,7 +52,7 @@ class Caches:
     def _restore(self, job_id: int, wanted: Sequence[Json], workspace: Path, stop: Event) -> list[Json]:
         used = []
         for cache in wanted:
-            key = fill_key(cache["key"], lambda name: _digest(workspace / name))
+            key = fill_key(cache["key"], lambda name: _digest(workspace, name))
             is_hit = self._restore_one(self._entry(job_id, key), cache["paths"], workspace, stop)
             used.append({"key": key, "hit": is_hit})
         return used
@@ -138,10 +138,11 @@ def _look(entry: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def _digest(path: Path) -> str:
-    """Of a file that may be missing: then the key says so."""
+def _digest(workspace: Path, name: str) -> str:
+    """Of a file that may be missing: then the key says so. A link on the way there is none: the key would tell of
+    files that the job cannot see."""
     try:
-        with open_plain(path) as file:
+        with open_plain(workspace, name) as file:
             return hashlib.sha256(file.read(MAX_HASHED)).hexdigest()
     except (OSError, Invalid):
         return "none"

@@ -8,6 +8,7 @@ Where there is neither, building was the work.
 
 What must stay true:
 - User text reaches a shell only as `build_cmd` itself; the class and its arguments are given by argv.
+- The operator's settings for Maven, which may hold passwords, are seen by builds that ask for them and nothing else.
 - Build tools keep what they load in the workspace, unless the operator's settings for them say otherwise: no attempt
   can change what another one builds with.
 """
@@ -29,6 +30,7 @@ from horae.executors.sections import Section
 from horae.ports import Work
 
 BUILD, RUN = "build", "run"  # names of sections
+MAVEN_SETTINGS = Path(".m2", "settings.xml")  # in the workspace, which is the home of the build
 COMMANDS = {"maven": "mvn -q -B package", "sbt": "sbt -batch package"}
 _PACKAGES = {"mvn": "apt-get install maven", "sbt": "see https://www.scala-sbt.org/download"}
 # Where a build leaves what it made: in the project and its modules. Not looked for all over the tree, which is large.
@@ -52,6 +54,7 @@ class JavaProjects:
         spec, project = work.spec, workspace / "project"
         yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts, self.local)
         yield self._build(spec, workspace, project)
+        (workspace / MAVEN_SETTINGS).unlink(missing_ok=True)  # for the build, not for what it made
         if argv := _program(spec, project):
             yield Section(RUN, RUN, "the program", (*argv, *shlex.split(spec.get("args", ""))), project)
 
@@ -59,9 +62,10 @@ class JavaProjects:
         command = spec.get("build_cmd") or COMMANDS[spec["build_tool"]]
         if "image" not in spec:
             self._require(command)
-        if self.maven_settings is not None:
-            (workspace / ".m2").mkdir(exist_ok=True)
-            shutil.copyfile(self.maven_settings, workspace / ".m2" / "settings.xml")
+        if self.maven_settings is not None and spec.get("maven_settings"):
+            place = workspace / MAVEN_SETTINGS
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(self.maven_settings, place)
         home = f"-Duser.home={workspace}"  # Java asks the system for it, not the environment
         return Section(
             f"{BUILD} {command.splitlines()[0]}", BUILD, "the build", ("/bin/sh", "-e", "-c", "--", command), project,

@@ -324,6 +324,7 @@ _WORK: Json = {
         ],
     },
     "build_tool": {"enum": list(datawork.BUILD_TOOLS)},
+    "maven_settings": {"type": "boolean", "description": "Whether the build gets the settings.xml of the agent."},
     "build_cmd": _SCRIPT,
     "main_class": {"type": "string", "minLength": 1},
     "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},

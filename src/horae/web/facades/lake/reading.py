@@ -198,9 +198,11 @@ def given(**members: Any) -> Json:
 def _read_java(fields: Fields) -> Json:
     values = fields.values
     tool = values.get("build_tool")
+    name = tool.lower() if isinstance(tool, str) else tool
     return given(
         source=_source(fields),
-        build_tool=tool.lower() if isinstance(tool, str) else tool,
+        build_tool=name,
+        maven_settings=True if name == "maven" else None,  # of which the contract has no word
         build_cmd=values.get("build_cmd"),
         main_class=values.get("main_class"),
         args=values.get("args"),
