@@ -67,6 +67,10 @@ class Daemon:
     def _import(self) -> None:
         file = io.BytesIO()
         with tarfile.open(fileobj=file, mode="w") as tar:
+            for name in (".", "bin"):  # said, for else the daemon chooses who may look into them
+                directory = tarfile.TarInfo(name)
+                directory.type, directory.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(directory)
             tar.add("/bin/busybox", "bin/busybox")
             listed = subprocess.run(("busybox", "--list"), capture_output=True, text=True, check=True).stdout
             for name in sorted({*listed.split()} - {"busybox"}):
