@@ -65,7 +65,8 @@ def total(side: Side) -> int:
 
 async def test_output_goes_nowhere_under_a_number_that_the_attempt_does_not_have(far: Side, tmp_path: Path):
     async with holding(far, tmp_path) as (remote, run_id):
-        await send(remote, *(pb.Chunk(run_id=run_id, attempt=n, fence=1, data=b"x") for n in range(2, 10)))
+        for number in range(2, 10):  # one after the other: answers name no attempt
+            await send(remote, pb.Chunk(run_id=run_id, attempt=number, fence=1, data=b"x"))
         assert stored(far) == []
         await send(remote, pb.Chunk(run_id=run_id, attempt=1, fence=1, data=b"mine"))
         assert total(far) == 4
