@@ -16,6 +16,7 @@ from campaign.scene import Deed, Lane, Scene
 LOST_WITHIN = 30.0  # seconds in which the cluster should give up a process that stands still
 SETTLE = 2.5  # seconds after a pause in which nothing else happens to the process: its late results are refused now
 WORK_WITHIN = 3.0  # seconds to wait for a process to have work before it is stopped
+KEEPER_WITHIN = 10.0  # seconds for a process that begins to have its keeper
 A_MINUTE = (61.0, 75.0)  # seconds: longer than every timer of a server, those of its connections included
 MINUTE_FITS = 200  # seconds of campaign from which such a pause has room
 
@@ -28,9 +29,9 @@ class Deaths:
     def lanes(self) -> list[Lane]:
         work = [Deed("kill keeper", self._kill_keeper), Deed("stop", self._stop)]
         nodes = [Deed("kill leader", self._kill_leader), Deed("kill node", self._kill_node)]
-        lanes = [Lane("nodes", nodes, 1.5), Lane("work", work, 6.0)]
+        lanes = [Lane("nodes", nodes, 1.8), Lane("work", work, 6.0)]
         if self._cluster.agents:
-            lanes.append(Lane("agents", [Deed("kill agent", self._kill_agent)], 2.2))
+            lanes.append(Lane("agents", [Deed("kill agent", self._kill_agent)], 2.6))
         return lanes
 
     async def _kill_node(self) -> None:
@@ -67,14 +68,12 @@ class Deaths:
 
     async def _kill_keeper(self) -> None:
         member = await self._any()
-        keeper = member.keeper()
-        if keeper is None:
-            return
         async with self._ended(member):
-            began = now()
-            with suppress(ProcessLookupError):
-                os.kill(keeper, signal.SIGKILL)
-                self._scene.record("kill keeper", member.name, began, f"pid {keeper}")
+            began, keeper = now(), await _keeper_of(member)
+            if keeper is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(keeper, signal.SIGKILL)
+                    self._scene.record("kill keeper", member.name, began, f"pid {keeper}")
             if not await member.ended(10.0):  # it should end by itself; whether it must is not for us to say
                 member.signal(signal.SIGKILL)
                 await member.ended()
@@ -168,6 +167,14 @@ class Pauses:
             if await self._cluster.state_of(member) == "gone":
                 return True
         return False
+
+
+async def _keeper_of(member: Member) -> int | None:
+    """One that has just begun may not have it yet."""
+    deadline = time.monotonic() + KEEPER_WITHIN
+    while (keeper := member.keeper()) is None and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    return keeper
 
 
 async def _wait_for_work(member: Member) -> None:

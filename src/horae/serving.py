@@ -71,12 +71,12 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
     set_up_logging(config.log_format)
     secure = _secure(config)
     declared = read_declarations(config.declarations)
-    clock, umask = SystemClock(), keep_private(config.data)
+    clock = SystemClock()
     async with AsyncExitStack() as stack:
         ports = {config.port: "--port", **dict.fromkeys(config.further_ports, "--compat-ports")}
         listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
         place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
-        stop = _on_signals()
+        stop, umask = _on_signals(), keep_private(config.data)  # nothing is written before all ports are ours
         store = await open_store(config, clock)
         stack.push_async_callback(store.close)
         config = await patiently(config, partial(settle_retention, config, store))

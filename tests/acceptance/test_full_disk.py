@@ -89,10 +89,8 @@ def is_refused(server: Server) -> dict[str, str] | None:
     return answer.json() if answer.status_code == 503 else None
 
 
-@pytest.mark.parametrize(("names", "code", "exit_code"), [(0, "E_FILE", 1), (100, "E_MACHINE", 6)])
-def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(
-    tmp_path: Path, names: int, code: str, exit_code: int
-) -> None:
+@pytest.mark.parametrize("names", [0, 100])
+def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(tmp_path: Path, names: int) -> None:
     """One that takes no more names, and one that takes them, but no bytes."""
     with small_disk(tmp_path / "small") as disk:
         fill(disk)
@@ -100,6 +98,6 @@ def test_a_start_on_a_full_disk_is_refused_with_what_is_wrong(
             (disk / FILLER / str(number)).unlink()
         argv = [horae(), "up", "--data", str(disk / "data"), "--port", str(free_port())]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE)
-    assert done.returncode == exit_code
-    assert done.stderr.startswith(f"error[{code}]: ")
+    assert done.returncode == 6
+    assert done.stderr.startswith("error[E_MACHINE]: ")
     assert "No space left on device" in done.stderr
