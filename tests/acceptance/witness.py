@@ -6,6 +6,8 @@ import datetime
 from pathlib import Path
 from typing import Any
 
+from horae.core.model import LOST_LIMIT
+
 from .server import Server
 
 # The job is its own witness. The lock is held by the whole process tree and goes with its last member, so a
@@ -36,7 +38,9 @@ def check_ledger(server: Server, job: Any) -> None:
     first, last = moment(job["triggers"][0]["next_at"]), moment(trigger["last_at"])
 
     assert due == list(range(first, last + 1, 1_000_000))
-    assert {run["state"] for run in runs} <= {"succeeded", "skipped", "coalesced"}
+    lost = [run for run in runs if run["reason"] == "lost" and run["lost"] >= LOST_LIMIT]  # as often as is promised
+    odd = [run for run in runs if run["state"] not in ("succeeded", "skipped", "coalesced") and run not in lost]
+    assert odd == []
     by_id = {run["id"]: run for run in runs}
     for run in runs:
         if run["state"] == "coalesced":
