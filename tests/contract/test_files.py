@@ -123,6 +123,37 @@ async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: Ob
     assert place.stored() == []
 
 
+@pytest.mark.parametrize("how", ["one", "many", "range"])
+async def test_a_log_that_goes_while_it_is_looked_up_is_not_remembered(
+    files: ObjectFiles, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    output = files.open(1, 1, 1, ROOMY)
+    output.write(b"text")
+    await output.close()
+    ref = files.ref(1, 1, 1)
+    assert await files.size(ref) == 4
+    looks, goes_on, original = asyncio.Event(), asyncio.Event(), obstore.list
+
+    async def slowly(*args: Any, **fields: Any) -> Any:
+        looks.set()
+        await goes_on.wait()
+        async for page in original(*args, **fields):
+            yield page
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.obstore, "list", slowly)
+        looking = asyncio.create_task(files.size(ref))
+        await looks.wait()
+    if how == "one":
+        await files.remove(ref)
+    else:
+        await (files.remove_all([ref]) if how == "many" else files.remove_range(0))
+    goes_on.set()
+    await looking
+
+    assert await files.size(ref) == 0
+
+
 async def test_logs_go_by_the_thousand(files: ObjectFiles, place: Place) -> None:
     for run_id in (1, 999, 1000, 1999, 2000, 2500):
         await files.store_chunk(files.ref(run_id, 1, 1), 0, b"x")

@@ -57,6 +57,7 @@ class ObjectFiles:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._sizes: dict[str, list[int]] = {}  # log → sizes of its chunks as far as seen
+        self._removals = 0  # what was looked up before one is not remembered after it
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
         self._marks: dict[str, tuple[int, bytes]] = {}  # log → its last chunk, which the store does not have yet
         self.on_stored: Callable[[str, int], None] = lambda ref, number: None  # told of every chunk
@@ -100,7 +101,7 @@ class ObjectFiles:
                 for name in sorted(names, reverse=True):
                     with suppress(FileNotFoundError):
                         await obstore.delete_async(self._store, name)
-        self._sizes = {known: sizes for known, sizes in self._sizes.items() if not is_part(known, ref)}
+        self._forget_sizes(lambda known: is_part(known, ref))
         self._marks.pop(ref, None)
 
     async def remove_all(self, refs: Sequence[str]) -> None:
@@ -118,7 +119,7 @@ class ObjectFiles:
                     if _log_of(each["path"]) in wanted
                 ]
                 await self._delete(names)
-            self._sizes = {known: sizes for known, sizes in self._sizes.items() if _log_of(known) not in wanted}
+            self._forget_sizes(lambda known, gone=wanted: _log_of(known) in gone)  # type: ignore[misc]
 
     async def _delete(self, names: Sequence[str]) -> None:
         """Many in one request where the store can; what is gone already is no error."""
@@ -144,7 +145,11 @@ class ObjectFiles:
     async def _remove_below(self, path: str) -> None:
         async for page in obstore.list(self._store, prefix=f"{path}/"):
             await self._delete([each["path"] for each in page])
-        self._sizes = {ref: sizes for ref, sizes in self._sizes.items() if not ref.startswith(f"{path}/")}
+        self._forget_sizes(lambda known: known.startswith(f"{path}/"))
+
+    def _forget_sizes(self, is_gone: Callable[[str], bool]) -> None:
+        self._removals += 1
+        self._sizes = {known: sizes for known, sizes in self._sizes.items() if not is_gone(known)}
 
     async def trim(self, limit: int) -> int:
         """Oldest runs first, by whole thousands as long as that is not too much."""
@@ -266,7 +271,7 @@ class ObjectFiles:
 
     async def _look(self, ref: str, needed: int | None) -> list[int]:
         """Sizes of a log's chunks, in order; the store is asked only beyond what is known."""
-        known = self._sizes.get(ref, [])
+        known, removals = self._sizes.get(ref, []), self._removals
         if needed is not None and sum(known) >= needed:
             return known
         sizes = dict(enumerate(known))
@@ -280,7 +285,8 @@ class ObjectFiles:
         if ref in self._marks:
             number, mark = self._marks[ref]
             sizes[number] = len(mark)
-        return self._remember(ref, _unbroken(sizes))
+        found = _unbroken(sizes)
+        return self._remember(ref, found) if removals == self._removals else found
 
     def _remember(self, ref: str, sizes: list[int]) -> list[int]:
         self._sizes.pop(ref, None)
