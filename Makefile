@@ -55,6 +55,8 @@ $(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $
 	else echo "horae: not root on Debian: the engines of tests/engines/packages.txt are taken as they are"; fi
 	@touch $@
 
+# Three daemons of Docker get in each other's way.
+test-engines: WORKERS := 2
 test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine: sandboxes, toolchains
 	$(SUITE) tests/engines
 
