@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,11 @@ def hdfs() -> Iterator[Hdfs]:
         _miss(f"HDFS needs {words}; `make test-engines` as root on Debian installs it")
     with running_hdfs() as server:
         yield server
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything that needs a daemon of Docker goes to one worker: two of them get in each other's way."""
+    for item in items:
+        is_here = Path(__file__).parent in item.path.parents
+        if is_here and ("docker" in item.nodeid or item.path.name == "test_matrix.py" or "container" in item.nodeid):
+            item.add_marker(pytest.mark.xdist_group("docker"))
