@@ -90,6 +90,8 @@ class Daemon:
                 (stage / name).symlink_to(f"usr/{name}")
             for tool in tools:
                 (stage / "usr/bin" / tool).symlink_to("busybox")
+            (stage / "tmp").mkdir()
+            (stage / "tmp").chmod(0o1777)  # work is not root
             (stage / "image").write_text(image)
             needed = (*programs, *_libraries(programs))
             single = [path for path in needed if not any(Path(path).is_relative_to(tree) for tree in trees)]
