@@ -121,6 +121,22 @@ async def test_an_end_between_two_agents_is_told_to_the_next_and_to_the_one_afte
     await gone(first.pid)
 
 
+async def test_that_work_was_told_to_end_is_known_after_its_end_too(place: Path) -> None:
+    first = await begin(place)
+    await spawn(first, "sleep 600")
+    first.order_kill(1, 0.0)
+    await first.leave()
+    second = await begin(place)
+    told = await second.kept[0].process.wait()
+    await second.leave()
+    third = await begin(place)
+    (kept,) = third.kept
+
+    assert kept.is_ending
+    assert told == await kept.process.wait() == Exit(-signal.SIGKILL)
+    await third.close()
+
+
 async def test_output_between_two_agents_is_collected_once_and_in_order(place: Path) -> None:
     first = await begin(place)
     process, stash, source = await spawn(first, "seq 1 50000")

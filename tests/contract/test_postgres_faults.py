@@ -367,6 +367,20 @@ async def test_commits_that_a_failover_lost_are_noticed_and_their_claims_fenced_
         await asyncio.to_thread(standby.remove)
 
 
+async def test_a_failover_that_two_lanes_meet_at_once_is_counted_once(database: Postgres):
+    await migrate.migrate_postgres(database.url)
+    store = PostgresStore(database.url)
+    await store.open()
+    try:
+        store.queries = {**store.queries, "timeline": "SELECT 2"}
+        connections = await asyncio.gather(store._connect_claim(), store._connect_beat())
+        assert store.failovers == 1
+        for connection in connections:
+            await connection.close()
+    finally:
+        await store.close()
+
+
 async def test_a_process_that_starts_just_after_a_failover_waits_with_the_others(database: Postgres):
     """It has met no other timeline; but somebody claimed on one, and may have lost that claim."""
     await migrate.migrate_postgres(database.url)

@@ -100,10 +100,12 @@ class World:
         if kind == "python":
             del made["sandbox"]
             return {**made, "handler": "matrix:work", "data": {"stay": bool(stay), "name": name}}
+        if (kind, sandbox) == ("shell", "plain"):
+            return made | self._shell(stay, code, fresh="")  # it is done in a directory of its user's
         return made | getattr(self, f"_{kind}")(stay, code)
 
-    def _shell(self, stay: str, code: int) -> dict[str, Any]:
-        work = f"{FRESH}{STAY if stay else ''}echo done by shell; exit {code}"
+    def _shell(self, stay: str, code: int, fresh: str = FRESH) -> dict[str, Any]:
+        work = f"{fresh}{STAY if stay else ''}echo done by shell; exit {code}"
         return {"steps": [{"name": "look", "run": LOOK}, {"name": "work", "run": work}]}
 
     def _build(self, stay: str, code: int) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_nothing_survives_a_timeout(world: World, sandbox: str) -> None:
     for run_id, name in runs.items():
         run = world.ended(run_id)
         assert processes(name) == {}
-        assert (run["state"], run["reason"]) == ("timed_out", "timeout"), run
+        assert (run["state"], run["reason"]) == ("timed_out", "timeout"), f"{name}: {run} {world.log(run_id)}"
         lasted = (parse_moment(run["finished_at"]) - parse_moment(run["started_at"])) / 1e6
         assert lasted + 0.1 >= TIMEOUT
         assert lasted < TIMEOUT + GONE
@@ -143,7 +143,7 @@ def test_the_next_attempt_starts_clean_after_the_agent_was_killed(world: World, 
 
 def test_what_a_killed_remote_agent_ran_is_gone_before_it_runs_again(world: World, tmp_path: Path) -> None:
     """In every sandbox at once; the same agent comes back and does it again."""
-    flags = ("--label", "far", "--sandbox", "auto", "--docker-url", world.daemon.url, "--slots", "16")
+    flags = ("--label", "far", "--sandbox", "plain", "--docker-url", world.daemon.url, "--slots", "16")
     agent = AgentProcess(tmp_path, f"127.0.0.1:{world.server.grpc_port}", "far", *flags).start().joined()
     runs: dict[int, str] = {}
     try:

@@ -776,15 +776,20 @@ class Keeper:
         link.send(json.dumps([["protocol", PROTOCOL]]).encode())
         for hold in self.holds.values():
             self.stop_collecting(hold.fds[0])
-            child = self.children.get(hold.id)
-            is_ending = child is not None and child.kill_at is not None
             memo = os.memfd_create("memo", os.MFD_CLOEXEC)
             with open(memo, "wb") as file:
                 file.write(hold.memo.encode())
                 file.flush()
-                words = ["kept", hold.name, hold.id, hold.pid, hold.exit, is_ending]
+                words = ["kept", hold.name, hold.id, hold.pid, hold.exit, self.was_told(hold)]
                 socket.send_fds(link, [json.dumps([words]).encode()], [*hold.fds, memo])
         link.send(json.dumps([[READY, PROTOCOL, self.life, self.highest]]).encode())
+
+    def was_told(self, hold: Hold) -> bool:
+        """Whether somebody has told it to end, be that still to come or over."""
+        child = self.children.get(hold.id)
+        if child is not None:
+            return child.kill_at is not None
+        return hold.exit is not None and hold.exit[-1] is None
 
     def close_door(self) -> None:
         """Whoever waits at it learns that nobody comes any more."""
@@ -888,6 +893,9 @@ class Keeper:
 
     def kill(self, number: int, grace: float) -> None:
         child = self.children.get(number)
+        if child is not None and not child.pid:
+            self.hear(child.post)  # it may have begun a moment ago, or be over
+            child = self.children.get(number)
         if child is None:
             return
         now = boottime()

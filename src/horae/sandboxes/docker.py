@@ -258,6 +258,7 @@ class Contained:
         self._attached = attached
         self._held_end = held_end
         self._limits = limits if limits.pids else replace(limits, pids=PIDS)
+        self._told: asyncio.Task[bool] | None = None  # to end; whether it was still there to be told
         self._end = asyncio.create_task(self._attend())
 
     def input(self) -> int:
@@ -283,19 +284,21 @@ class Contained:
 
     async def kill(self, grace: float = 5.0) -> Exit:
         """TERM by the daemon, which knows where to; then KILL to whoever attends, with whom the container ends."""
+        if self._told is None:
+            self._told = asyncio.create_task(self._ask_to_end())
         try:
             async with asyncio.timeout(grace):
-                await self._ask_to_end()
                 return await self.wait()
         except TimeoutError:
             await self._attached.kill(0)
         return await self.wait()
 
-    async def _ask_to_end(self) -> None:
+    async def _ask_to_end(self) -> bool:
         try:
             await self._container.kill(signal="SIGTERM")
         except (DockerError, OSError):
-            return  # it has ended, or the daemon is away
+            return False  # it has ended, or the daemon is away
+        return True
 
     async def _attend(self) -> Exit:
         seen, exceeded = await self._watch()
@@ -309,6 +312,8 @@ class Contained:
         exceeded = exceeded or (Reason.OOM if state.get("OOMKilled") else "")
         if exceeded and not seen.message:
             return Exit(int(state["ExitCode"]) or KILLED, words_of(exceeded, self._limits), exceeded)
+        if self._told is not None and await self._told:
+            seen = replace(seen, seconds=None)  # whoever attends has ended with it, untold
         return _exit_of(seen, state)
 
     async def _watch(self) -> tuple[Exit, str]:

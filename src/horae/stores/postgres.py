@@ -176,18 +176,22 @@ class PostgresStore(DataWorkStore):
             if isinstance(error, LOST):
                 raise
             return connection  # a service that hides its log: it has its own ways to lose nothing
-        past = self._past
-        if timeline > past.timeline:
-            age = await connection.fetchval(self.queries["note_timeline"], str(timeline))
-            past.count += past.timeline > 0
-            if timeline > 1 and age < self._lease:
-                past.met_at = time.monotonic() - age
-                pause = round(self._lease - age, 1)
-                log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=pause)
-            past.timeline = timeline
+        if timeline > self._past.timeline:
+            self._note_timeline(timeline, await connection.fetchval(self.queries["note_timeline"], str(timeline)))
         if type(connection) is PooledConnection:
             connection.stay_on(timeline, self.queries["timeline"])
         return connection
+
+    def _note_timeline(self, timeline: int, age: float) -> None:
+        past = self._past
+        if timeline <= past.timeline:
+            return  # another lane met it at the same time
+        past.count += past.timeline > 0
+        if timeline > 1 and age < self._lease:
+            past.met_at = time.monotonic() - age
+            pause = round(self._lease - age, 1)
+            log.warning("failover", timeline=timeline, before=past.timeline, claims_pause_seconds=pause)
+        past.timeline = timeline
 
     @property
     def _is_in_doubt(self) -> bool:
