@@ -159,28 +159,24 @@ def read_labels(value: object) -> tuple[str, ...]:
     return named
 
 
-def read_kinds(value: object) -> tuple[str, ...]:
-    expected = "a list of kinds of work such as shell or git_python"
+def read_names_like(pattern: str, value: object, expected: str) -> tuple[str, ...]:
     named = read_names(value, expected) if value != "" else ()
-    if not all(re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) for name in named):
+    if not all(re.fullmatch(pattern, name) for name in named):
         raise Refused(expected)
     return named
+
+
+def read_kinds(value: object) -> tuple[str, ...]:
+    return read_names_like("[a-z][a-z0-9_]{0,63}", value, "a list of kinds of work such as shell or git_python")
 
 
 def read_buckets(value: object) -> tuple[str, ...]:
-    expected = "a list of names of buckets, such as reports"
-    named = read_names(value, expected) if value != "" else ()
-    if not all(re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,62}", name) for name in named):
-        raise Refused(expected)
-    return named
+    return read_names_like("[a-z0-9][a-z0-9.-]{1,62}", value, "a list of names of buckets, such as reports")
 
 
 def read_allowed_hosts(value: object) -> tuple[str, ...]:
-    expected = "a list of host names, without scheme or port"
-    named = read_names(value, expected) if value != "" else ()
-    if not all(re.fullmatch(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]", name) for name in named):
-        raise Refused(expected)
-    return named
+    pattern = r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]+\]"
+    return read_names_like(pattern, value, "a list of host names, without scheme or port")
 
 
 def read_ports(value: object) -> tuple[int, ...]:
