@@ -307,11 +307,15 @@ class Cluster:
             "database": database, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
             "heartbeat-interval": HEARTBEAT, "lease": LEASE, "files-limit": 0, "log-format": "json",
-            "sandbox": "plain", **self._files(),
+            "sandbox": "plain", "on-restart": self._next_way(), **self._files(),
         }  # fmt: skip
         if self.broker is not None:
             flags["queue"] = f"nats://127.0.0.1:{self.broker.port}"
         self._add(name, ["up", *_flags(flags)], port).links = links
+
+    def _next_way(self) -> str:
+        """Of every two members, the work of one goes on when its process dies, and that of the other ends."""
+        return ("keep", "end")[len(self.members) % 2]
 
     def _add_agent(self, number: int) -> None:
         """The one place that knows how a remote agent is started."""
@@ -319,7 +323,8 @@ class Cluster:
         gates = ",".join(f"127.0.0.1:{gate}" for gate in self._gates)
         flags = {
             "server": f"nats://127.0.0.1:{self.broker.port}" if self.broker else gates, "node": name,
-            "data": self._directory / name, "slots": SLOTS, "log-format": "json", "sandbox": "plain", **self._files(),
+            "data": self._directory / name, "slots": SLOTS, "log-format": "json", "sandbox": "plain",
+            "on-restart": self._next_way(), **self._files(),
         }  # fmt: skip
         if self.broker is not None:
             flags["token-file"] = self._token

@@ -65,7 +65,7 @@ from horae.values import (
 
 SANDBOXES = ("auto", "plain", "bubblewrap")
 SCHEDULER_MODES = ("shared", "active-passive")
-ON_RESTART = ("end", "keep")
+ON_RESTART = ("keep", "end")
 LOG_FORMATS = ("text", "json")
 LAKE_WORKERS = ("internal", "external")
 DEFAULT_FILE = "horae.toml"
@@ -326,7 +326,7 @@ SETTINGS: tuple[Setting, ...] = (
             "Time between two signs of life of a node."),
     Setting("lease", duration(0.2, 600), lambda values: 3 * values["heartbeat_interval"],
             "How long a silent node keeps what it holds.", "3 heartbeat intervals"),
-    Setting("on_restart", choice(*ON_RESTART), "end",
+    Setting("on_restart", choice(*ON_RESTART), "keep",
             "What becomes of running work when this process dies or is told to stop: keep lets it go on for the rest "
             "of the lease, for the next process with the same data directory to take up; end ends it."),
     Setting("worker_timeout", duration(1, 86_400), 60,

@@ -15,7 +15,6 @@ from .server import DEADLINE, Server
 from .test_remote_agents import NO_AGENT, at, check_one_after_the_other, has_written, lines_of, log_of, shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("restart")]
-KEEP = ("--on-restart", "keep")
 LEASE = ("--heartbeat-interval", "1", "--lease", "60")  # long enough for a busy machine to start a process
 BRIEF = ("--heartbeat-interval", "0.5", "--lease", "3")
 
@@ -36,7 +35,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     started: list[AgentProcess] = []
 
     def start(server: Server, name: str, *flags: str) -> AgentProcess:
-        agent = AgentProcess(tmp_path, at(server), name, *(flags or KEEP))
+        agent = AgentProcess(tmp_path, at(server), name, *flags)
         started.append(agent.start())
         return agent.joined()
 
@@ -138,7 +137,7 @@ def test_work_that_ended_between_two_lives_of_its_agent_has_its_result(
 
 
 def test_a_server_that_was_killed_takes_the_work_of_its_own_agent_up_again(tmp_path: Path) -> None:
-    server = Server(tmp_path, *LEASE, *KEEP).start()
+    server = Server(tmp_path, *LEASE).start()
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
     has_written(server, run_id, "line 5\n")
     pid = pid_of(server, run_id)
@@ -155,7 +154,7 @@ def test_a_server_that_was_killed_takes_the_work_of_its_own_agent_up_again(tmp_p
 
 
 def test_a_server_that_is_stopped_and_started_takes_the_work_of_its_own_agent_up_again(tmp_path: Path) -> None:
-    server = Server(tmp_path, *LEASE, *KEEP).start()
+    server = Server(tmp_path, *LEASE).start()
     run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
     has_written(server, run_id, "line 5\n")
     pid = pid_of(server, run_id)
@@ -179,7 +178,7 @@ def test_an_agent_over_nats_that_was_killed_takes_its_work_up_again(tmp_path: Pa
     agent: AgentProcess | None = None
     try:
         server.start().cli("token", "create", "far", "--agent", "*", "--label", "*", "--file", "far.token")
-        agent = AgentProcess(tmp_path, nats.url, "phoenix", "--token-file", str(tmp_path / "far.token"), *KEEP).start()
+        agent = AgentProcess(tmp_path, nats.url, "phoenix", "--token-file", str(tmp_path / "far.token")).start()
         agent.joined()
         run_id = shell(server, COUNTER.format(file=tmp_path / "end"))
         has_written(server, run_id, "line 5\n")

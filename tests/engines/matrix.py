@@ -221,7 +221,7 @@ def make_world(directory: Path, *flags: str) -> Iterator[World]:
         with serving(root) as site:
             site.on_request = lambda: _wait_while(hanging)
             given = ("--docker-url", daemon.url, "--heartbeat-interval", "0.5", "--sandbox", "auto", "--slots", "16")
-            server = Server(directory, *given, *flags).start()
+            server = Server(directory, *given, "--on-restart", "end", *flags).start()
             try:
                 yield World(directory, server, daemon, site, hanging)
             finally:

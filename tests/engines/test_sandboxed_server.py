@@ -16,7 +16,7 @@ from tests.repositories import make_repository
 @pytest.fixture
 def server(tmp_path: Path, need: Callable[..., None]) -> Iterator[Server]:
     need("bwrap")
-    server = Server(tmp_path, "--sandbox", "auto")
+    server = Server(tmp_path, "--sandbox", "auto", "--on-restart", "end")
     server.start()
     yield server
     server.stop()
