@@ -271,9 +271,19 @@ class Member:
 
 class Cluster:
     def __init__(
-        self, directory: Path, store: str, nodes: int, agents: int, *, queue: str = "database", files: str = "directory"
+        self,
+        directory: Path,
+        store: str,
+        nodes: int,
+        agents: int,
+        *,
+        queue: str = "database",
+        files: str = "directory",
+        on_restart: Sequence[str] = ("keep", "end"),
     ) -> None:
+        """`on_restart`: what becomes of the work of a member that dies, in turn."""
         self._directory = directory
+        self._on_restart = on_restart
         self._library = clocks.build(directory) if not clocks.missing() else None
         self.broker = broker(directory) if queue == "nats" else None
         self.bucket = bucket(directory) if files == "s3" else None
@@ -307,15 +317,15 @@ class Cluster:
             "database": database, "port": port, "grpc-port": gate, "node": name,
             "files": self._directory / "outputs", "data": self._directory / name, "slots": SLOTS, "workers": 1,
             "heartbeat-interval": HEARTBEAT, "lease": LEASE, "files-limit": 0, "log-format": "json",
-            "sandbox": "plain", "on-restart": self._next_way(), **self._files(),
+            "sandbox": "plain", **self._next_way(), **self._files(),
         }  # fmt: skip
         if self.broker is not None:
             flags["queue"] = f"nats://127.0.0.1:{self.broker.port}"
         self._add(name, ["up", *_flags(flags)], port).links = links
 
-    def _next_way(self) -> str:
-        """Of every two members, the work of one goes on when its process dies, and that of the other ends."""
-        return ("keep", "end")[len(self.members) % 2]
+    def _next_way(self) -> dict[str, str]:
+        ways = self._on_restart
+        return {"on-restart": ways[len(self.members) % len(ways)]} if ways else {}
 
     def _add_agent(self, number: int) -> None:
         """The one place that knows how a remote agent is started."""
@@ -324,7 +334,7 @@ class Cluster:
         flags = {
             "server": f"nats://127.0.0.1:{self.broker.port}" if self.broker else gates, "node": name,
             "data": self._directory / name, "slots": SLOTS, "log-format": "json", "sandbox": "plain",
-            "on-restart": self._next_way(), **self._files(),
+            **self._next_way(), **self._files(),
         }  # fmt: skip
         if self.broker is not None:
             flags["token-file"] = self._token

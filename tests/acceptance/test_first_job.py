@@ -67,4 +67,4 @@ def test_a_directory_that_is_not_there_is_not_made(server: Server, tmp_path: Pat
 
 def test_a_server_says_at_once_which_walls_are_up(server: Server):
     assert "your own steps run as you, on this machine" in server.log()
-    assert "your own steps run as you" in server.get("/readyz")["checks"]["walls"]
+    assert "your own steps run as you" in server.http.get("/readyz").json()["checks"]["walls"]

@@ -16,7 +16,7 @@ from .agent import AgentProcess
 from .server import Server
 from .witness import check_witness, witness
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("waits")]  # so that others work meanwhile
 
 LEASE = 3.0
 TIMERS = ("--heartbeat-interval", "0.5s", "--lease", f"{LEASE:g}s")

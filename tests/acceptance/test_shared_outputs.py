@@ -47,10 +47,12 @@ def test_any_node_follows_the_log_live_and_has_it_when_the_other_is_gone(
         nodes.append(Server(tmp_path / name, *mine).start())
     worker, desk = nodes
     try:
-        [made] = desk.submit(job(COUNT))
+        go = tmp_path / "go"
+        [made] = desk.submit(job(f"{COUNT}; while [ ! -e {go} ]; do sleep 0.1; done"))
         run = desk.post(f"/v1/jobs/{made['id']}/run", status=201)["id"]
         desk.wait_until(lambda: "line 1" in log_of(desk, run), "the first line")
         assert desk.get(f"/v1/runs/{run}")["state"] == "running"
+        go.touch()
         desk.wait_until(lambda: desk.get(f"/v1/runs/{run}")["state"] == "succeeded", "the end")
         worker.kill()
         assert [line for line in log_of(desk, run).splitlines() if line.startswith("line")] == [

@@ -13,7 +13,7 @@ from ..nats_server import Nats, running
 from .agent import AgentProcess, Proxy
 from .server import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("waits")]  # so that others work meanwhile
 LEASE, OUTAGE = 20.0, 12.0  # seconds: what is left is for a machine that is busy with other tests
 TERMS = ("--heartbeat-interval", "5", "--lease", str(int(LEASE)))
 TIMES = {"killed": 2, "cut": 2}  # one after the other; of those that only stand still, one must do

@@ -134,6 +134,35 @@ async def test_no_more_of_the_files_beside_a_log_is_stored_than_allowed(far: Sid
     assert total(far) <= SMALL.files + MARGIN
 
 
+@pytest.mark.parametrize("what", ["a chunk", "a result"])
+async def test_a_join_that_comes_meanwhile_takes_no_output_away(
+    sqlite_store: Store, clock: FakeClock, tmp_path: Path, what: str
+):
+    """An agent that takes up its work comes by a new line, on which output and results do not wait for its join."""
+    probe: Any = Probe(sqlite_store)
+    side = Side(probe, clock, tmp_path)
+    async with holding(side, tmp_path) as (remote, run_id):
+        stream = remote.link._stream
+        assert stream is not None
+        stream.fail("come again")
+        async with asyncio.timeout(DEADLINE):
+            while remote.link._stream in (None, stream):
+                await asyncio.sleep(0.01)
+
+        async def join(*_: Any) -> None:
+            await remote.link._ask(DEADLINE, join=pb.Join(held=[run_id], fences=[1]))
+
+        probe.before("load_held", join)
+        if what == "a chunk":
+            await send(remote, pb.Chunk(run_id=run_id, attempt=1, fence=1, data=b"mine"))
+            assert total(side) == 4
+        else:
+            ref = side.files.ref(run_id, 1, 1)
+            assert await remote.link.finish([done(run_id, output=ref)]) == {run_id}
+            run = await side.jobs.get_run(run_id)
+            assert (run.state, run.output) == (State.SUCCEEDED, f"{side.name}:{ref}")
+
+
 async def test_a_result_names_the_log_of_its_own_attempt(far: Side, tmp_path: Path):
     async with holding(far, tmp_path) as (remote, run_id):
         assert await remote.link.finish([done(run_id, output=far.files.ref(run_id, 2, 1))]) == {run_id}

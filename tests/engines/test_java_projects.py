@@ -82,7 +82,17 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, repository_of_maven: 
         f"<settings>{kept}<mirrors><mirror><id>debian</id>"
         "<mirrorOf>*</mirrorOf><url>file:///usr/share/maven-repo</url></mirror></mirrors></settings>"
     )
-    running = Server(tmp_path, "--heartbeat-interval", "0.5", "--maven-settings", str(settings), "--sandbox", sandbox, "--on-restart", "end")
+    running = Server(
+        tmp_path,
+        "--heartbeat-interval",
+        "0.5",
+        "--maven-settings",
+        str(settings),
+        "--sandbox",
+        sandbox,
+        "--on-restart",
+        "end",
+    )
     yield running.start()
     running.stop()
 

@@ -143,7 +143,18 @@ def test_the_next_attempt_starts_clean_after_the_agent_was_killed(world: World, 
 
 def test_what_a_killed_remote_agent_ran_is_gone_before_it_runs_again(world: World, tmp_path: Path) -> None:
     """In every sandbox at once; the same agent comes back and does it again."""
-    flags = ("--label", "far", "--sandbox", "plain", "--docker-url", world.daemon.url, "--slots", "16", "--on-restart", "end")
+    flags = (
+        "--label",
+        "far",
+        "--sandbox",
+        "plain",
+        "--docker-url",
+        world.daemon.url,
+        "--slots",
+        "16",
+        "--on-restart",
+        "end",
+    )
     agent = AgentProcess(tmp_path, f"127.0.0.1:{world.server.grpc_port}", "far", *flags).start().joined()
     runs: dict[int, str] = {}
     try:

@@ -55,7 +55,7 @@ class Rolling:
 
     def __init__(self, directory: Path, older: Path) -> None:
         self.directory, self.older = directory, older
-        self.cluster = Cluster(directory, "postgres", 3, 1)
+        self.cluster = Cluster(directory, "postgres", 3, 1, on_restart=())  # which the older one does not know
         self.operations, self.faults = Journal(directory / "ops.jsonl"), Journal(directory / "faults.jsonl")
         self.workload = Workload(self.cluster, self.operations, SEED)
         for member in self.cluster.members.values():

@@ -477,8 +477,9 @@ class Session:
     async def _on_finish(self, finish: pb.Finish) -> list[pb.ServerFrame]:
         results = self._read_results(finish)
         await self._look(((one.run_id, one.fence) for one in results), fresh=False)
-        mine = [one for one in results if self._held.get(one.run_id) == one.fence]
-        await self._check_outputs(mine)
+        held = self._held  # a join that comes meanwhile forgets it
+        mine = [one for one in results if held.get(one.run_id) == one.fence]
+        await self._check_outputs(held, mine)
         accepted = await self.link.finish(mine) if mine else set()
         for result in mine:
             self._held.pop(result.run_id, None)
@@ -491,10 +492,10 @@ class Session:
         self._log_refused(results, accepted)
         return [pb.ServerFrame(accepted=pb.Accepted(run_ids=sorted(accepted)))]
 
-    async def _check_outputs(self, results: Sequence[Result]) -> None:
+    async def _check_outputs(self, held: dict[int, int], results: Sequence[Result]) -> None:
         """An attempt ends with its own log, or with none."""
         with_output = [one for one in results if one.output is not None]
-        await self._learn_numbers([(one.run_id, one.fence) for one in with_output])
+        await self._learn_numbers(held, (one.run_id for one in with_output))
         files = self._agents.files
         for one in with_output:
             number = self._numbers.get((one.run_id, one.fence), 0)
@@ -542,7 +543,7 @@ class Session:
         _check_ids(asked.job_ids)
         if not self._own_jobs().issuperset(asked.job_ids):
             self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
-            await self._learn_numbers(list(self._held.items()))
+            await self._learn_numbers(self._held, self._held)
         mine = [job_id for job_id in asked.job_ids if job_id in self._own_jobs()]
         found = await self.link.load_previous(mine) if mine else {}
         return [pb.ServerFrame(previous_results=pb.PreviousResults(results=found))]
@@ -592,21 +593,21 @@ class Session:
 
     async def _store(self, chunks: pb.Chunks) -> pb.Stored:
         await self._look(((chunk.run_id, chunk.fence) for chunk in chunks.items), fresh=True)
-        mine = [chunk for chunk in chunks.items if self._held.get(chunk.run_id) == chunk.fence]
-        await self._learn_numbers([(chunk.run_id, chunk.fence) for chunk in mine])
+        held = self._held  # a join that comes meanwhile forgets it, and to refuse a chunk is to refuse the whole log
+        await self._learn_numbers(held, (chunk.run_id for chunk in chunks.items))
         stored = pb.Stored()
         for chunk in chunks.items:
             name = pb.ChunkName(run_id=chunk.run_id, fence=chunk.fence, number=chunk.number, file=chunk.file)
-            is_mine = self._held.get(chunk.run_id) == chunk.fence
+            is_mine = held.get(chunk.run_id) == chunk.fence
             is_right = is_mine and self._numbers.get((chunk.run_id, chunk.fence)) == chunk.attempt
             (stored.items if is_right and await self._intake.store(chunk) else stored.refused).append(name)
         return stored
 
-    async def _learn_numbers(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Which number an attempt has, where this line did not give it; one question for all."""
-        unknown = sorted({run_id for run_id, fence in attempts if (run_id, fence) not in self._numbers})
+    async def _learn_numbers(self, held: dict[int, int], run_ids: Iterable[int]) -> None:
+        """Which numbers these attempts have, where this line did not give them; one question for all."""
+        unknown = sorted({one for one in run_ids if one in held and (one, held[one]) not in self._numbers})
         for one in await self._agents.store.load_held(unknown) if unknown else ():
-            if (fence := self._held.get(one.run_id)) is not None:
+            if (fence := held.get(one.run_id)) is not None:
                 self._numbers[one.run_id, fence] = one.attempt
                 self._jobs[one.run_id] = one.job_id
 
