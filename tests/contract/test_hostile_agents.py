@@ -55,6 +55,16 @@ async def send(remote: Remote, *chunks: pb.Chunk) -> None:
             await asyncio.sleep(0.01)
 
 
+async def come_again(remote: Remote) -> None:
+    """By a new line."""
+    stream = remote.link._stream
+    assert stream is not None
+    stream.fail("come again")
+    async with asyncio.timeout(DEADLINE):
+        while remote.link._stream in (None, stream):
+            await asyncio.sleep(0.01)
+
+
 def stored(side: Side) -> list[Path]:
     return [path for path in (side._directory / side.name).rglob("*") if path.is_file()]
 
@@ -101,12 +111,7 @@ async def test_coming_again_gives_no_more_room(far: Side, tmp_path: Path):
     async with holding(far, tmp_path, limits=SMALL) as (remote, run_id):
         for number in range(6):
             await send(remote, pb.Chunk(run_id=run_id, attempt=1, fence=1, number=number, data=chunk.data))
-            stream = remote.link._stream
-            assert stream is not None
-            stream.fail("come again")
-            async with asyncio.timeout(DEADLINE):
-                while remote.link._stream in (None, stream):
-                    await asyncio.sleep(0.01)
+            await come_again(remote)
 
     assert total(far) <= SMALL.log + MARGIN + 100
 
@@ -134,33 +139,34 @@ async def test_no_more_of_the_files_beside_a_log_is_stored_than_allowed(far: Sid
     assert total(far) <= SMALL.files + MARGIN
 
 
-@pytest.mark.parametrize("what", ["a chunk", "a result"])
-async def test_a_join_that_comes_meanwhile_takes_no_output_away(
+@pytest.mark.parametrize("what", ["a chunk", "a result", "the last result"])
+async def test_a_join_that_comes_meanwhile_takes_nothing_away(
     sqlite_store: Store, clock: FakeClock, tmp_path: Path, what: str
 ):
-    """An agent that takes up its work comes by a new line, on which output and results do not wait for its join."""
+    """An agent that takes up its work comes by a new line, on which nothing waits for its join."""
     probe: Any = Probe(sqlite_store)
     side = Side(probe, clock, tmp_path)
-    async with holding(side, tmp_path) as (remote, run_id):
-        stream = remote.link._stream
-        assert stream is not None
-        stream.fail("come again")
-        async with asyncio.timeout(DEADLINE):
-            while remote.link._stream in (None, stream):
-                await asyncio.sleep(0.01)
+    async with holding(side, tmp_path) as (remote, first):
+        job_id = (await side.jobs.get_run(first)).job_id
+        await remote.link.finish([done(first, result="[1]")])
+        run_id = (await side.jobs.run_now(job_id)).id
+        await remote.link.claim({"python": 1})
+        await come_again(remote)
 
         async def join(*_: Any) -> None:
             await remote.link._ask(DEADLINE, join=pb.Join(held=[run_id], fences=[1]))
 
         probe.before("load_held", join)
+        ref = side.files.ref(run_id, 1, 1)
         if what == "a chunk":
             await send(remote, pb.Chunk(run_id=run_id, attempt=1, fence=1, data=b"mine"))
             assert total(side) == 4
-        else:
-            ref = side.files.ref(run_id, 1, 1)
+        elif what == "a result":
             assert await remote.link.finish([done(run_id, output=ref)]) == {run_id}
             run = await side.jobs.get_run(run_id)
             assert (run.state, run.output) == (State.SUCCEEDED, f"{side.name}:{ref}")
+        else:
+            assert await remote.link.load_previous([job_id]) == {job_id: "[1]"}
 
 
 async def test_a_result_names_the_log_of_its_own_attempt(far: Side, tmp_path: Path):

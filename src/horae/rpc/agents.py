@@ -541,15 +541,17 @@ class Session:
     async def _on_load_previous(self, asked: pb.LoadPrevious) -> list[pb.ServerFrame]:
         """Of jobs of which it holds a run; what others did is not its business."""
         _check_ids(asked.job_ids)
-        if not self._own_jobs().issuperset(asked.job_ids):
-            self._held, self._held_at = await self._load_held(), self._agents.clock.elapsed()
-            await self._learn_numbers(self._held, self._held)
-        mine = [job_id for job_id in asked.job_ids if job_id in self._own_jobs()]
+        held = self._held
+        if not self._jobs_of(held).issuperset(asked.job_ids):
+            held = self._held = await self._load_held()
+            self._held_at = self._agents.clock.elapsed()
+            await self._learn_numbers(held, held)
+        mine = [job_id for job_id in asked.job_ids if job_id in self._jobs_of(held)]
         found = await self.link.load_previous(mine) if mine else {}
         return [pb.ServerFrame(previous_results=pb.PreviousResults(results=found))]
 
-    def _own_jobs(self) -> set[int]:
-        return {job_id for run_id, job_id in self._jobs.items() if run_id in self._held}
+    def _jobs_of(self, held: dict[int, int]) -> set[int]:
+        return {job_id for run_id, job_id in self._jobs.items() if run_id in held}
 
     async def _on_disown(self, disown: pb.Disown) -> list[pb.ServerFrame]:
         """After the claims that are still under way: one of them may be what the agent asks about."""
