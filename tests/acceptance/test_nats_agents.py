@@ -113,7 +113,13 @@ def test_with_postgresql_nats_and_a_bucket_agents_need_neither_database_nor_api(
 
 def test_jobs_run_where_neither_database_nor_api_can_be_reached(place: Place):
     reach = f"{sys.executable} -c 'import socket; socket.create_connection((\"127.0.0.1\", {place.server.port}), 2)'"
-    runs = [place.run(f"{reach} 2>/dev/null || echo out of reach; sleep 0.5") for _ in range(8)]
+    go = place.server.directory / "go"
+    step = f"{reach} 2>/dev/null || echo out of reach; while [ ! -e {go} ]; do sleep 0.1; done"
+    runs = [place.run(step) for _ in range(8)]  # as many as both have slots
+    place.server.wait_until(
+        lambda: len(place.server.get("/v1/runs", state="running")["items"]) == len(runs), "all of them to run"
+    )
+    go.touch()
     ended = [place.server.ended(run) for run in runs]
 
     assert {run["state"] for run in ended} == {"succeeded"}
