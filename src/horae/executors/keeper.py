@@ -893,7 +893,7 @@ class Keeper:
 
     def kill(self, number: int, grace: float) -> None:
         child = self.children.get(number)
-        if child is not None and not child.pid:
+        if child is not None and not child.pid and child.post.pid in self.posts:
             self.hear(child.post)  # it may have begun a moment ago, or be over
             child = self.children.get(number)
         if child is None:
