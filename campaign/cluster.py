@@ -480,6 +480,12 @@ class Cluster:
         found = await self.database.leader()
         return self.members.get(found[0]) if found else None
 
+    def _keep_words(self, member: Member) -> None:
+        """What its keepers had to say lies on its own disk, which goes."""
+        log = self._directory / member.name / "agent" / "keeper.log"
+        if log.is_file() and (words := log.read_bytes()):
+            member.log.with_suffix(".keeper.log").write_bytes(words)
+
     def living_witnesses(self) -> list[int]:
         """Processes of jobs that have not ended."""
         mark = str(self.witnesses).encode()
@@ -493,6 +499,7 @@ class Cluster:
             if not await member.ended():
                 member.signal(signal.SIGKILL)
                 await member.ended()
+            self._keep_words(member)
             for link in member.links:
                 await link.end()
             if member.space is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import structlog
 import uvicorn
@@ -355,6 +355,18 @@ def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
+class _Log:
+    """Standard error. What a full disk does not take is lost, and nothing else: the work goes on."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            sys.stderr.flush()
+
+
 def set_up_logging(form: str) -> None:
     """Events and fields to standard error, as text for people or JSON for machines."""
     renderer: structlog.typing.Processor = (
@@ -372,6 +384,6 @@ def set_up_logging(form: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _Log())),
         cache_logger_on_first_use=True,
     )

@@ -83,6 +83,20 @@ def test_a_server_whose_database_is_full_refuses_what_is_new_loses_nothing_and_g
             server.stop()
 
 
+def test_a_server_whose_log_has_no_room_starts_works_and_ends(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small") as disk:
+        server = Server(tmp_path, "--log-format", "json")
+        server._log = disk / "server.log"
+        server._log.touch()
+        fill(disk)
+        server.start()
+        try:
+            run = shell(server, "exit 3")  # which is worth a line in the log
+            server.wait_until(lambda: server.get(f"/v1/runs/{run}")["state"] == "failed", "the run")
+        finally:
+            server.stop()
+
+
 def is_refused(server: Server) -> dict[str, str] | None:
     """A database has some room left within its file, so not the first is."""
     answer = server.http.post("/v1/jobs", json={"name": "new", "triggers": [], "steps": [{"run": "x" * 60_000}]})

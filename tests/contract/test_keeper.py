@@ -597,10 +597,11 @@ async def test_a_keeper_that_cannot_start_says_where_to_look(tmp_path: Path) -> 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nonsense_does_not_end_the_program(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["keeper.log", "/dev/full"])
+def test_nonsense_does_not_end_the_program_even_where_no_room_is_left_to_say_so(tmp_path: Path, place: str) -> None:
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     mine.settimeout(PATIENCE)
-    with mine, theirs, (tmp_path / "log").open("wb") as log:
+    with mine, theirs, (tmp_path / place).open("wb") as log:
         argv = [sys.executable, "-I", "-S", program.__file__, str(theirs.fileno()), str(tmp_path)]
         with subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=log) as process:
             theirs.close()

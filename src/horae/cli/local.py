@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -84,7 +85,13 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
 
 
 def _greet(session: Session, config: Config, sandboxes: Sandboxes) -> None:
-    """Say where Horae is, what to do with it, and what to know first."""
+    """Say where Horae is, unless there is no room to say it, as in a log on a full disk."""
+    with suppress(OSError):
+        _introduce(session, config, sandboxes)
+
+
+def _introduce(session: Session, config: Config, sandboxes: Sandboxes) -> None:
+    """Where Horae is, what to do with it, and what to know first."""
     screen, version, database, address = session.screen, own_version(), mask_database(config.database), config.address
     if session.as_json:
         places = {"url": address, "node": config.node, "data": str(config.data), "database": database}

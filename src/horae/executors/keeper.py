@@ -107,6 +107,12 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 
 
+def log(text: str) -> None:
+    """For whoever looks into keeper.log. Where there is no room for it, the work still has to be kept."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"keeper: {text}\n".encode(errors="replace"))
+
+
 def boottime() -> float:
     """Seconds on the clock of leases: it never jumps, and it counts suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -674,7 +680,7 @@ class Keeper:
             else:
                 raise ValueError(f"there is no order {order['op']!r}")
         except Exception as error:
-            sys.stderr.write(f"keeper: an order was refused: {error!r}\n")
+            log(f"an order was refused: {error!r}")
             if isinstance(order, dict) and order.get("op") == "spawn" and isinstance(order.get("id"), int):
                 why = f"{MACHINE}{error}" if is_machine_fault(error) else f"the order was refused: {error}"
                 self.reports.append(["exit", order["id"], NOT_STARTED, why])
@@ -758,7 +764,7 @@ class Keeper:
             link.settimeout(ADMIT_SECONDS)
             self.tell_kept(link)
         except OSError as error:
-            sys.stderr.write(f"keeper: an agent was not let in: {error!r}\n")
+            log(f"an agent was not let in: {error!r}")
             link.close()
             if agent >= 0:
                 os.close(agent)
@@ -1084,7 +1090,7 @@ def make_door(directory: str) -> socket.socket | None:
         door.listen()
         door.setblocking(False)
     except OSError as error:
-        sys.stderr.write(f"keeper: work cannot outlive its agent here: {error!r}\n")
+        log(f"work cannot outlive its agent here: {error!r}")
         door.close()
         return None
     finally:
