@@ -34,6 +34,7 @@ _RESERVED = re.compile(rb"[^A-Za-z0-9_.~-]")
 _URLSAFE = bytes.maketrans(b"+/", b"-_")
 _FEW = 48  # beginnings of forms that are sought one by one; of more, all at once
 _PROBE = 32  # bytes of the text that are compared first
+_REMEMBERED = 500  # places of a text whose forms are known
 
 
 class Forms:
@@ -52,8 +53,14 @@ class Forms:
 
     def found(self, text: bytes) -> Iterator[tuple[int, int]]:
         """From where to where a form stands, in order; of those that begin at one place, the longest."""
+        sizes: dict[bytes, int] = {}  # what repeats itself is looked up once
         for at in self._begun(text):
-            size, _ = self._longest(text, at)
+            key = text[at : at + self._longest_size]
+            size = sizes.get(key)
+            if size is None:
+                if len(sizes) >= _REMEMBERED:
+                    sizes.clear()
+                size = sizes[key] = self._longest(text, at)[0]
             if size:
                 yield at, at + size
 

@@ -20,6 +20,7 @@ from horae.core import masking, secrets
 from horae.ports import Output, Result, Work
 
 LARGE = 8 << 10  # characters of secrets from which on their forms are made beside the event loop
+MUCH = 4 << 10  # bytes of output from which on they are searched beside the event loop
 PAUSE = 0.5  # seconds of silence after which the reader of a log sees what was held back
 
 
@@ -66,7 +67,8 @@ def _forms_of(texts: list[str]) -> Callable[[], masking.Forms]:
 
 
 class MaskedOutput:
-    """An Output that hides secrets in what is written."""
+    """An Output that hides secrets in what is written. Much of it is searched in a thread, one piece after the other;
+    until that is done the writer should pause, and what it writes all the same waits its turn."""
 
     def __init__(self, output: Output, forms: Callable[[], masking.Forms], ref: str) -> None:
         self._output = output
@@ -74,6 +76,9 @@ class MaskedOutput:
         self._ref = ref
         self._is_used = False
         self._timer: asyncio.TimerHandle | None = None
+        self._waiting = bytearray()
+        self._search: asyncio.Task[None] | None = None
+        self._resume: Callable[[], None] | None = None  # a writer that pauses
 
     @cached_property
     def _masker(self) -> masking.Masker:
@@ -92,13 +97,38 @@ class MaskedOutput:
         return self._ref if self._is_used else None  # also while all of it is held back
 
     def when_free(self, resume: Callable[[], None]) -> bool:
-        return self._output.when_free(resume)
+        if self._search is None:
+            return self._output.when_free(resume)
+        self._resume = resume
+        return True
 
     def write(self, data: bytes) -> None:
         self._is_used = self._is_used or bool(data)
-        self._output.write(self._masker.feed(data))
         self._forget_timer()
-        if self._masker.is_holding:
+        if self._search is None and len(data) < MUCH and "_masker" in vars(self):  # else its forms may not be ready
+            self._put(self._masker.feed(data))
+            return
+        self._waiting += data
+        if self._search is None:
+            self._search = asyncio.create_task(self._search_waiting())
+
+    async def _search_waiting(self) -> None:
+        while self._waiting:
+            data = bytes(self._waiting)
+            self._waiting.clear()
+            self._put(await asyncio.to_thread(self._feed, data))
+        self._search = None
+        if self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume()
+
+    def _feed(self, data: bytes) -> bytes:
+        return self._masker.feed(data)
+
+    def _put(self, hidden: bytes) -> None:
+        self._output.write(hidden)
+        if self._masker.is_holding and not self._waiting:
+            self._forget_timer()
             self._timer = asyncio.get_running_loop().call_later(PAUSE, self._release)
 
     async def attach(self, number: int, file: BinaryIO, size: int) -> int:
@@ -115,6 +145,8 @@ class MaskedOutput:
             self._timer = None
 
     async def close(self) -> None:
+        if self._search is not None:
+            await self._search
         self._forget_timer()
         self._output.write(self._masker.flush())
         await self._output.close()
