@@ -76,10 +76,19 @@ class Service:
     async def restart(self) -> None:
         """What it keeps its names in, in eight parts, stays broken after a full disk until it is begun anew."""
         await self.end()
+        await self._mend()
         await self.begin()
         deadline = time.monotonic() + START
         while not await self.takes_a_file() and time.monotonic() < deadline:
             await asyncio.sleep(0.5)
+
+    async def _mend(self) -> None:
+        """SeaweedFS leaves half an entry in an index that has no room, and then does not open the volume: its operator
+        has the index made anew."""
+        with self._log.open("ab") as log:
+            argv = [self._argv[0], "fix", "-ignoreError", str(self._kept)]
+            fixing = await asyncio.create_subprocess_exec(*argv, stdout=log, stderr=log)
+            await fixing.wait()
 
     async def takes_a_file(self) -> bool:
         """Whether an object store takes a file of some size, as its clients see it."""

@@ -672,7 +672,8 @@ class Keeper:
             elif order["op"] == "renew":
                 self.until = float(order["until"])
             elif order["op"] == "note":
-                self.holds[order["name"]].memo = order["memo"]
+                if (hold := self.holds.get(order["name"])) is not None:  # else its spawn was refused
+                    hold.memo = order["memo"]
             elif order["op"] == "release":
                 self.release(order["name"])
             elif order["op"] == "end":
