@@ -389,7 +389,7 @@ async def test_a_workspace_that_cannot_be_removed_is_left_and_the_run_ends_as_it
     def refuse(*_: object) -> bool:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("horae.executors.sections.remove_tree", refuse)
+    monkeypatch.setattr("horae.executors.workspaces.remove_tree", refuse)
     result, _ = await shell.run(steps("touch file; exit 7"))
     assert (result.state, result.reason, result.exit_code) == (State.FAILED, Reason.EXIT, 7)
 

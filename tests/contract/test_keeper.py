@@ -334,6 +334,25 @@ async def test_a_process_that_ignores_term_is_killed_after_the_grace(keeper: Kee
         assert (await process.kill(0.2)).code == -9
 
 
+async def test_a_program_is_asked_to_end_also_before_anybody_was_told_that_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = tmp_path / "keeper.py"
+    patient.write_text(Path(program.__file__).read_text().replace(f"MOMENT = {program.MOMENT}", "MOMENT = 600"))
+    monkeypatch.setattr(program, "__file__", str(patient))
+    keeper = KeeperProcess(tmp_path / "keeper")
+    await keeper.open()
+    async with open_pipe() as (reader, write_end):
+        script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done"
+        spawning = asyncio.create_task(keeper.spawn(Command(["/bin/sh", "-c", script], ENV, "/", stdout=write_end)))
+        assert await read_line(reader) == "ready"
+        assert not spawning.done()
+        keeper.order_kill(1, PATIENCE)
+        assert (await ended(await spawning)).code == 3
+        assert await read_line(reader) == "asked"
+    await keeper.close()
+
+
 async def test_every_member_of_a_tree_has_the_grace_to_clean_up(keeper: KeeperProcess) -> None:
     """The shell dies of TERM at once; its child must not be killed for that."""
     inner = "trap 'sleep 0.3; echo cleaned; exit' TERM; echo ready; while :; do sleep 0.05; done"

@@ -19,7 +19,8 @@ other and waits for its end. To fork a Python for every program, only so that th
 the program begins, would cost more than most programs do; a warder starts them by vfork.
 
     keeper → warder   the packet of the spawn, with its descriptors
-    warder → keeper   [pid] of the program, then [code, message] when nothing of it is left
+    warder → keeper   [pid] of the program, then [code, message] when nothing of it is left; all three at once when it
+                      was over in a moment
 
 What must stay true:
 - Every process that a job leaves behind ends up below the keeper. The keeper is a child subreaper and so is each
@@ -100,6 +101,7 @@ LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the l
 
 ORPHANED = signal.SIGUSR1  # to a warder, when its keeper has died
 WAITED_FOR = {signal.SIGCHLD, ORPHANED}
+MOMENT = 0.005  # seconds in which a program may be over before anybody is told that it began
 FADING_SECONDS = 1.0  # for the rest of a sandbox to end after it
 IDLE_WARDERS = 8  # kept for programs to come
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -272,11 +274,7 @@ class Warder:
             finally:
                 for fd in fds:
                     os.close(fd)
-            self._tell([pid] if pid else failure)
-            if pid:
-                code = self._wait(pid)
-                self._end_like(code)
-                self._tell([code, self._explain(code)])
+            self._tell(self._see_through(pid) if pid else failure)
         os._exit(0)
 
     def _tell(self, words: list[Any]) -> None:
@@ -285,13 +283,31 @@ class Warder:
         except OSError:
             self._kill_all()  # nobody is there to be told
 
-    def _wait(self, program: int) -> int:
-        while True:
-            if signal.sigwaitinfo(WAITED_FOR).si_signo == ORPHANED:
-                self._kill_all()
-            code = self._reap(program)
-            if code is not None:
-                return code
+    def _see_through(self, program: int) -> list[Any]:
+        """Wait for its end; answers what is still to be told of it."""
+        code = self._wait(program, MOMENT)
+        if code is not None and not self._has_children():
+            return [program, code, self._explain(code)]
+        self._tell([program])
+        while code is None:
+            code = self._wait(program)
+        self._end_like(code)
+        return [code, self._explain(code)]
+
+    def _wait(self, program: int, seconds: float | None = None) -> int | None:
+        """Until something ends, or the time is over; the code of the program if that has ended."""
+        told = signal.sigwaitinfo(WAITED_FOR) if seconds is None else signal.sigtimedwait(WAITED_FOR, seconds)
+        if told is not None and told.si_signo == ORPHANED:
+            self._kill_all()
+        return self._reap(program)
+
+    def _has_children(self) -> bool:
+        """Also one that has ended and was not collected."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
 
     def _end_like(self, code: int) -> None:
         """If the program left something behind, end in the same way. What a sandbox leaves is dying with it."""
@@ -353,7 +369,7 @@ class Warder:
             )
         finally:
             os.chdir("/")
-            for fd in moved.values():
+            for fd in {*moved.values()}.difference(wanted.values()):
                 os.close(fd)
 
     def _wanted(self, targets: list[list[int]], fds: Sequence[int]) -> dict[int, int]:
@@ -362,7 +378,10 @@ class Warder:
     def _move(self, wanted: dict[int, int]) -> dict[int, int]:
         """Descriptors above the highest number asked for, so that no move closes one that is still needed."""
         floor = max(wanted) + 1
-        return {target: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor) for target, fd in wanted.items()}
+        return {
+            target: fd if fd >= floor else fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, floor)
+            for target, fd in wanted.items()
+        }
 
     def _fork(self, order: dict[str, Any], fds: Sequence[int]) -> int:
         """For a program with limits, which it must have before it begins. Signals are blocked meanwhile: one that
@@ -880,13 +899,16 @@ class Keeper:
                 words, child = json.loads(packet), post.child
                 if child is None:
                     continue
-                if len(words) == 1:
-                    child.pid = words[0]
-                    self.reports.append(["start", child.id, child.pid])
-                    if (hold := self.held.get(child.id)) is not None:
-                        hold.pid = child.pid
-                else:
-                    self.discharge(post, child, *words)
+                if len(words) != 2:
+                    self.note_start(child, words[0])
+                if len(words) > 1:
+                    self.discharge(post, child, *words[-2:])
+
+    def note_start(self, child: Child, pid: int) -> None:
+        child.pid = pid
+        self.reports.append(["start", child.id, pid])
+        if (hold := self.held.get(child.id)) is not None:
+            hold.pid = pid
 
     def discharge(self, post: Post, child: Child, code: int, message: str) -> None:
         """Nothing is left of a job: its warder is free."""
@@ -906,12 +928,19 @@ class Keeper:
         if child is None:
             return
         now = boottime()
-        if not child.pid:
+        program = self.find_program(child)
+        if not program:
             grace = 0.0  # nothing of it has begun
         if grace > 0 and child.kill_at is None and child.code is None:
-            child.spared = set(terminate(child.post.pid, {child.post.pid, child.pid * child.carries}))
+            child.spared = set(terminate(child.post.pid, {child.post.pid, program * child.carries}))
         child.kill_by(now + max(0.0, grace))
         self.sweep_at = now
+
+    def find_program(self, child: Child) -> int:
+        """Its pid, also in the moment before its warder tells it; 0 when it has not begun."""
+        if child.pid or child.post.pid not in self.posts:
+            return child.pid
+        return next(iter(list_children([child.post.pid])), 0)
 
     def lease_is_over(self, now: float) -> bool:
         return self.until is not None and self.until <= now
@@ -1013,9 +1042,11 @@ class Keeper:
 
     def ask_gentle(self) -> None:
         """Let those end by themselves that have something to end elsewhere; the moment for it is short."""
-        asked = [child for child in self.children.values() if child.gentle and child.pid and child.code is None]
-        for child in asked:
-            terminate(child.post.pid, {child.post.pid, child.pid * child.carries})
+        begun = [(child, self.find_program(child)) for child in self.children.values() if child.gentle]
+        asked = [child for child, program in begun if program and child.code is None]
+        for child, program in begun:
+            if child in asked:
+                terminate(child.post.pid, {child.post.pid, program * child.carries})
         deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
         while any(child.post.child is child and child.code is None for child in asked) and boottime() < deadline:
             posts = [child.post for child in asked if child.post.pid in self.posts]

@@ -26,14 +26,14 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from horae.core.model import Reason
 from horae.errors import Unavailable
 from horae.executors import keeper as program
-from horae.ports import Command, Exit, Kept
+from horae.ports import Command, Exit, Hold, Kept
 
 DIED = Exit(-9, "the keeper died")
 GRACE = 3.0  # seconds from TERM to KILL: whatever it does, work is gone five seconds after it was told to stop
@@ -245,7 +245,7 @@ class KeeperProcess:
         self._last += 1
         number = self._last
         child = self._children[number] = Spawned(self, number)
-        self._post(_spawn_parcel(number, command if self.keeps else replace(command, hold=None)))
+        self._post(_spawn_parcel(number, command, command.hold if self.keeps else None))
         try:
             await child.wait_started()
         except asyncio.CancelledError:
@@ -378,10 +378,9 @@ def _encode(order: dict[str, Any]) -> bytes:
     return json.dumps(order, separators=(",", ":")).encode()
 
 
-def _spawn_parcel(number: int, command: Command) -> _Parcel:
+def _spawn_parcel(number: int, command: Command, hold: Hold | None) -> _Parcel:
     wanted = {0: command.stdin, 1: command.stdout, 2: command.stderr} | {fd: fd for fd in command.keep}
     sources = list(dict.fromkeys(fd for fd in wanted.values() if fd is not None))
-    hold = command.hold
     held = [hold.source, hold.file] if hold else []
     order: dict[str, Any] = {
         "op": "spawn",

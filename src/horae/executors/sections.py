@@ -10,8 +10,8 @@ What must stay true:
   one starts: the keeper reports an end only then.
 - stdout and stderr share one pipe, so their order is kept; a pipe somebody else still holds open cannot
   keep the attempt alive, because after the end of its processes it is read once more and closed.
-- The workspace is removed, however the attempt ended, before `done` is called; what cannot be removed is left for the
-  next start. Cleaning up never decides how an attempt ends.
+- The workspace is gone, however the attempt ended, before `done` is called. Cleaning up never decides how an attempt
+  ends.
 
 An attempt may outlive its agent while a section of the job itself runs, or has ended and no other has begun. The next
 agent goes through the same plan up to that section, makes the same log again (what is stored is left out), and attends
@@ -24,11 +24,10 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -44,7 +43,7 @@ from horae.executors.keeper import LEASE_RAN_OUT
 from horae.executors.process import DIED, GRACE
 from horae.executors.secretfiles import SecretFiles
 from horae.executors.stash import PIECE, Stash
-from horae.executors.trees import remove_tree
+from horae.executors.workspaces import Workspaces
 from horae.ports import (
     Assignment,
     Clock,
@@ -70,7 +69,6 @@ log = structlog.get_logger()
 
 SHELL = "shell"  # the kind whose steps somebody wrote
 CHECKOUT = "checkout"  # the name of that section, and of its secret files
-_WORKSPACE = re.compile("[0-9]+-[0-9]+")
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
 NOTES = "HORAE_NOTES"  # environment of a section that may tell us things: the number of a descriptor
 LONGEST_NOTE = 1 << 20  # bytes
@@ -172,8 +170,8 @@ class SectionExecutor:
         self._plan = plan
         self._closing = closing
         self._sandboxes = sandboxes
-        self._workspaces = workspaces.resolve()  # the keeper works in another directory
-        self._secret_files = SecretFiles(kind, self._workspaces)
+        self.workspaces = Workspaces(workspaces, kind)
+        self._secret_files = SecretFiles(kind, self.workspaces.directory)
         self._clock = clock
         self._grace = grace
         self._attempts: dict[int, _Attempt] = {}
@@ -191,11 +189,8 @@ class SectionExecutor:
     async def open(self) -> None:
         """Remove workspaces of an earlier life, but for those of work that goes on. The keeper must be open: then
         nobody is in them."""
-        self._workspaces.mkdir(parents=True, exist_ok=True)
-        for entry in list(self._workspaces.iterdir()):
-            if _WORKSPACE.fullmatch(entry.name) and entry.name not in self._kept:
-                await _remove(entry)
-        for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self._workspaces)):
+        await self.workspaces.open(self._kept)
+        for secret_files in (self._secret_files, SecretFiles(CHECKOUT, self.workspaces.directory)):
             secret_files.open(self._kept_secrets)
         self._is_open = True
 
@@ -222,7 +217,7 @@ class SectionExecutor:
 
     async def _carry_out(self, attempt: _Attempt, done: Done) -> None:
         assignment = attempt.work.assignment
-        result = await attempt.run(self._workspaces / attempt.name)
+        result = await attempt.run(self.workspaces.directory / attempt.name)
         if self._attempts.get(assignment.run_id) is attempt:
             del self._attempts[assignment.run_id]
         done(result)
@@ -268,6 +263,7 @@ class SectionExecutor:
             attempt.stop(Reason.LOST)
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self.workspaces.close()
 
 
 class _Attempt:
@@ -330,13 +326,14 @@ class _Attempt:
         limit = self.work.timeout_seconds
         rest = 0.0 if limit is None else max(0.0, limit - (self._clock.elapsed() - self._begun))
         timer = None if limit is None else asyncio.create_task(self._expire(rest))
+        result = None
         try:
             result = await self._find_result(workspace)
         finally:
             if timer is not None:
                 timer.cancel()
             if not self._is_left:
-                await self._clean_up(workspace)
+                await self._clean_up(workspace, has_succeeded=result is not None and result.state is State.SUCCEEDED)
             if self._stash is not None:
                 self._stash.close()
         return await self._store_output(result)
@@ -353,11 +350,11 @@ class _Attempt:
             self._keeper.note(self.name, self._memo(self._state(result)))
         return result
 
-    async def _clean_up(self, workspace: Path) -> None:
+    async def _clean_up(self, workspace: Path, *, has_succeeded: bool) -> None:
         """Never raises: how the attempt ended is known already."""
         try:
             await self._remove_secrets()
-            await _remove(workspace)
+            await self._executor.workspaces.take_back(workspace, has_succeeded=has_succeeded)
         except Exception as error:
             log.warning("workspace.left", path=str(workspace), error=str(error))
 
@@ -366,7 +363,7 @@ class _Attempt:
         self.stop(Reason.TIMEOUT)
 
     async def _run_sections(self, workspace: Path) -> Result:
-        await _make(workspace)
+        await self._executor.workspaces.make(workspace)
         return await self._run_all(self._plan(self.work, workspace), workspace)
 
     async def _run_all(self, sections: Iterator[Section], workspace: Path, *, is_late: bool = False) -> Result:
@@ -443,6 +440,10 @@ class _Attempt:
             pipe = stack.enter_context(_Pipe(self._log, section.watch, self._stash, on_loss=self._release))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
             notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))).write_end if section.note else None
+            sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
+            room = self._room(section, workspace)
+            if not section.is_ours:
+                self.work.facts["walls"] = sandbox.name
             command = Command(
                 section.argv,
                 self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
@@ -452,12 +453,8 @@ class _Attempt:
                 stderr=pipe.write_end,
                 keep=() if notes is None else (notes,),
                 gentle=section.gentle,
+                hold=self._hold(section, sandbox, room, pipe),
             )
-            sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
-            room = self._room(section, workspace)
-            if not section.is_ours:
-                self.work.facts["walls"] = sandbox.name
-            command = replace(command, hold=self._hold(section, sandbox, room, pipe))
             exit_ = await self._attend(await sandbox.spawn(command, room))
         return self._count(section, exit_)
 
@@ -894,24 +891,6 @@ def _read_pipe(read_end: int) -> bytes | None:
 
 
 # ── workspaces ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def _make(workspace: Path) -> None:
-    try:
-        os.mkdir(workspace, 0o700)
-    except FileExistsError:  # could not be removed last time
-        await _remove(workspace)
-        os.mkdir(workspace, 0o700)
-
-
-async def _remove(workspace: Path) -> None:
-    """Remove a workspace; what resists is tried again when the executor is opened next."""
-    try:
-        os.rmdir(workspace)  # mostly it is empty, and no thread is needed
-    except FileNotFoundError:
-        pass
-    except OSError:
-        await asyncio.to_thread(remove_tree, workspace)
 
 
 def enter(workspace: Path, wanted: str | None, home: Path | None = None) -> Path:
