@@ -112,8 +112,7 @@ class Failovers:
 
     async def _fail_over(self, kind: str, harm: Harm) -> None:
         patroni = self._patroni
-        while (server := await patroni.primary()) is None or not (before := await patroni.timeline()):
-            await asyncio.sleep(0.3)
+        server, before = await patroni.ready()
         began, since = now(), time.monotonic()
         harm(server)
         after = 0

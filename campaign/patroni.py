@@ -29,6 +29,7 @@ from campaign.services import free_ports
 USER = "postgres"
 PROGRAMS = Path("/usr/lib/postgresql/15/bin")
 START = 90.0  # seconds to come up
+STALE = 25.0  # seconds without a standby after which Patroni is restarted
 UNREACHED = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int"
 TTL, LOOP = 20, 2  # seconds: Patroni takes no shorter life of a primary's key
@@ -228,7 +229,30 @@ class Patroni:
     async def heal(self) -> None:
         for server in self.servers:
             self.begin(server)
-        await self._await(lambda: self._replicas(), 1)
+        try:
+            async with asyncio.timeout(START):
+                await self.ready()
+        except TimeoutError:
+            raise RuntimeError(f"PostgreSQL under Patroni has no standby: see {self._root}") from None
+
+    async def ready(self) -> tuple[Server, int]:
+        """The primary and its timeline, once there is a standby that could take over."""
+        stale_at = time.monotonic() + STALE
+        while (server := await self.primary()) is None or not (timeline := await self.timeline()):
+            if time.monotonic() > stale_at:
+                self._restart_patroni()
+                stale_at = time.monotonic() + STALE
+            await asyncio.sleep(0.3)
+        return server, timeline
+
+    def _restart_patroni(self) -> None:
+        """One that stood still can keep an old view of etcd, and name no standby ever again ("updated by someone
+        else"): its operator restarts it, and PostgreSQL goes on meanwhile."""
+        for server in self.servers:
+            assert server.process is not None
+            server.process.kill()
+            server.process.wait()
+            self._begin(server)
 
     async def close(self) -> None:
         await self._http.aclose()
