@@ -49,6 +49,7 @@ MARKS = ("[output truncated: the last ", " bytes lost: the output store was too 
 STORING = 60 * SECOND  # how long after its end the log of an attempt may still be on its way
 UNREPORTED = 60 * SECOND  # a run may have ended so long before the store heard of it: outages last half a minute
 NEVER_BEGUN = 3  # attempts of a run that may be lost between claim and start, each to a fault of its own
+WEATHER = "bad weather"  # in which the answer to any statement may be lost, that to a claim again and again
 ASKED_EARLIER = SECOND // 2  # a run by hand waits from the request on, which is a little before its due moment
 ENDING = 2 * SECOND  # between the last line of a witness and its end, in which a timeout may still hit it
 WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report of its end, their clocks may differ
@@ -588,10 +589,11 @@ def retried(case: Case) -> Iterator[Violation]:
 
 def losses(case: Case) -> Iterator[Violation]:
     """An attempt may die with its agent; but an agent that claims only to lose it is broken."""
+    most = LOST_LIMIT if any(fault.kind == WEATHER for fault in case.history.faults) else NEVER_BEGUN
     for run in case.runs.values():
         lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
         began = {one.fence for one in case.witnesses.get(run.id, [])}
-        if sum(fence not in began for fence in lost) > NEVER_BEGUN:
+        if sum(fence not in began for fence in lost) > most:
             yield _of(case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin")
 
 
