@@ -358,7 +358,7 @@ class HintQueue(LocalQueue):
         return watch
 
     def announce(self, topic: str) -> None:
-        super().announce(topic)
+        self._wake(topic)
         if not self._outbox:
             asyncio.get_running_loop().call_later(DEBOUNCE, self._send)
         self._outbox.add(topic)
@@ -369,4 +369,9 @@ class HintQueue(LocalQueue):
 
     def hear(self, topics: Sequence[str]) -> None:
         for topic in topics:
-            super().announce(topic)
+            self._wake(topic)
+
+    def _wake(self, topic: str) -> None:
+        """The oldest first: a set forgets watches when its garbage is collected, and its order depends on that."""
+        for watch in sorted(self._watches.get(topic, ()), key=hash):
+            watch.wake()
