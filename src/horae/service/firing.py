@@ -60,6 +60,7 @@ LOOK_BACK = 10 * SECOND  # before the last look: the age of a moment that was wr
 BEGINNING = (-1, 0)
 CACHE = 200_000  # definitions kept; the oldest go first
 JUMP = SECOND // 2  # of the wall clock against elapsed time: more than the time between reading the two
+LONGEST_WAY = SECOND // 4  # of an answer from the store; by so much may its clock be older than it looks
 LOOK_AGAIN = 5 * SECOND  # at moments put aside, while somebody may fire them who may also have gone
 
 
@@ -105,11 +106,12 @@ class Firing:
         return self._clock.now() - self._elapsed()
 
     async def set_clock(self) -> None:
-        """Measure how far the store's clock is from ours; half of the way there and back is its age."""
+        """Measure how far the store's clock is from ours; half of the way there and back is its age, unless that took
+        long: nobody knows which half did, and ahead of the store we would take moments for missed that are not."""
         before = self._elapsed()
         theirs = await self._store.now()
         after = self._elapsed()
-        self._offset = theirs - (before + after) // 2
+        self._offset = theirs - max((before + after) // 2, after - LONGEST_WAY)
         if self._has_jumped():
             seconds = (self._wall_offset() - self._wall) / SECOND
             log.warning("clock.jumped", seconds=round(seconds, 3), store_now=moments.format_moment(theirs))

@@ -776,6 +776,27 @@ async def test_the_distance_of_the_clocks_is_measured(probe: Probe, clock: FakeC
     assert firing.now() == clock.now()
 
 
+@pytest.mark.parametrize(("there", "back"), [(10.0, 0.0), (0.0, 10.0), (0.1, 0.1)])
+async def test_a_store_that_was_slow_to_tell_the_time_is_never_thought_to_be_ahead(
+    there: float, back: float, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    own = FakeClock(START - 90 * SECOND)
+    tell = probe.now
+
+    async def tell_slowly() -> int:
+        pass_time(there, own, clock)
+        told = await tell()
+        pass_time(back, own, clock)
+        return told
+
+    monkeypatch.setattr(probe, "now", tell_slowly)
+    firing = scheduler(probe, own)
+
+    await firing.set_clock()
+
+    assert clock.now() - round(back * SECOND) <= firing.now() <= clock.now() + SECOND // 4
+
+
 # ── clocks that jump ──
 
 
