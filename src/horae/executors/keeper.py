@@ -1042,11 +1042,10 @@ class Keeper:
 
     def ask_gentle(self) -> None:
         """Let those end by themselves that have something to end elsewhere; the moment for it is short."""
-        begun = [(child, self.find_program(child)) for child in self.children.values() if child.gentle]
-        asked = [child for child, program in begun if program and child.code is None]
-        for child, program in begun:
-            if child in asked:
-                terminate(child.post.pid, {child.post.pid, program * child.carries})
+        gentle = [child for child in self.children.values() if child.gentle and child.code is None]
+        asked = {child: program for child in gentle if (program := self.find_program(child))}
+        for child, program in asked.items():
+            terminate(child.post.pid, {child.post.pid, program * child.carries})
         deadline = min(boottime() + GENTLE_SECONDS, float("inf") if self.until is None else self.until)
         while any(child.post.child is child and child.code is None for child in asked) and boottime() < deadline:
             posts = [child.post for child in asked if child.post.pid in self.posts]
