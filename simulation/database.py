@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from horae.core.model import Moment
+from horae.core.model import Lease, Moment, Node
 from horae.errors import Unavailable
 from horae.stores import migrate
 from horae.stores.sql import Row, load_queries
@@ -68,6 +68,7 @@ class Database:
         self.is_away = False
         self.is_silent = False  # while it is away it does not even refuse
         self.apart: set[str] = set()  # nodes that do not reach it
+        self.on_burial: dict[str, Callable[[], float]] = {}  # node → called when it is declared gone; how late
         self._held_up: list[Callable[[], None]] = []  # statements that wait until it is back
 
     def _note_ends(self) -> None:
@@ -183,6 +184,11 @@ class Store(SqliteStore):
 
         rows: Sequence[Row] = await self._database.ask(lambda: self._database.write(write), name)
         return rows
+
+    async def bury_nodes(self, seen: Sequence[Node], lease: Lease) -> dict[str, dict[int, int]]:
+        awaited = [self._database.on_burial.pop(node.name, None) for node in seen]
+        await asyncio.sleep(max((hold_up() for hold_up in awaited if hold_up is not None), default=0.0))
+        return await super().bury_nodes(seen, lease)
 
     async def now(self) -> Moment:
         moment: Moment = await self._database.ask(lambda: (self._database.world.now(), None), "now")

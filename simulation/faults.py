@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from simulation.cluster import Cluster, Place
+from simulation.loop import Process
 from simulation.network import Connection
 from simulation.world import SECOND, World
 
 FUSE = 60  # most steps from the moment of a crash or pause to the crash or pause: it hits at any await
 LET_IN = 25  # steps of a server, about, until an agent that comes in has joined
 GIVEN_UP = 21.0  # seconds after which an agent no longer waits to be let in
+LONGEST_WORD = 8.0  # seconds for which a leader's word may be on its way
 PATIENCE = 60.0  # seconds that a process gets to stop when it is told to
 JUMPS = (0.3, 5.0, 70.0, 4000.0)  # seconds
 
@@ -51,6 +53,7 @@ class Faults:
         self._world.is_healed = True
         database.weather.clear_up()
         database.apart.clear()
+        database.on_burial.clear()
         database.come_back()
         network.mend()
         network.hints_lost = 0.0
@@ -184,6 +187,24 @@ class Faults:
 
         self._soon(place, act)
 
+    def rise(self) -> None:
+        """A process goes on while the leader's word that it is gone is on its way."""
+        place = self._any()
+        seconds = self._dead_after * 2
+
+        def act() -> None:
+            process = place.process
+            assert process is not None
+            self._world.note_fault("pause beyond lease", place.name, seconds)
+            self._cluster.database.on_burial[place.name] = lambda: self._rise(process)
+            self._world.later(seconds, self._world.loop.resume, process)
+
+        self._soon(place, act)
+
+    def _rise(self, process: Process) -> float:
+        self._world.loop.resume(process)
+        return self._world.between(0, LONGEST_WORD)
+
     # ── the database ──
     def outage(self) -> None:
         database = self._cluster.database
@@ -252,7 +273,7 @@ class Faults:
 
 FOCUSED = 0.35  # share of seeds that have few faults: many hide each other
 FEW = (
-    ("strand", "pause"), ("strand", "pause"), ("strand",), ("come_back",), ("come_back",), ("come_back", "jump"),
+    ("strand", "pause"), ("strand", "pause"), ("strand",), ("come_back",), ("rise",), ("rise", "jump"),
     ("crash", "bad_weather"), ("pause", "bad_weather"), ("split",), ("outage",), ("apart", "pause_leader"),
 )  # fmt: skip
 
@@ -261,5 +282,5 @@ FAULTS: dict[str, Callable[[Faults], None]] = {
     "pause_leader": Faults.pause_leader, "kill_keeper": Faults.kill_keeper, "restart": Faults.restart,
     "jump": Faults.jump, "outage": Faults.outage, "apart": Faults.apart, "bad_weather": Faults.bad_weather,
     "split": Faults.split, "reset": Faults.reset, "slow": Faults.slow, "lose_hints": Faults.lose_hints,
-    "strand": Faults.strand, "come_back": Faults.come_back,
+    "strand": Faults.strand, "come_back": Faults.come_back, "rise": Faults.rise,
 }  # fmt: skip
