@@ -19,6 +19,7 @@ from horae.errors import ConfigError, Error, Unavailable
 from horae.rpc.agents import Agents
 from horae.rpc.nats import NatsDoor
 from horae.rpc.outputs import Outputs
+from horae.web.connections import most_connections
 from horae.wire.generated import agents_pb2, outputs_pb2
 
 GRACE = 2.0  # seconds for calls that are under way when the server stops
@@ -73,9 +74,11 @@ class RpcServer:
         self._contracts = contracts
         self._server: Any = None
 
-    async def start(self, address: str, certificate: Certificate | None = None) -> int:
-        """Listen; answers the port."""
-        server = self._server = grpc.aio.server(options=OPTIONS)
+    async def start(self, address: str, certificate: Certificate | None = None, most: int | None = None) -> int:
+        """Listen; answers the port. `most` connections, or as many as a quarter of our files is enough for; who comes
+        then is hung up on, and tries again by itself."""
+        most = most_connections(1 / 4) if most is None else most
+        server = self._server = grpc.aio.server(options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", most)))
         server.add_generic_rpc_handlers(self._handlers())
         health_servicer = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

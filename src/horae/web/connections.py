@@ -32,14 +32,18 @@ SHARE = 4  # one address beyond loopback has at most one in so many of them
 OWNER = "horae.owner"  # in the scope of a request: the user whose connection it is, if that is known
 
 
+def most_connections(share: float) -> int:
+    """As many as this share of the files that this process may open is enough for."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if files == resource.RLIM_INFINITY else min(MOST, int(files * share))
+
+
 class Crowd:
     """How many are connected, in all and by address."""
 
     def __init__(self, most: int | None = None) -> None:
         """As many as `most`, or as half of the files that this process may open are enough for."""
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        limit = MOST if files == resource.RLIM_INFINITY else min(MOST, files // 2)
-        self.most = limit if most is None else most
+        self.most = most_connections(1 / 2) if most is None else most
         self._by_address: Counter[str] = Counter()
         self._count = 0
 

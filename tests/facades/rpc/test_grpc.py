@@ -49,11 +49,11 @@ class Caller:
         return error.value.code(), (error.value.details() or "").partition(":")[0]
 
 
-async def serve(world: World, *, needs_login: bool) -> tuple[RpcServer, int]:
+async def serve(world: World, *, needs_login: bool, most: int | None = None) -> tuple[RpcServer, int]:
     callers = Callers(world.services.access, lambda _: not needs_login)
     contract = Scheduling(Calls(world.services), callers.identify)
     server = RpcServer(None, Outputs(world.files, "secret"), (contract,))
-    return server, await server.start("127.0.0.1:0")
+    return server, await server.start("127.0.0.1:0", most=most)
 
 
 @pytest.fixture
@@ -200,6 +200,31 @@ async def test_a_repeat_with_the_same_key_makes_nothing_twice(port: int) -> None
         "E_IDEMPOTENCY_MISMATCH",
     )
     await caller.channel.close()
+
+
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4" + bytes(5)  # of HTTP/2, with empty settings
+
+
+async def test_a_connection_beyond_the_limit_is_hung_up_on_until_others_leave(world: World) -> None:
+    server, port = await serve(world, needs_login=False, most=3)
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+    for _, writer in crowd:
+        writer.write(GREETING)
+
+    async with asyncio.timeout(20):
+        heard = [bool(await reader.read(1)) for reader, _ in crowd]
+
+    assert sorted(heard) == [False, False, True, True, True]
+
+    caller = Caller(port)
+    assert (await caller.refused("SubmitJob", pb.SubmitJobRequest()))[0] == grpc.StatusCode.UNAVAILABLE
+    for _, writer in crowd:
+        writer.close()
+    async with asyncio.timeout(20):
+        await caller.channel.channel_ready()
+    assert await submit(caller)
+    await caller.channel.close()
+    await server.stop()
 
 
 async def test_beyond_loopback_a_token_is_needed_and_tells_who_owns_what_is_made(world: World) -> None:
