@@ -23,7 +23,7 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.naming import find_session
+from horae.service.naming import find_session, join
 from simulation.database import Database, Store
 from simulation.loop import CURRENT
 from simulation.machine import Machine, SimulatedKeeper, WitnessExecutor
@@ -137,15 +137,17 @@ class Server:
             await self._stop(tasks)
 
     async def _start(self) -> None:
-        self.link.session = await patiently(self._find_session)
+        await self._look()
         if self._executors:
             await self.agent.prepare()
-            await patiently(self.agent.greet)
-        else:
-            await patiently(lambda: self.link.hello(self._node()))
+        greet = self.agent.greet if self._executors else lambda: self.link.hello(self._node())
+        await join(self._look, lambda: patiently(greet))
         with suppress(Unavailable):
             if await self.cluster.campaign():
                 await self.cluster.lead()
+
+    async def _look(self) -> None:
+        self.link.session = await patiently(self._find_session)
 
     async def _find_session(self) -> int:
         """Whoever had our name on this machine is dead: it is not started twice."""

@@ -54,7 +54,7 @@ from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.lending import Lending
 from horae.service.metrics import Metrics
-from horae.service.naming import find_session
+from horae.service.naming import find_session, join
 from horae.service.nodes import Nodes
 from horae.service.outside import Outside
 from horae.service.retention import Retention
@@ -366,21 +366,24 @@ class App:
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
         _calm_collector()
-        self.link.session = await patiently(self.config, self._find_session)
+        await self._look()
         await self.files.take_up()
         await self.queue.open()
         if self.courier is not None:
             await self.courier.open()
         if self.executors:
             await self.agent.prepare()
-            await patiently(self.config, self.agent.greet)
-        else:
-            await patiently(self.config, lambda: self.link.hello(self._node()))
+        greet = self.agent.greet if self.executors else lambda: self.link.hello(self._node())
+        await join(self._look, lambda: patiently(self.config, greet))
         if "coordinator" in self.config.roles:
             await patiently(self.config, lambda: self.store.watch_ended(self.courier is not None))
         with suppress(Unavailable):  # then the role does it, when the store is back
             if "coordinator" in self.config.roles and await self.cluster.campaign():
                 await self.cluster.lead()
+
+    async def _look(self) -> None:
+        """Under which session our name is ours to take."""
+        self.link.session = await patiently(self.config, self._find_session)
 
     async def _find_session(self) -> int:
         return await find_session(

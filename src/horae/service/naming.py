@@ -5,18 +5,18 @@
     anybody else                     watched for a lease: who beats keeps the name, and the start is refused;
                                      who stands still has killed its work by then, and is superseded
 
-Taking is a registration under the session that was seen: of two that take at once, one is refused.
+Taking is a registration under the session that was seen: of two that take at once, one is refused, and looks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import structlog
 
 from horae.core.model import SECOND, Node
-from horae.errors import ConfigError
+from horae.errors import ConfigError, Superseded
 from horae.ports import Clock, Store
 from horae.service.cluster import patience
 
@@ -46,6 +46,18 @@ async def find_session(
         if asked - since > wait:
             log.warning("node.taken_over", node=name, held_by=holder_of(seen))
             return seen.session
+
+
+async def join(look: Callable[[], Awaitable[None]], greet: Callable[[], Awaitable[None]]) -> None:
+    """Take the name that `look` found free. Who came between may have been an earlier life of ours, whose last word
+    was late; then it is free again. A stranger is found when we look, and keeps it."""
+    while True:
+        try:
+            await greet()
+            return
+        except Superseded:
+            log.warning("node.overtaken", because="the name was taken between the look and the registration")
+            await look()
 
 
 def holder_of(node: Node) -> str:

@@ -11,7 +11,7 @@ from horae.core.model import Node
 from horae.errors import ConfigError, Superseded
 from horae.service.cluster import patience
 from horae.service.execution import Execution, LocalLink
-from horae.service.naming import LOOK, find_session
+from horae.service.naming import LOOK, find_session, join
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe, Told, node
@@ -105,3 +105,46 @@ async def test_of_two_that_take_a_name_at_once_one_is_refused(probe: Probe, cloc
         await two.hello(node("n1"))
 
     assert await one.beat(0) is not None
+
+
+@BOTH
+async def test_a_late_word_of_an_earlier_life_keeps_nobody_from_starting(probe: Probe, clock: FakeClock):
+    execution = Execution(probe, Told(), clock, None)  # type: ignore[arg-type]
+    link = LocalLink(execution, probe, Told())  # type: ignore[arg-type]
+
+    async def look() -> None:
+        link.session = await find_session(probe, clock, "n1", lease_seconds=LEASE, is_dead=lambda _: True)  # type: ignore[arg-type]
+
+    await look()
+    await probe.register_node(node("n1"), session=0, line="earlier")  # sent before it died
+
+    await join(look, lambda: link.hello(node("n1")))
+
+    assert link.session == 2
+    with pytest.raises(Superseded):
+        await probe.register_node(node("n1"), session=1, line="earlier")
+
+
+@BOTH
+async def test_a_stranger_that_took_the_name_meanwhile_keeps_it(probe: Probe, clock: FakeClock):
+    execution = Execution(probe, Told(), clock, None)  # type: ignore[arg-type]
+    link = LocalLink(execution, probe, Told())  # type: ignore[arg-type]
+    looks = []
+
+    async def look() -> None:
+        looks.append(starting(probe, clock))
+        link.session = await looks[-1]
+
+    await look()
+    await probe.register_node(node("n1"), session=0, line="stranger")
+    task = asyncio.create_task(join(look, lambda: link.hello(node("n1"))))
+    async with asyncio.timeout(60):
+        while len(looks) < 2:
+            await asyncio.sleep(0)
+    await looking(clock, LEASE / 2, looks[-1])
+    await probe.beat("n1", 0)
+    await looking(clock, 1, looks[-1])
+
+    with pytest.raises(ConfigError) as refused:
+        await task
+    assert refused.value.code == "E_NODE_TAKEN"
