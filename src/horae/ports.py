@@ -1104,7 +1104,7 @@ class Hold:
     file: int  # where output goes as it is read
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it three times as slow to make
 class Command:
     argv: Sequence[str]
     env: dict[str, str]
@@ -1197,14 +1197,17 @@ class Limits:
     pids: int | None = None  # processes and threads
 
 
-@dataclass(frozen=True, slots=True)
+NO_LIMITS = Limits()
+
+
+@dataclass(slots=True)  # not frozen, which would make it three times as slow to make
 class Room:
     """What a process may see and use besides the system itself."""
 
     workspace: str  # it owns this
     name: str  # of the attempt, <run>-<fence>: one process at a time is in a room
     network: str = "off"  # or "listed", or "on": the world without this machine; "machine" is for programs of ours
-    limits: Limits = Limits()
+    limits: Limits = NO_LIMITS
     sees: Sequence[str] = ()  # further paths, to read
     keeps: Sequence[str] = ()  # further paths, to read and write
     image: str = ""  # of a container

@@ -101,6 +101,7 @@ LONGEST_SLEEP = 1.0  # a suspended machine stops the selector's clock, not the l
 
 ORPHANED = signal.SIGUSR1  # to a warder, when its keeper has died
 WAITED_FOR = {signal.SIGCHLD, ORPHANED}
+write_json, read_json = json.JSONEncoder().encode, json.JSONDecoder().decode
 MOMENT = 0.005  # seconds in which a program may be over before anybody is told that it began
 FADING_SECONDS = 1.0  # for the rest of a sandbox to end after it
 IDLE_WARDERS = 8  # kept for programs to come
@@ -279,7 +280,7 @@ class Warder:
 
     def _tell(self, words: list[Any]) -> None:
         try:
-            self.link.send(json.dumps(words).encode())
+            self.link.send(write_json(words).encode())
         except OSError:
             self._kill_all()  # nobody is there to be told
 
@@ -623,11 +624,14 @@ class Keeper:
 
     def turn(self) -> None:
         self.flush()
-        for key, events in self.selector.select(self.next_timeout()):
-            if key.fileobj is self.bell:
+        ready = self.selector.select(self.next_timeout())
+        has_ended = not ready  # perhaps: the bell rings when somebody ends, and nobody relies on it alone
+        for key, events in ready:
+            if isinstance(key.data, Post):
+                self.hear_packet(key.data)  # if there are more, it is ready again
+            elif key.fileobj is self.bell:
                 self.silence()
-            elif isinstance(key.data, Post):
-                self.hear(key.data)
+                has_ended = True
             elif isinstance(key.data, Hold):
                 if key.fd in self.collecting and not key.data.collect():
                     self.stop_collecting(key.fd)
@@ -639,7 +643,7 @@ class Keeper:
                 self.receive()
         now = boottime()
         self.check_lease(now)
-        if self.reap(now) or (self.sweep_at is not None and self.sweep_at <= now):
+        if (has_ended and self.reap(now)) or (self.sweep_at is not None and self.sweep_at <= now):
             self.sweep(now)
         if not self.is_connected and self.is_keeping():
             self.wait_for_agent()
@@ -713,7 +717,7 @@ class Keeper:
         try:
             while self.reports:
                 batch = list(itertools.islice(self.reports, REPORTS_PER_PACKET))
-                self.link.send(json.dumps(batch).encode())
+                self.link.send(write_json(batch).encode())
                 for _ in batch:
                     self.reports.popleft()
         except BlockingIOError:
@@ -893,16 +897,23 @@ class Keeper:
         return post
 
     def hear(self, post: Post) -> None:
-        """Take what a warder has to say. That it says nothing more is told by its end."""
-        with contextlib.suppress(BlockingIOError, ConnectionError):
-            while packet := post.link.recv(PACKET_LIMIT):
-                words, child = json.loads(packet), post.child
-                if child is None:
-                    continue
-                if len(words) != 2:
-                    self.note_start(child, words[0])
-                if len(words) > 1:
-                    self.discharge(post, child, *words[-2:])
+        """Take all that a warder has to say."""
+        while self.hear_packet(post):
+            pass
+
+    def hear_packet(self, post: Post) -> bool:
+        """False when there is none. That a warder says nothing more is told by its end."""
+        try:
+            packet = post.link.recv(PACKET_LIMIT)
+        except (BlockingIOError, ConnectionError):
+            return False
+        if packet and (child := post.child) is not None:
+            words = read_json(packet.decode())
+            if len(words) != 2:
+                self.note_start(child, words[0])
+            if len(words) > 1:
+                self.discharge(post, child, *words[-2:])
+        return bool(packet)
 
     def note_start(self, child: Child, pid: int) -> None:
         child.pid = pid
@@ -1099,7 +1110,7 @@ def receive_packet(link: socket.socket) -> tuple[bytes, list[int], bool]:
 def read_order(packet: bytes, fds: list[int]) -> Any:
     """The order in a packet, or in the memfd that is its last descriptor."""
     if packet != IN_MEMFD:
-        return json.loads(packet)
+        return read_json(packet.decode())
     size = os.fstat(fds[-1]).st_size
     if size > ORDER_LIMIT:
         raise ValueError(f"it has {size} bytes, more than {ORDER_LIMIT}")

@@ -55,14 +55,15 @@ class Spawned:
         self._exit: asyncio.Future[Exit] = loop.create_future()
 
     async def wait(self) -> Exit:
-        return await asyncio.shield(self._exit)
+        return self._exit.result() if self._exit.done() else await asyncio.shield(self._exit)
 
     async def kill(self, grace: float = GRACE) -> Exit:
         self._keeper.order_kill(self._number, grace)
         return await self.wait()
 
     async def wait_started(self) -> None:
-        await asyncio.shield(self._started)
+        """For one to wait: who gives up waiting leaves nothing that anybody else waits for."""
+        await self._started
 
     def started(self, pid: int) -> None:
         self.pid = pid
@@ -104,6 +105,7 @@ class KeeperProcess:
         self._pidfd = -1
         self._answered = asyncio.Event()  # it said that it is ready, or ended without
         self._outbox: deque[_Parcel] = deque()
+        self._is_waiting = False  # for the socket to take more
         self._children: dict[int, Spawned] = {}
         self._last = 0
 
@@ -300,6 +302,7 @@ class KeeperProcess:
                     self._link.shutdown(socket.SHUT_WR)
             except BlockingIOError:
                 loop.add_writer(self._link, self._flush)
+                self._is_waiting = True
                 return
             except OSError as error:
                 if error.errno == errno.ETOOMANYREFS:  # the keeper has not taken up the earlier ones
@@ -307,7 +310,9 @@ class KeeperProcess:
                     return
                 self._refuse(self._outbox[0], error)
             self._outbox.popleft()
-        loop.remove_writer(self._link)
+        if self._is_waiting:
+            loop.remove_writer(self._link)
+            self._is_waiting = False
 
     def _refuse(self, parcel: _Parcel, error: OSError) -> None:
         """An order that cannot be sent: its own fault (a closed descriptor), or the keeper is dying."""
@@ -374,8 +379,11 @@ def _exit(code: int, message: str, seconds: float | None = None) -> Exit:
     return Exit(code, message, Reason.LOST, message) if is_ill else Exit(code, message, seconds=seconds)
 
 
+_encoder = json.JSONEncoder(separators=(",", ":"))
+
+
 def _encode(order: dict[str, Any]) -> bytes:
-    return json.dumps(order, separators=(",", ":")).encode()
+    return _encoder.encode(order).encode()
 
 
 def _spawn_parcel(number: int, command: Command, hold: Hold | None) -> _Parcel:

@@ -45,6 +45,7 @@ from horae.executors.secretfiles import SecretFiles
 from horae.executors.stash import PIECE, Stash
 from horae.executors.workspaces import Workspaces
 from horae.ports import (
+    NO_LIMITS,
     Assignment,
     Clock,
     Command,
@@ -72,6 +73,7 @@ CHECKOUT = "checkout"  # the name of that section, and of its secret files
 FLOOD = 10  # times the output that is kept: beyond that nobody will read it, and the work is stopped
 NOTES = "HORAE_NOTES"  # environment of a section that may tell us things: the number of a descriptor
 LONGEST_NOTE = 1 << 20  # bytes
+_write_json = json.JSONEncoder(ensure_ascii=False).encode
 _STATES: dict[str, State] = {  # any other stop: cancelled
     Reason.TIMEOUT: State.TIMED_OUT,
     Reason.LOST: State.FAILED,
@@ -93,7 +95,7 @@ def describe_attempt(assignment: Assignment) -> dict[str, str]:
     return told if assignment.data is None else {**told, "HORAE_RUN_DATA": assignment.data}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would make it three times as slow to make
 class Section:
     """One process of an attempt, with its part of the log."""
 
@@ -437,25 +439,28 @@ class _Attempt:
         self._section_begun = self._clock.elapsed()
         self._used = self._section_begun - self._begun
         with ExitStack() as stack:
-            pipe = stack.enter_context(_Pipe(self._log, section.watch, self._stash, on_loss=self._release))
+            output = stack.enter_context(_Pipe(self._log, section.watch, self._stash, on_loss=self._release))
             stdin = stack.enter_context(_sealed(section.given)) if section.given else None
-            notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))).write_end if section.note else None
+            notes = stack.enter_context(_Pipe(_Notes(self._hearing(section.note)))) if section.note else None
             sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
             room = self._room(section, workspace)
             if not section.is_ours:
                 self.work.facts["walls"] = sandbox.name
+            environment = self._environment(section)
+            if notes is not None:
+                environment[NOTES] = str(notes.write_end)
             command = Command(
                 section.argv,
-                self._environment(section) | ({} if notes is None else {NOTES: str(notes)}),
+                environment,
                 str(section.cwd),
                 stdin=stdin,
-                stdout=pipe.write_end,
-                stderr=pipe.write_end,
-                keep=() if notes is None else (notes,),
+                stdout=output.write_end,
+                stderr=output.write_end,
+                keep=() if notes is None else (notes.write_end,),
                 gentle=section.gentle,
-                hold=self._hold(section, sandbox, room, pipe),
+                hold=self._hold(section, sandbox, room, output),
             )
-            exit_ = await self._attend(await sandbox.spawn(command, room))
+            exit_ = await self._attend(await sandbox.spawn(command, room), output, notes)
         return self._count(section, exit_)
 
     def _count(self, section: Section, exit_: Exit) -> Exit:
@@ -559,9 +564,9 @@ class _Attempt:
         if state.result is not None:
             os.close(kept.source)
             return state.result
-        with _Pipe(self._log, section.watch, self._stash, kept.source, on_loss=self._release):
+        with _Pipe(self._log, section.watch, self._stash, kept.source, on_loss=self._release) as output:
             sandbox = self._executor.sandbox_of(self.work.spec, is_ours=section.is_ours)
-            exit_ = await self._attend(sandbox.take_up(kept.process, self._room(section, workspace)))
+            exit_ = await self._attend(sandbox.take_up(kept.process, self._room(section, workspace)), output)
         self._count(section, exit_)
         is_late = self._is_timeout_late(exit_)
         if is_late:
@@ -589,7 +594,8 @@ class _Attempt:
         listed = () if isinstance(network, str) else tuple(network)
         sees = [str(path) for path in section.sees]
         keeps = map(str, section.keeps)
-        limits, image = Limits(**spec.get("limits", {})), spec.get("image", "")
+        limits = Limits(**spec["limits"]) if spec.get("limits") else NO_LIMITS
+        image = spec.get("image", "")
         how = network if isinstance(network, str) else "listed"
         secrets = "" if self._secrets is None else str(self._secrets)
         return Room(
@@ -606,9 +612,12 @@ class _Attempt:
             told["HORAE_SECRETS_DIR"] = str(self._secrets)
         return {**written, **told, "HORAE_STEP": section.name}
 
-    async def _attend(self, process: Process) -> Exit:
+    async def _attend(self, process: Process, *pipes: _Pipe | None) -> Exit:
         """Wait for the end, killing it if a stop came before there was something to kill."""
         self._process = process
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.listen()
         if self._reason:
             self._kill()
         exit_ = await process.wait()
@@ -692,7 +701,7 @@ class _Attempt:
         )
 
     def _facts(self) -> str:
-        return json.dumps({"steps": self._steps, **self.work.facts}, ensure_ascii=False)
+        return _write_json({"steps": self._steps, **self.work.facts})
 
     async def _store_output(self, result: Result) -> Result:
         try:
@@ -844,16 +853,22 @@ class _Pipe:
         os.set_blocking(self.read_end, False)
         self._loop = asyncio.get_running_loop()
         self._is_open = True
-        self._listen()
+        self._is_listening = False
+
+    def listen(self) -> None:
+        """Read whatever comes; but of a program that is over by now, all at once when the pipe is closed."""
+        self._loop.call_soon(self._listen)
 
     def _listen(self) -> None:
         if self._is_open:
+            self._is_listening = True
             self._loop.add_reader(self.read_end, self._on_data)
 
     def _on_data(self) -> None:
         """Read, and pause when the store cannot keep up: the step then waits at its full pipe."""
         data = self._take()
         if data == b"" or self._log.when_free(self._listen):  # at its end there is nothing more to wait for
+            self._is_listening = False
             self._loop.remove_reader(self.read_end)
 
     def _take(self) -> bytes | None:
@@ -876,7 +891,8 @@ class _Pipe:
         if self.write_end >= 0:
             os.close(self.write_end)
         self._is_open = False
-        self._loop.remove_reader(self.read_end)
+        if self._is_listening:
+            self._loop.remove_reader(self.read_end)
         left = fcntl.fcntl(self.read_end, fcntl.F_GETPIPE_SZ)
         while left > 0 and (data := self._take()):
             left -= len(data)

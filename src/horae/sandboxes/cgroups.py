@@ -27,7 +27,7 @@ from pathlib import Path
 import structlog
 
 from horae.core.model import Reason
-from horae.ports import Command, Exit, Keeper, Limits, Process
+from horae.ports import NO_LIMITS, Command, Exit, Keeper, Limits, Process
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class Groups:
 
     async def spawn(self, keeper: Keeper, command: Command, name: str, limits: Limits) -> Process:
         """Start a process within its limits."""
-        if limits == Limits():
+        if limits is NO_LIMITS or limits == NO_LIMITS:
             return await keeper.spawn(command)
         group = self._make(name, limits)
         try:
