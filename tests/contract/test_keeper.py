@@ -258,6 +258,16 @@ async def test_an_order_larger_than_a_packet_arrives_whole(keeper: KeeperProcess
     assert await output_of(keeper, tmp_path / "out", *argv) == "500\n"
 
 
+@pytest.mark.parametrize("word", ["grün \u2713 \U0001f680", "no UTF-8: \udcff"])
+async def test_a_word_arrives_byte_by_byte(keeper: KeeperProcess, tmp_path: Path, word: str) -> None:
+    process = await keeper.spawn(
+        Command(("/bin/sh", "-c", 'printf %s "$1$WORD" > found', "sh", word), ENV | {"WORD": word}, str(tmp_path))
+    )
+
+    assert await ended(process) == Exit(0)
+    assert (tmp_path / "found").read_bytes() == os.fsencode(word) * 2
+
+
 async def test_a_descriptor_closed_too_early_fails_its_own_spawn_only(keeper: KeeperProcess) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)

@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from horae.core.model import Reason
 from horae.errors import Unavailable
 from horae.executors import keeper as program
@@ -379,11 +381,11 @@ def _exit(code: int, message: str, seconds: float | None = None) -> Exit:
     return Exit(code, message, Reason.LOST, message) if is_ill else Exit(code, message, seconds=seconds)
 
 
-_encoder = json.JSONEncoder(separators=(",", ":"))
-
-
 def _encode(order: dict[str, Any]) -> bytes:
-    return _encoder.encode(order).encode()
+    try:
+        return msgspec.json.encode(order)
+    except UnicodeEncodeError:  # names of files may be no UTF-8
+        return json.dumps(order, separators=(",", ":")).encode()
 
 
 def _spawn_parcel(number: int, command: Command, hold: Hold | None) -> _Parcel:
