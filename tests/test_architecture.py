@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("architecture")  # the syntax trees are made once
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "horae"
@@ -17,9 +21,9 @@ LAZY = {"bootstrap", "serving", "workshop", "cli", "client", "config", "keys", "
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    for path in FILES:
-        yield path.relative_to(SOURCE), ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[Path, ast.Module]]:
+    return [(path.relative_to(SOURCE), ast.parse(path.read_text())) for path in FILES]
 
 
 def test_the_layer_contracts_hold():
