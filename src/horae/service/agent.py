@@ -263,6 +263,8 @@ class Agent:
             return 0
         if self._in_doubt:
             await self._settle()
+            if self._is_lease_over:  # the answer took its time
+                return 0
         if self.cordoned or self.health.ailment or len(self._results) > MAX_UNREPORTED:
             return 0
         room = {kind: min(self._free[kind], MAX_CLAIM) for kind in self._hungry if self._free[kind] > 0}
@@ -328,7 +330,7 @@ class Agent:
         except BaseException:
             self._hand_back(claimed)
             raise
-        if self.draining or self.health.ailment or life != self._life:
+        if self.draining or self.health.ailment or life != self._life or self._is_lease_over:
             self._hand_back(claimed)
             return 0
         for a in claimed:

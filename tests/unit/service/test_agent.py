@@ -407,6 +407,29 @@ async def test_nothing_is_claimed_under_a_lease_that_is_over(stage: Stage, clock
     assert await stage.agent.claim() == 1
 
 
+@pytest.mark.parametrize(("slow", "attempt"), [("disown", 1), ("claim", 2)])
+async def test_what_a_slow_answer_brings_after_the_lease_is_over_is_not_started(
+    stage: Stage, clock: FakeClock, slow: str, attempt: int
+):
+    """The keeper would refuse it: it is not even claimed, or goes back at once."""
+    runs = await stage.order()
+    stage.agent._in_doubt = True
+
+    async def take_long(*_: Any) -> None:
+        clock.advance(LEASE * TRUST)
+
+    stage.link.before(slow, take_long)
+    assert await stage.agent.claim() == 0
+    assert stage.hands.works == {}
+    await stage.agent.report()
+    assert await stage.states(runs) == [State.QUEUED]
+
+    await stage.agent.beat()
+    stage.agent.wake()
+    assert await stage.agent.claim() == 1
+    assert stage.hands.works[runs[0]].assignment.attempt == attempt
+
+
 async def test_a_slow_hello_does_not_lengthen_the_leash(stage: Stage, clock: FakeClock):
     async def take_long(*_: Any) -> None:
         clock.advance(10)
