@@ -82,7 +82,7 @@ class Groups:
 
     async def spawn(self, keeper: Keeper, command: Command, name: str, limits: Limits) -> Process:
         """Start a process within its limits."""
-        if limits is NO_LIMITS or limits == NO_LIMITS:
+        if limits == NO_LIMITS:
             return await keeper.spawn(command)
         group = self._make(name, limits)
         try:
