@@ -7,8 +7,8 @@ PROTOS := src/horae/wire/horae/v1 src/horae/wire/cis
 PYTEST ?= $(BIN)/python -m pytest
 # Of what tests invent and of their order: the same every time, unless another is asked for.
 SEED   ?= 1
-# Of two cores, two workers leave a fifth idle: many tests wait for real processes.
-WORKERS ?= 3
+# Of two cores, two workers leave a fifth idle, and three a tenth: many tests wait for real processes.
+WORKERS ?= 4
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
 .PHONY: help setup up wire test test-random test-engines check format docs bench audit campaign simulate clean
@@ -65,7 +65,7 @@ check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshn
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell src docs bench campaign simulation README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md
-	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py
+	exec $(SUITE) -q -m "not slow" tests/unit tests/test_architecture.py tests/test_docs.py tests/test_contract_rows.py
 
 format: $(STAMPS)/dev   ## format and fix what can be fixed
 	$(BIN)/ruff format .

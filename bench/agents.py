@@ -23,15 +23,16 @@ import structlog
 import uvloop
 
 from bench.child import orders, say
-from horae.bootstrap import SystemClock
+from horae.app.machine import SystemClock
+from horae.app.roles import REMOTE_POLL, AgentRole
 from horae.core.model import Node, State
+from horae.core.runs.orders import Result
 from horae.files import open_files
 from horae.links.grpc import GrpcLink
-from horae.links.session import Ticket
+from horae.links.session import Credentials
 from horae.links.spool import AgentSpool
-from horae.ports import Done, Executor, Keeper, Kept, Result, Work
-from horae.roles import REMOTE_POLL, AgentRole
-from horae.service.agent import Agent
+from horae.ports.work import Done, Executor, Keeper, Kept, Work
+from horae.service.agent.agent import Agent
 
 KINDS = ("python", "shell", "git_python")
 HOLD = "hold"
@@ -95,8 +96,8 @@ async def live(
     """One agent, for ever; a few at a time join."""
     clock, directory = SystemClock(), Path(settings["directory"]) / str(number)
     spool = AgentSpool(open_files(directory / "outputs"), directory)
-    ticket = Ticket(identity=f"{number:016x}", session=f"{number:016x}")
-    link = GrpcLink([settings["server"]], spool, ticket, on_change=lambda word, _: counts.note(number, word))
+    credentials = Credentials(identity=f"{number:016x}", session=f"{number:016x}")
+    link = GrpcLink([settings["server"]], spool, credentials, on_change=lambda word, _: counts.note(number, word))
     executors = {kind: cast(Executor, NoWork(kind, settings["slots"], counts)) for kind in KINDS}
     now = clock.now()
     node = Node(

@@ -25,8 +25,10 @@ import structlog
 import uvloop
 
 from horae import config as configuration
-from horae.bootstrap import App, SystemClock, open_store
-from horae.stores import lanes, postgres
+from horae.app.machine import SystemClock
+from horae.app.server import App
+from horae.app.store import open_store
+from horae.stores.postgres import database, history, lanes
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
 statements = 0
@@ -48,7 +50,7 @@ def count_statements() -> None:
         connection.add_query_logger(count)
         return connection
 
-    lanes.connect = postgres.connect = counted
+    lanes.connect = database.connect = history.connect = counted
 
 
 def stat(app: App) -> dict[str, Any]:

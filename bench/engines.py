@@ -14,7 +14,7 @@ from tests.contract.postgres_server import Postgres
 from tests.engines.s3_server import ACCESS_KEY, REGION, S3, SECRET_KEY, running_s3
 
 from horae.core.model import Json
-from horae.executors.sync.storage import bucket
+from horae.executors.destinations.places import bucket
 
 TABLE = """
 CREATE TABLE orders AS SELECT i::bigint AS id, 'customer ' || i % 5000 AS name, (i * 1.25)::numeric(12,2) AS amount,

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 
 from bench.figure import Void
 from bench.places import Place
-from horae.core import specs
 from horae.core.model import SECOND, Json, State
-from horae.core.specs import Draft
-from horae.ports import Order, Store
-from horae.queues.database import LocalQueue
+from horae.core.runs.ledger import new_run
+from horae.core.runs.orders import Order
+from horae.core.work import specs
+from horae.core.work.specs import Draft
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
-from horae.service.ledger import birth_of
 
 CHUNK = 5000  # jobs submitted in one call
 INLINE = "horae.handlers:noop"
@@ -60,7 +61,7 @@ async def queue_runs(place: Place, count: int, handler: str = INLINE) -> None:
     policy = drafts(1, handler)[0].policy
     moment = await store.now()
     job_ids = [row[0] for row in await place.rows("SELECT id FROM jobs")]
-    orders = [Order(birth_of(job_id, "python", policy, moment)) for job_id in job_ids]
+    orders = [Order(new_run(job_id, "python", policy, moment)) for job_id in job_ids]
     for start in range(0, count, CHUNK):
         await store.enqueue(orders[start : start + CHUNK])
     await store.close()

@@ -30,7 +30,7 @@ class Wire:
         return cls(*await asyncio.open_connection("127.0.0.1", port), token)
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """The status and the body of the answer."""
+        """Return the status and the body of the answer."""
         head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{self._login}Content-Length: {len(body)}\r\n"
         self._writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body)
         answer = await self._reader.readuntil(b"\r\n\r\n")

@@ -125,7 +125,7 @@ class Server:
         return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     async def is_ready(self) -> bool:
-        """Whether it says so itself."""
+        """Return whether it says so itself."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import asyncpg
 
-from horae.ports import Store
+from horae.ports.store import Store
 from horae.stores import migrate
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
@@ -45,10 +45,10 @@ class Place(Protocol):
     directory: Path
 
     async def open(self) -> Store:
-        """The store, for loading. Close it before a node is started."""
+        """Return the store, for loading. Close it before a node is started."""
 
     async def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        """What the database says, whoever has it open."""
+        """Return what the database says, whoever has it open."""
 
     async def settle(self) -> None:
         """Let the database forget that it has just been loaded: statistics, vacuum, checkpoint."""

@@ -35,7 +35,7 @@ class Measured:
 
 
 def run_ours(order: Json) -> Measured:
-    """The program of a sync, as its executor starts it."""
+    """Return the program of a sync, as its executor starts it."""
     told, tell = os.pipe()
     try:
         return _measure(["-m", PROGRAM], order, {"HORAE_NOTES": str(tell)}, (tell,), told)
@@ -155,7 +155,7 @@ def by_copy(spec: Json) -> None:
 
 def _copy_into(place: Json, like: str, reader: Any) -> None:
     if place["type"] == "files":
-        from horae.executors.sync.storage import bucket
+        from horae.executors.destinations.places import bucket
 
         with bucket(place).open(f"{place['path'].removeprefix('s3://')}/copy.csv", "wb") as file:
             while data := reader.read(1 << 20):

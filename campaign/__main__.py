@@ -77,7 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def demands(arguments: argparse.Namespace, kinds: Sequence[str]) -> dict[str, int]:
-    """What must have been seen: of each fault that was chosen one, of some so many, scaled to the length."""
+    """Return what must have been seen: of each fault that was chosen one, of some so many, scaled to the length."""
     asked = dict.fromkeys(kinds, 1)
     for name, number in DEMANDS.items():
         given = getattr(arguments, f"min_{name.replace(' ', '_')}")

@@ -96,7 +96,7 @@ class Span:
     may_until: int = FOR_EVER
 
     def moments(self) -> tuple[set[int], set[int]]:
-        """Those that may have a record, and those that must."""
+        """Return those that may have a record, and those that must."""
         horizon = min(self.may_until, max(self.must_until, self.anchor) + UNCLOSED)
         found = [at for at in oracle.moments(self.plan, self.anchor, horizon) if self.may_from <= at <= self.may_until]
         return set(found), {at for at in found if self.must_from <= at < self.must_until}
@@ -254,7 +254,11 @@ def _apply(work: Work, tries: Sequence[Operation]) -> None:
     if kind == DELETE:
         work.deleted = (asked, until)
     if kind == UPDATE and granted and granted.plan and granted.created_at:
-        work.spans.append(Span(granted.plan, granted.created_at, granted.created_at, granted.created_at))
+        anchor = granted.created_at
+        if anchor < asked:  # the schedule is the one it had, so its trigger goes on
+            work.spans.append(Span(granted.plan, anchor, asked, until + 1))
+        else:
+            work.spans.append(Span(granted.plan, anchor, anchor, anchor))
 
 
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────
@@ -282,7 +286,7 @@ def accounted(case: Case) -> Iterator[Violation]:
 
 
 def _due(work: Work) -> tuple[set[int], set[int]]:
-    """The moments of a job that may have a record, and those that must."""
+    """Return the moments of a job that may have a record, and those that must."""
     both = [span.moments() for span in work.spans]
     must = {at for _, musts in both for at in musts if not _is_in_doubt(work, at)}
     return {at for mays, _ in both for at in mays}, must
@@ -334,7 +338,7 @@ def known(case: Case) -> Iterator[Violation]:
 
 
 def _unanswered(operations: Sequence[Operation]) -> int:
-    """How many submits may have made a job whose id nobody was told: the last ones, when the time was up."""
+    """Return how many submits may have made a job whose id nobody was told: the last ones, when the time was up."""
     submits = [operation for operation in operations if operation.kind == SUBMIT]
     unsure = {operation.key for operation in submits if operation.outcome == INFO}
     return len(unsure - {operation.key for operation in submits if operation.outcome == OK})
@@ -374,7 +378,8 @@ def results(case: Case) -> Iterator[Violation]:
 
 
 def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
-    """An agent that stands still while a work of it ends hears of that end and of the passed timeout together."""
+    """Return an agent that stands still while a work of it ends hears of that end and of the passed timeout
+    together."""
     if run.state != "timed_out" or wrote is None or run.finished_at is None:
         return False
     pauses = (fault for fault in case.history.faults if fault.kind in PAUSES and fault.target == run.node)
@@ -384,7 +389,7 @@ def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
 
 
 def _mismatch(run: Run, ran: Sequence[Witness], wrote: Witness | None) -> str:
-    """How a record and its witness differ; empty when they do not."""
+    """Return how a record and its witness differ; empty when they do not."""
     code = None if wrote is None else wrote.code
     match run.state, run.reason:
         case "skipped" | "coalesced", _:
@@ -424,7 +429,7 @@ def logs(case: Case) -> Iterator[Violation]:
 
 
 def _is_cut(case: Case, run: Run) -> bool:
-    """Whether its log says that something is missing, and there was a reason."""
+    """Return whether its log says that something is missing, and there was a reason."""
     has_mark = any(mark in (run.log or "") for mark in MARKS)
     return has_mark and any(
         fault.at <= (run.finished_at or 0) + STORING and run.created_at <= fault.at + round(fault.seconds * SECOND)
@@ -475,7 +480,7 @@ def killed_means_dead(case: Case) -> Iterator[Violation]:
 
 
 def _is_by_a_wrong_clock(case: Case, run: Run) -> bool:
-    """Whether the clock of its node jumped while it was live."""
+    """Return whether the clock of its node jumped while it was live."""
     jumps = (fault for fault in case.history.faults if fault.kind in CLOCKS and fault.target == run.node)
     return any(
         jump.at <= (run.finished_at or 0) + BY_A_WRONG_CLOCK
@@ -533,7 +538,7 @@ def justified(case: Case) -> Iterator[Violation]:
 
 
 def _complaint(facts: Case, work: Work, run: Run) -> str:
-    """What is wrong with the reason of a run; empty when nothing is."""
+    """Return what is wrong with the reason of a run; empty when nothing is."""
     plan = work.plan
     match run.state, run.reason:
         case "coalesced", _:
@@ -565,7 +570,7 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
 
 
 def _was_live(other: Run, run: Run) -> bool:
-    """Whether another run can have been live when this one was made."""
+    """Return whether another run can have been live when this one was made."""
     has_lived = other.state in EXECUTED or other.reason == "start_deadline"
     if other.id == run.id or not has_lived or other.finished_at is None:
         return False
@@ -573,8 +578,8 @@ def _was_live(other: Run, run: Run) -> bool:
 
 
 def _can_replace(other: Run, run: Run) -> bool:
-    """Whether another run was made while this one was live, or had ended unreported; of two that were made together,
-    either may be the newer."""
+    """Return whether another run was made while this one was live, or had ended unreported; of two that were made
+    together, either may be the newer."""
     is_newer = other.id != run.id and other.created_at >= run.created_at - TOGETHER
     return is_newer and run.finished_at is not None and other.created_at <= run.finished_at + UNREPORTED
 

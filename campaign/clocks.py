@@ -40,6 +40,6 @@ class Clock:
             file.write(NUMBERS.pack(round(seconds * 1e9), 0, 0))
 
     def told(self) -> tuple[int, float]:
-        """How often the process asked and was told a wrong time, and the last time it was told."""
+        """Return how often the process asked and was told a wrong time, and the last time it was told."""
         _, number, last = NUMBERS.unpack(self._path.read_bytes())
         return number, last / 1e9

@@ -49,7 +49,7 @@ class Database(Protocol):
     url: str
 
     def link(self, name: str) -> tuple[str, list[Link]]:
-        """An address for one node, and the links that it goes by."""
+        """Return an address for one node, and the links that it goes by."""
 
     async def start(self) -> None: ...
 
@@ -75,7 +75,7 @@ class Postgres:
         self._server: Any = None
 
     def link(self, name: str) -> tuple[str, list[Link]]:
-        """An address of its own for a node, and the link behind it."""
+        """Return an address of its own for a node, and the link behind it."""
         place = self._root / name
         place.mkdir()
         return f"postgresql://postgres@/postgres?host={place}", [Link(place / SOCKET, self._data / SOCKET)]
@@ -103,7 +103,7 @@ class Postgres:
                 await self.begin()
 
     def mentions(self, words: str) -> int:
-        """How often its log has these words."""
+        """Return how often its log has these words."""
         log = self._data / "log"
         return log.read_text(errors="replace").count(words) if log.exists() else 0
 
@@ -132,7 +132,7 @@ class Postgres:
         )  # fmt: skip
 
     async def room(self) -> bool:
-        """Whether it takes a write that needs room."""
+        """Return whether it takes a write that needs room."""
         try:
             await self._query("CREATE TEMP TABLE room AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
         except UNREACHED:
@@ -246,15 +246,15 @@ class Member:
             return False
 
     def mentions(self, words: str) -> int:
-        """How often its log has these words."""
+        """Return how often its log has these words."""
         return self.log.read_text(errors="replace").count(words) if self.log.exists() else 0
 
     def keeper(self) -> int | None:
-        """The pid of its keeper process."""
+        """Return the pid of its keeper process."""
         return next((pid for pid in _children(self.pid) if b"keeper.py" in _command_line(pid)), None)
 
     def has_work(self) -> bool:
-        """Whether a program of a job runs: below a warder, which is below the keeper."""
+        """Return whether a program of a job runs: below a warder, which is below the keeper."""
         keeper = self.keeper()
         warders = [] if keeper is None else _children(keeper)
         return any(b"witness.py" in _command_line(pid) for warder in warders for pid in _children(warder))
@@ -356,7 +356,7 @@ class Cluster:
         return member
 
     def _files(self) -> dict[str, object]:
-        """Where output goes that everybody shares; nothing where there is no such place."""
+        """Return where output goes that everybody shares; nothing where there is no such place."""
         if self.bucket is None:
             return {}
         return {"files": f"s3://{BUCKET}/campaign", "files-endpoint": f"http://127.0.0.1:{self.bucket.port}"}
@@ -433,7 +433,7 @@ class Cluster:
             return False
 
     async def state_of(self, member: Member) -> str:
-        """What the first node that answers says of a member; empty when none does."""
+        """Return what the first node that answers says of a member; empty when none does."""
         for node in self.nodes:
             try:
                 answer = await self.http.get(f"{node.url}/v1/nodes", timeout=1)

@@ -87,7 +87,7 @@ class Patroni:
         self.url = self.address([server.port for server in self.servers])
 
     def link(self, name: str) -> tuple[str, list[Link]]:
-        """An address of its own for a node, and the links behind it, one to each server."""
+        """Return an address of its own for a node, and the links behind it, one to each server."""
         ports = free_ports(len(self.servers))
         pairs = zip(ports, self.servers, strict=True)
         links = [Link(("127.0.0.1", port), ("127.0.0.1", server.port)) for port, server in pairs]
@@ -95,7 +95,7 @@ class Patroni:
 
     @staticmethod
     def address(ports: Iterable[int]) -> str:
-        """The way to whichever of the servers takes writes."""
+        """Return the way to whichever of the servers takes writes."""
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
         return f"postgresql://{USER}@{hosts}/postgres?target_session_attrs=read-write"
 
@@ -176,7 +176,7 @@ class Patroni:
         return [name for name, (role, _) in (await self.roles()).items() if role == "sync_standby"]
 
     async def primary(self) -> Server | None:
-        """The one that takes writes, when there is a standby that could take over."""
+        """Return the one that takes writes, when there is a standby that could take over."""
         roles = await self.roles()
         if not any(role == "sync_standby" for role, _ in roles.values()):
             return None
@@ -236,7 +236,7 @@ class Patroni:
             raise RuntimeError(f"PostgreSQL under Patroni has no standby: see {self._root}") from None
 
     async def ready(self) -> tuple[Server, int]:
-        """The primary and its timeline, once there is a standby that could take over."""
+        """Return the primary and its timeline, once there is a standby that could take over."""
         stale_at = time.monotonic() + STALE
         while (server := await self.primary()) is None or not (timeline := await self.timeline()):
             if time.monotonic() > stale_at:
@@ -267,7 +267,7 @@ class Patroni:
 
 
 def _tree(pid: int) -> list[int]:
-    """A process and everything below it."""
+    """Return a process and everything below it."""
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         below = [int(text) for task in tasks for text in (task / "children").read_text().split()]

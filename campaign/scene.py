@@ -85,15 +85,10 @@ class Scene:
         return self.chance.choice(free or living or list(members))
 
     def begin_soon(self, member: Member) -> None:
-        """Begin again one whose lock is held, beside everything else, and then let go of it."""
+        """Begin again one whose lock is held, beside everything else, and then let go of it: also when all is over
+        before this has begun."""
         assert self.begun is not None
-        self.begun.create_task(self._begin_held(member))
-
-    async def _begin_held(self, member: Member) -> None:
-        try:
-            await self.begin_again(member)
-        finally:
-            member.busy.release()
+        self.begun.create_task(self.begin_again(member)).add_done_callback(lambda _: member.busy.release())
 
     async def _kill_at_start(self, member: Member) -> None:
         """A process that dies while it is taking up its name, its locks and its earlier work."""

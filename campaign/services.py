@@ -91,7 +91,7 @@ class Service:
             await fixing.wait()
 
     async def takes_a_file(self) -> bool:
-        """Whether an object store takes a file of some size, as its clients see it."""
+        """Return whether an object store takes a file of some size, as its clients see it."""
         store = S3Store(
             BUCKET, endpoint=f"http://127.0.0.1:{self.port}", access_key_id=KEY, secret_access_key=SECRET,
             region=REGION, client_options={"allow_http": True, "timeout": "3s"}, retry_config=ONCE,

@@ -129,7 +129,7 @@ class Clocks:
 
 
 async def _date_of(cluster: Cluster, member: Member) -> str:
-    """What a node says the time is, in its answers."""
+    """Return what a node says the time is, in its answers."""
     if not member.is_node:
         return ""
     try:

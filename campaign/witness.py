@@ -26,7 +26,7 @@ FIRST_CODE, CODES = 10, 100  # exit codes of failures: 10 to 109
 
 
 def chance(text: str) -> float:
-    """A number from 0 to 1, the same for the same text."""
+    """Return a number from 0 to 1, the same for the same text."""
     return zlib.crc32(text.encode()) / 0xFFFF_FFFF
 
 
@@ -35,7 +35,7 @@ def failure_code(fence: int) -> int:
 
 
 def line_of(run: int, fence: int, number: int) -> str:
-    """What the talkative ones print."""
+    """Return what the talkative ones print."""
     return f"witness run={run} fence={fence} line={number}"
 
 

@@ -244,7 +244,7 @@ class Workload:
 
 
 def _read(heard: Operation, answer: Any) -> Operation:
-    """What an answer tells."""
+    """Return what an answer tells."""
     if heard.kind == RUN:
         return replace(heard, outcome=OK, run_id=answer["id"])
     if heard.kind == UPDATE:
@@ -260,7 +260,7 @@ def _read(heard: Operation, answer: Any) -> Operation:
 
 
 def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
-    """The job document of a plan. The shell gives way to the witness, so that no process stands between it and
+    """Return the job document of a plan. The shell gives way to the witness, so that no process stands between it and
     whoever kills it. The witness has a true clock, whatever that of its agent is."""
     habits = "talks" * plan.talks + "stubborn" * plan.stubborn or "none"
     words = [*(str(number) for number in labour), habits]
@@ -269,7 +269,7 @@ def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
 
 
 def document_of(plan: Plan, run: str) -> dict[str, Any]:
-    """The job document of a plan whose one step is `run`."""
+    """Return the job document of a plan whose one step is `run`."""
     document: dict[str, Any] = {
         "name": plan.name, "steps": [{"run": run}], "overlap": plan.overlap,
         "misfire": {"policy": "run_all", "limit": plan.misfire_limit} if plan.misfire == "run_all" else plan.misfire,

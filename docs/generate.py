@@ -4,7 +4,7 @@
     python docs/generate.py --check    change nothing; exit 1 and name the stale pages
 
 A page is prose with blocks in it. What stands between `<!-- made: NAME -->` and `<!-- end -->` is the text of
-the function `BLOCKS[NAME]`, drawn from a table of the code: config.SETTINGS, the typer application, the
+the function `BLOCKS[NAME]`, drawn from a table of the code: settings.SETTINGS, the click program, the
 OpenAPI document, errors.CODES, core.model, core.lifecycle, service.metrics. Every block stands on exactly one
 page. tests/test_docs.py runs the check.
 """
@@ -21,13 +21,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import typer
+import click
 
-from horae import cli, config, errors
+from horae import cli, errors
 from horae.cli import session
-from horae.core import lifecycle, model
+from horae.contracts import CONTRACTS
+from horae.core import model
+from horae.core.runs import lifecycle
 from horae.service import Services
 from horae.service.metrics import Metrics
+from horae.settings import SETTINGS, Setting
 from horae.web import app, http
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -59,11 +62,11 @@ def sections(parts: Iterable[str]) -> str:
 
 
 def settings() -> str:
-    rows = [(f"<a id='{one.name}'></a>`{one.name}`", one.help, takes(one), default(one)) for one in config.SETTINGS]
+    rows = [(f"<a id='{one.name}'></a>`{one.name}`", one.help, takes(one), default(one)) for one in SETTINGS]
     return table(("setting", "what it is", "takes", "default"), rows)
 
 
-def takes(setting: config.Setting) -> str:
+def takes(setting: Setting) -> str:
     """What a setting takes, in the words with which it refuses anything else."""
     try:
         setting.kind.read(object())
@@ -72,26 +75,26 @@ def takes(setting: config.Setting) -> str:
     raise AssertionError(f"{setting.name} takes anything")
 
 
-def default(setting: config.Setting) -> str:
+def default(setting: Setting) -> str:
     return setting.default_text or code(setting.described_default())
 
 
 # ── command line ───────────────────────────────────────────────────────────────────────────────────
 
-SHARED = ("server", "token_file", "ca_file", "insecure", "json", "version", "help")
-SETTING_FLAGS = {setting.flag for setting in config.SETTINGS}
+SHARED = {"server", "token_file", "ca_file", "insecure", "json", "version"}
+SETTING_FLAGS = {setting.flag for setting in SETTINGS}
 
 
 def commands(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
     """(full name, command, context) of a command and everything below it."""
-    context = typer.Context(command, parent=parent, info_name=name.rpartition(" ")[2])
+    context = click.Context(command, parent=parent, info_name=name.rpartition(" ")[2])
     yield name, command, context
     for below in command.list_commands(context) if hasattr(command, "list_commands") else ():
         yield from commands(command.get_command(context, below), f"{name} {below}", context)
 
 
 def program() -> list[tuple[str, Any, Any]]:
-    return list(commands(typer.main.get_command(cli.app), "horae"))
+    return list(commands(cli.app, "horae"))
 
 
 def command_texts() -> str:
@@ -99,7 +102,7 @@ def command_texts() -> str:
 
 
 def one_command(name: str, command: Any, context: Any) -> str:
-    params = command.get_params(context)
+    params = [param for param in command.get_params(context) if param.opts != ["--help"]]
     flags = [param.opts[0] for param in params if param.opts[0] in SETTING_FLAGS]
     own = [param for param in params if param.name not in SHARED and param.opts[0] not in SETTING_FLAGS]
     words = [param.metavar for param in own if is_argument(param)]
@@ -118,7 +121,7 @@ def is_argument(param: Any) -> bool:
 
 def one_param(param: Any) -> tuple[str, str, str]:
     named = param.metavar if is_argument(param) else f"{', '.join(param.opts)} {param.metavar or ''}".strip()
-    value = "required" if param.required else param.default
+    value = "required" if param.required else param.to_info_dict()["default"]
     return code(named), param.help, "" if value in (None, False, ()) else str(value)
 
 
@@ -150,9 +153,9 @@ BODIES = {
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document, from an application that is never asked anything."""
-    parts = dict.fromkeys((part.name for part in dataclasses.fields(Services)), SimpleNamespace(node=""))
+    parts = dict.fromkeys((part.name for part in dataclasses.fields(Services)), SimpleNamespace(node="", picture=None))
     nobody = cast(Services, SimpleNamespace(**parts))
-    return app.create_app(nobody, version="", free_pass={0}).api.document
+    return app.create_app(nobody, CONTRACTS, version="", free_pass={0}).api.document
 
 
 def operations(document: dict[str, Any], *, of_contracts: bool = False) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -224,7 +227,7 @@ def kind_of(schema: dict[str, Any]) -> str:
 def limits(schema: dict[str, Any]) -> str:
     if schema.get("format") == "date-time":
         return "(a moment)"
-    if schema.get("maximum") == http.LARGEST_ID:
+    if schema.get("maximum") == model.LARGEST_ID:
         return "(an id)" if schema["minimum"] else "from 0"
     if "minimum" in schema and "maximum" in schema:
         return f"{schema['minimum']} to {schema['maximum']}"
@@ -369,7 +372,7 @@ def reasons_in_use() -> set[str]:
     """Reasons that something gives to a run: by name in Python, as text in a query or a call of the store."""
     python = "\n".join(path.read_text() for path in SOURCE.rglob("*.py") if path.name != "model.py")
     queries = "\n".join(path.read_text() for path in SOURCE.rglob("*.sql"))
-    stores = "\n".join(path.read_text() for path in (SOURCE / "stores").glob("*.py"))
+    stores = "\n".join(path.read_text() for path in (SOURCE / "stores").rglob("*.py"))
     return {
         reason.value
         for reason in model.Reason

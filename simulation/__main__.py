@@ -98,7 +98,7 @@ class Report:
 
 
 def search(arguments: argparse.Namespace, report: Report, *, twice: bool) -> Outcome | None:
-    """The first seed that fails."""
+    """Return the first seed that fails."""
     for seed in range(arguments.seed, arguments.seed + arguments.seeds):
         outcome = live_through(seed, seconds=arguments.seconds, faults=arguments.faults)
         report.add(outcome)

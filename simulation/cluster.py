@@ -72,7 +72,7 @@ class Cluster:
         )
 
     def server(self, place: Place) -> Server | None:
-        """The server that runs there now."""
+        """Return the server that runs there now."""
         return place.program if isinstance(place.program, Server) and place.is_up else None
 
     def leader(self) -> Place | None:

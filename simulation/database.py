@@ -21,8 +21,10 @@ from typing import Any, TypeVar
 from horae.core.model import Lease, Moment, Node
 from horae.errors import Unavailable
 from horae.stores import migrate
-from horae.stores.sql import Row, load_queries
-from horae.stores.sqlite import Outcome, SqliteStore, Write, Writer, connect
+from horae.stores.queries import load_queries
+from horae.stores.rows import Row
+from horae.stores.sqlite import SqliteStore
+from horae.stores.sqlite.connections import Outcome, Write, Writer, connect
 from simulation.loop import CURRENT
 from simulation.world import World
 
@@ -37,7 +39,7 @@ LATEST = 8.0  # seconds after that, a statement may still be carried out
 
 @cache
 def _template() -> sqlite3.Connection:
-    """An empty database with our tables."""
+    """Return an empty database with our tables."""
     connection = connect(MEMORY)
     connection.execute("BEGIN EXCLUSIVE")
     migrate._migrate_sqlite(connection, check=False)

@@ -96,7 +96,7 @@ class Loop(asyncio.BaseEventLoop):
         return process
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """A task of a process."""
+        """Return a task of a process."""
         return self.create_task(coroutine, context=process.context.copy())
 
     def tell(self, process: Process, callback: Callable[..., object], *args: Any, after: float = 0.0) -> None:

@@ -15,9 +15,11 @@ from campaign.history import Witness
 from campaign.witness import TICK, chance, failure_code, line_of
 
 from horae.core.model import Reason, State
+from horae.core.runs.orders import Result
 from horae.errors import Error, Unavailable
-from horae.ports import Command, Done, Kept, Output, Result, Work
-from horae.ports import Process as ProcessPort
+from horae.ports.outputs import Output
+from horae.ports.work import Command, Done, Kept, Work
+from horae.ports.work import Process as ProcessPort
 from simulation.loop import CURRENT, Process
 from simulation.world import Clock, World
 
@@ -260,6 +262,7 @@ class MemoryFiles:
     def __init__(self) -> None:
         self.chunks: dict[str, dict[int, bytes]] = {}
         self.on_stored: Callable[[str, int], None] = lambda _, __: None
+        self.names_files = True
 
     async def take_up(self) -> None:
         """Nothing is ever left undone."""
@@ -272,6 +275,12 @@ class MemoryFiles:
 
     def file_ref(self, ref: str, number: int) -> str:
         return f"{ref}-files/{number:d}"
+
+    def artifact_ref(self, ref: str, path: str) -> str:
+        return f"{ref}-artifacts/{path}"
+
+    async def name_file(self, ref: str, number: int, path: str, size: int) -> None:
+        """There are no files beside logs."""
 
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
         return _MemoryOutput(self, self.ref(run_id, attempt, fence))
@@ -344,7 +353,7 @@ class _MemoryOutput:
     def ref(self) -> str | None:
         return self._ref if self._count else None
 
-    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+    async def attach(self, number: int, file: BinaryIO, size: int, path: str) -> int:
         raise Unavailable("there are no files beside logs")
 
     async def close(self) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 import grpc
 
 from horae.errors import Unavailable
-from horae.links.session import Line, LineEnded, RemoteLink
-from horae.queues.database import LocalQueue, LocalWatch
-from horae.rpc.agents import Agents
+from horae.links.session import RemoteLink
+from horae.links.stream import Line, LineEnded
+from horae.queues.local import LocalQueue, LocalWatch
+from horae.rpc.agents.admission import Agents
 from horae.wire.generated import agents_pb2 as pb
 from simulation.loop import CURRENT, Process
 from simulation.world import World

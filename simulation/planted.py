@@ -13,17 +13,22 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from horae.core.definitions import Idempotency
 from horae.core.model import Node
+from horae.core.runs import ledger
+from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, Result, Waiting, Want
 from horae.links.spool import AgentSpool
-from horae.ports import Assignment, Cancelled, Finished, Fire, Fired, Idempotency, Result, Waiting, Want
-from horae.service import agent as agent_module
-from horae.service import jobs as jobs_module
-from horae.service import ledger
-from horae.service.agent import Agent
+from horae.service.agent import leash as leash_module
+from horae.service.agent.agent import Agent
+from horae.service.agent.delivery import Delivery
+from horae.service.agent.leash import Leash
 from horae.service.execution import LocalLink
 from horae.service.firing import Firing
-from horae.service.jobs import Jobs
-from horae.stores.sql import encode, load_queries, room_by_kind
+from horae.service.jobs import changes as changes_module
+from horae.service.jobs.changes import Changes
+from horae.stores.attempts import room_by_kind
+from horae.stores.queries import load_queries
+from horae.stores.rows import encode
 from horae.stores.sqlite import SqliteStore
 from simulation.database import Store
 
@@ -75,16 +80,16 @@ def late_frame(stack: ExitStack) -> None:
 
 def long_trust(stack: ExitStack) -> None:
     """An agent believes in its lease for three times as long as it was given."""
-    _put(stack, agent_module, "TRUST", 3.0)
+    _put(stack, leash_module, "TRUSTED_SHARE", 3.0)
 
 
 def forgotten_claim(stack: ExitStack) -> None:
     """An agent never asks what became of a claim whose answer was lost."""
 
-    async def settle(self: Agent) -> None:
-        self._in_doubt = False
+    async def clear(self: Leash) -> None:
+        self.in_doubt = False
 
-    _put(stack, Agent, "_settle", settle)
+    _put(stack, Leash, "clear_doubt", clear)
 
 
 def second_copy(stack: ExitStack) -> None:
@@ -98,7 +103,7 @@ def second_copy(stack: ExitStack) -> None:
 
 def early_result(stack: ExitStack) -> None:
     """A result is sent although its output is still on its way."""
-    _put(stack, Agent, "_deliverable", lambda self: self._results[:])
+    _put(stack, Delivery, "_deliverable", lambda self: list(self._results.values()))
     _put(stack, AgentSpool, "_judge", lambda self, shipment: self.unsettled.clear())
     _put(stack, AgentSpool, "_note_written", _note_settled)
 
@@ -144,7 +149,7 @@ def fire_in_two(stack: ExitStack) -> None:
         def make(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
             ids = list(self._next("run", len(held)))
-            born = [(i, one.birth, one.trigger_id, one.due_at) for i, one in zip(ids, held, strict=True) if one.born]
+            born = [(i, one.run, one.trigger_id, one.due_at) for i, one in zip(ids, held, strict=True) if one.born]
             queued, skipped = self._bear(connection, born, now)
             self._pass(connection, held, ids, now)
             self._save_ids(connection)
@@ -166,19 +171,19 @@ def unwritten(stack: ExitStack) -> None:
 def delete_in_two(stack: ExitStack) -> None:
     """A job that is deleted is parked first, in a transaction of its own."""
 
-    async def delete(self: Jobs, job_id: int) -> Cancelled:
-        before = await self._alive(job_id)
+    async def delete(self: Changes, job_id: int) -> Cancelled:
+        before = await self.get_alive(job_id)
         triggers = tuple(replace(one, next_at=None, version=before.version + 1) for one in before.triggers)
         await self._store.save_job(replace(before, version=before.version + 1, triggers=triggers), before.version)
         cancelled = await self._store.delete_job(job_id)
         return cancelled or Cancelled(set(), {})
 
-    _put(stack, Jobs, "_delete", delete)
+    _put(stack, Changes, "delete", delete)
 
 
 def robbed(stack: ExitStack) -> None:
     """Whoever pauses or changes a job takes the moments that are due away."""
-    _put(stack, jobs_module, "_robbed", lambda before, after, now: [])
+    _put(stack, changes_module, "robbed_triggers", lambda before, after, now: [])
 
 
 def forgotten_key(stack: ExitStack) -> None:

@@ -1,5 +1,5 @@
-"""The processes of a cluster: servers and remote agents, wired as horae.bootstrap and horae.serving wire them, with
-simulated adapters in the place of those that need a machine."""
+"""The processes of a cluster: servers and remote agents, wired as `horae.app` wires them, with simulated adapters for
+whatever needs a machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from horae.bootstrap import DRAIN, LONGEST_GATHERING, LONGEST_GRACE, end_task
+from horae.app.machine import end_task
+from horae.app.roles import REMOTE_POLL, AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.app.server import DRAIN, LONGEST_GATHERING, LONGEST_GRACE
 from horae.core.model import Node
+from horae.core.signs import Terms
 from horae.errors import Superseded, Unavailable
-from horae.links.session import Ticket
+from horae.links.session import Credentials
 from horae.links.spool import AgentSpool
-from horae.ports import Terms
-from horae.roles import REMOTE_POLL, AgentRole, CoordinatorRole, SchedulerRole, persist
-from horae.rpc.agents import Agents
-from horae.service.agent import Agent
-from horae.service.cluster import Cluster
+from horae.rpc.agents.admission import Agents
+from horae.service.agent.agent import Agent
+from horae.service.cluster.coordination import Cluster
+from horae.service.cluster.names import find_session, join
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.naming import find_session, join
 from simulation.database import Database, Store
 from simulation.loop import CURRENT
 from simulation.machine import Machine, SimulatedKeeper, WitnessExecutor
@@ -140,7 +141,7 @@ class Server:
         await self._look()
         if self._executors:
             await self.agent.prepare()
-        greet = self.agent.greet if self._executors else lambda: self.link.hello(self._node())
+        greet = self.agent.leash.greet if self._executors else lambda: self.link.hello(self._node())
         await join(self._look, lambda: patiently(greet))
         with suppress(Unavailable):
             if await self.cluster.campaign():
@@ -177,7 +178,7 @@ class Server:
         await self._machine.clock.sleep(self._settings.heartbeat)
 
     async def _stop(self, tasks: dict[str, asyncio.Task[None]]) -> None:
-        """As horae.bootstrap.App.stop."""
+        """As horae.app.server.App.stop."""
         await _tell(self.cluster.hand_over(self.link.session))
         await end_task(tasks["scheduler"])
         if self._executors:
@@ -211,8 +212,8 @@ class RemoteAgent:
         self._stopping = asyncio.Event()
         clock, name = machine.clock, machine.name
         self._spool = AgentSpool(machine.files, machine.disk)
-        ticket = Ticket(machine.identity, f"{self._process.number:0>16}")
-        self.link = SimulatedLink(servers, self._spool, ticket, on_change=lambda *_: None)
+        credentials = Credentials(machine.identity, f"{self._process.number:0>16}")
+        self.link = SimulatedLink(servers, self._spool, credentials, on_change=lambda *_: None)
         self.link.network = network
         self.keeper = SimulatedKeeper(machine, self._process)
         executor = WitnessExecutor(machine, self.keeper, settings.slots)
@@ -228,11 +229,11 @@ class RemoteAgent:
         self.link.capacity = {executor.kind: executor.slots}
 
     async def run(self) -> None:
-        """As horae.serving.serve_agent."""
+        """As horae.app.remote_agent.serve_agent."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self.link.run()), group.create_task(self._spool.tidy())]
             await self.agent.prepare()
-            joining = asyncio.create_task(patiently(self.agent.greet))
+            joining = asyncio.create_task(patiently(self.agent.leash.greet))
             stopping = asyncio.create_task(self._stopping.wait())
             await asyncio.wait((joining, stopping), return_when=asyncio.FIRST_COMPLETED)
             for task in (joining, stopping):

@@ -76,10 +76,10 @@ def live_through(
 
 
 def _judged(history: past.History, cancelled: Collection[int]) -> Verdict:
-    """The judge of campaigns decides, but for three things that it cannot know. When a run ended is what the store says
-    here, which may be long after its last sign: for one that timed out, that is no contradiction. The start deadline of
-    a run by hand counts from the request, and its server may have been paused since. And these runs somebody wanted
-    cancelled."""
+    """Return the judge of campaigns decides, but for three things that it cannot know. When a run ended is what the
+    store says here, which may be long after its last sign: for one that timed out, that is no contradiction. The start
+    deadline of a run by hand counts from the request, and its server may have been paused since. And these runs
+    somebody wanted cancelled."""
     verdict = judge(history)
     states = {run.id: run.state for run in history.final.runs}
     known = {("result", run_id) for run_id, state in states.items() if state == "timed_out"}

@@ -12,9 +12,9 @@ from typing import Any
 from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan
 from campaign.workload import document_of
 
-from horae.core import specs
+from horae.core.definitions import Idempotency
+from horae.core.work import specs
 from horae.errors import Error, Unavailable
-from horae.ports import Idempotency
 from horae.service.jobs import Jobs
 from simulation.cluster import Cluster, Place
 from simulation.loop import Process
@@ -253,7 +253,7 @@ def _run(job_id: int, key: str) -> Call:
 
 
 def _read(heard: Operation, answer: Any) -> Operation:
-    """What an answer tells."""
+    """Return what an answer tells."""
     if heard.kind == RUN:
         return replace(heard, run_id=answer.id)
     if heard.kind == UPDATE:

@@ -37,7 +37,7 @@ class World:
         return self.loop.time()
 
     def now(self) -> int:
-        """The true time, which is also that of the database."""
+        """Return the true time, which is also that of the database."""
         return START + round(self.loop.time() * SECOND)
 
     def later(self, seconds: float, callback: Callable[..., object], *args: Any) -> None:
@@ -46,14 +46,14 @@ class World:
 
     # ── dice ──
     def rolls(self, share: float) -> bool:
-        """Whether something happens that happens in so many of all cases."""
+        """Return whether something happens that happens in so many of all cases."""
         return share > 0 and self.chance.random() < share
 
     def between(self, least: float, most: float) -> float:
         return least + (most - least) * self.chance.random()
 
     def seldom_long(self, usual: float, longest: float) -> float:
-        """A time that is short as a rule."""
+        """Return a time that is short as a rule."""
         share = self.chance.random()
         return usual * share if share < 0.95 else usual + (longest - usual) * (share - 0.95) * 20
 

@@ -15,7 +15,6 @@ import atexit
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +66,7 @@ def end_with_parent() -> None:
 
 
 def identity(pid: int) -> str:
-    """A process: its number, and when it began, as numbers come again. Empty for one that has ended."""
+    """Return a process: its number, and when it began, as numbers come again. Empty for one that has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -88,7 +87,7 @@ def find_stale(place: Path) -> Iterator[Path]:
 
 
 def find_processes(directory: Path) -> list[int]:
-    """Those that belong to a run."""
+    """Return those that belong to a run."""
     numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     spared = {os.getpid(), *_ancestors()}
     return [pid for pid in numbers if pid not in spared and _belongs(pid, directory) and identity(pid)]
@@ -122,7 +121,7 @@ def clear(directory: Path) -> None:
     _end(directory)
     for mount in _mounts(directory):
         subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL, check=False)
-    shutil.rmtree(directory, ignore_errors=True)
+    subprocess.run(["rm", "-rf", "--", directory], stderr=subprocess.DEVNULL, check=False)  # however deep it is
     for group in _groups(directory):
         with contextlib.suppress(OSError):
             group.rmdir()

@@ -33,7 +33,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def highest() -> int:
-    """The first that outgoing connections may have."""
+    """Return the first that outgoing connections may have."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     return first if first > 11_000 else 65_536
 

@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "horae"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
 
 # A command loads only what it needs: `horae runs` must not wait for what a server imports.
-LAZY = {"bootstrap", "serving", "workshop", "cli", "client", "config", "keys", "links", "tls", "values", "__init__"}
+LAZY = {"app", "cli", "client", "config", "keys", "links", "tls", "values", "__init__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
 
 
@@ -88,7 +88,7 @@ def test_sql_lives_in_the_stores_and_the_queue_on_their_database_only():
         f"{path}:{node.lineno}"
         for path, tree in trees()
         if path.parts[0] != "stores" and path.as_posix() != "queues/shared.py"
-        if path.parts[:2] not in (("executors", "spark"), ("executors", "sync"))  # speak to the databases of users
+        if path.parts[:2] not in (("executors", "destinations"), ("executors", "sync"))  # databases of users
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
@@ -96,3 +96,19 @@ def test_sql_lives_in_the_stores_and_the_queue_on_their_database_only():
     ]
 
     assert guilty == []
+
+
+MOST_METHODS = 15  # of a protocol: whoever takes one can read it
+
+
+def test_no_port_is_a_hall_of_doors():
+    found = {
+        node.name: sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
+        for path, tree in trees()
+        if path.parts[0] == "ports"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(one) == "Protocol" for one in node.bases)
+    }
+
+    assert found
+    assert {name: count for name, count in found.items() if count > MOST_METHODS} == {}

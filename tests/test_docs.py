@@ -8,7 +8,9 @@ whatever happens.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
+import operator
 import re
 import shlex
 import tomllib
@@ -20,10 +22,14 @@ from typing import Any
 import pytest
 import yaml
 
-from horae.config import SETTINGS, Setting, in_tables
-from horae.core import cron, declarations, kinds, model, specs
+from horae.config import in_tables
+from horae.contracts.admin import declarations
+from horae.core import model
+from horae.core.time import cron
+from horae.core.work import kinds, specs
 from horae.errors import CODES, Error
 from horae.handlers import resolve
+from horae.settings import SETTINGS, Setting
 from horae.web import documents, openapi
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +37,11 @@ REFERENCE = ROOT / "docs" / "reference"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted(path for path in ROOT.glob("examples/**/*") if path.is_file() and path.suffix in (".yaml", ".py"))
 README_LINES = 150
+# How deep a layer lies. What the core decides is handed to the store.
+LEVELS = {"app": 0, "web": 1, "core": 2, "service": 2} | dict.fromkeys(
+    ("executors", "sandboxes", "stores", "queues", "files"), 3
+)
+OF_OTHERS = ("fsync",)  # settings of PostgreSQL
 MUST_EXIST = ("jobs_directory", "declarations")  # settings that take only what is there, which it is not here
 
 
@@ -144,6 +155,28 @@ def is_command(words: list[str]) -> bool:
     takes_words = any(generate.is_argument(param) for param in command.get_params(context))
     given = [word.partition("=")[0] for word in rest if word.startswith("-") and word != "-"]
     return set(given) <= options and (takes_words or bool(given) or not rest) and name != "horae"
+
+
+def wrong_words(text: str) -> list[str]:
+    """Code in a sentence that names a command, a path of the project or a setting there is not."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return [word for word in re.findall(r"`([^`\n]+)`", prose) if is_wrong_word(word)]
+
+
+def is_wrong_word(word: str) -> bool:
+    if re.match(r"horae [a-z]", word):
+        return not is_command(re.split(r" [^a-z-]", word)[0].split())
+    if re.fullmatch(r"(src|tests|docs|examples|bench|campaign|simulation|\.ci)/[\w./-]+", word):
+        return not re.search(r"NAME|NNNN", word) and not (ROOT / word).exists()
+    named = re.fullmatch(r"([a-z_]+) = .+", word)
+    return named is not None and named[1] not in {*(setting.name for setting in SETTINGS), *OF_OTHERS}
+
+
+def old_schema(text: str) -> list[str]:
+    """Numbers of a schema that is not the newest."""
+    newest = max(int(path.name[:4]) for path in (ROOT / "src/horae/stores/migrations").glob("*.sql"))
+    shown = re.findall(r"schema \d+$|schema \d+ of \d+", text, re.M)
+    return [each for each in shown if int(each.split()[-1]) != newest]
 
 
 def slug(heading: str) -> str:
@@ -290,6 +323,22 @@ def test_what_a_page_shows_would_work(path: Path):
     assert wrong_settings(blocks(text, "toml")) == []
     assert wrong_python(blocks(text, "python")) == []
     assert wrong_commands(blocks(text, "console")) == []
+    assert wrong_words(text) == []
+    assert old_schema("\n".join(blocks(text, "console"))) == []
+
+
+def test_the_way_of_a_run_passes_functions_that_are_there_and_never_goes_up():
+    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    steps = re.findall(r"^\| (\w*) ?\| `horae\.([\w.]+):([\w.]+)`", text, re.M)
+
+    assert [step for step, _, _ in steps if step] == [
+        "submit", "due", "fire", "claim", "run", "log", "finish", "history", "look",
+    ]  # fmt: skip
+    for _, module, name in steps:
+        assert callable(operator.attrgetter(name)(importlib.import_module(f"horae.{module}")))
+    levels = [LEVELS[module.split(".")[0]] for _, module, _ in steps]
+    rises = [steps[at][0] for at in range(1, len(steps)) if levels[at] < levels[at - 1]]
+    assert all(rises), "a step goes back up in its middle"
 
 
 @pytest.mark.parametrize(
@@ -311,6 +360,14 @@ def test_what_would_not_work_is_found():
         ["horae", "rums"],
         ["horae", "runs", "--jbo", "a"],
     ]
+
+
+def test_a_word_for_what_is_not_there_is_found():
+    words = ("horae rums JOB", "horae runs --jbo", "src/horae/utils.py", "prot = 80", "horae runs show RUN", "horae up",
+             "src/horae/errors.py", "src/horae/contracts/NAME/", "port = 80", "x = y")  # fmt: skip
+
+    assert wrong_words(" ".join(f"`{word}`" for word in words)) == [*words[:4], "x = y"]
+    assert old_schema("a: schema 3\nb: schema 0 of 2: run\n") == ["schema 3", "schema 0 of 2"]
 
 
 # ── examples ───────────────────────────────────────────────────────────────────────────────────────

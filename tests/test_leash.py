@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,16 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@contextmanager
+def ended_by_failure(run: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Else it would be waited for."""
+    try:
+        yield
+    except BaseException:
+        run.kill()
+        raise
+
+
 def kill_run(
     tmp_path: Path,
     inside: str,
@@ -81,7 +92,7 @@ def kill_run(
     environment.pop("MAKELEVEL", None)
     said = (tmp_path / "said").open("w+b")
     run = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=said, stderr=said, preexec_fn=hear_interrupts)
-    with said, run:
+    with said, run, ended_by_failure(run):
         wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
         assert ready.exists(), (tmp_path / "said").read_text()
         directory = Path(ready.read_text())

@@ -18,8 +18,9 @@ from pathlib import Path
 def test_flaky_{0}():
     seen = Path(__file__).with_suffix(".{0}")
     print("the first try says so")
-    first, _ = not seen.exists(), seen.touch()
-    assert not first
+    tries = len(seen.read_text()) if seen.exists() else 0
+    seen.write_text("x" * (tries + 1))
+    assert tries >= {1}
 """
 GOOD = "def test_good():\n    pass\n"
 BROKEN = "def test_broken():\n    assert 1 == 2\n"
@@ -46,7 +47,7 @@ def test_grouped(word, tmp_path_factory):
 
 
 def judge(tmp_path: Path, *texts: str, **environ: str) -> tuple[int, str]:
-    """The exit code and what was said."""
+    """Return the exit code and what was said."""
     (tmp_path / "pytest.ini").touch()
     (tmp_path / "tree").mkdir()
     for number, text in enumerate(texts):
@@ -60,18 +61,25 @@ def judge(tmp_path: Path, *texts: str, **environ: str) -> tuple[int, str]:
 
 
 def test_a_test_that_passes_alone_is_flaky_and_green(tmp_path: Path) -> None:
-    code, said = judge(tmp_path, FLAKY.format("one"), GOOD)
+    code, said = judge(tmp_path, FLAKY.format("one", 1), GOOD)
     assert code == 0, said
     assert re.search(r"^=* ?1 failed, 1 passed in ", said, re.M), said  # the closing line of pytest
     assert re.search(r"^FLAKY \S*test_0.py::test_flaky_one: ", said, re.M), said
     shown = said[said.index("\nFLAKY ") :]
-    assert "assert not first" in shown
+    assert "assert 0 >= 1" in shown
     assert "the first try says so" in shown
     assert said.rstrip().endswith("flaky: 1, broken: 0")
 
 
-def test_a_test_that_fails_twice_is_broken_and_red(tmp_path: Path) -> None:
-    code, said = judge(tmp_path, FLAKY.format("one"), BROKEN, GOOD)
+def test_a_test_that_passes_at_the_third_try_is_flaky_and_one_that_never_does_is_broken(tmp_path: Path) -> None:
+    code, said = judge(tmp_path, FLAKY.format("two", 2), FLAKY.format("three", 3))
+    assert code == 1
+    assert re.search(r"^FLAKY \S*test_0.py::test_flaky_two: ", said, re.M), said
+    assert re.search(r"^BROKEN \S*test_1.py::test_flaky_three$", said, re.M), said
+
+
+def test_a_test_that_fails_always_is_broken_and_red(tmp_path: Path) -> None:
+    code, said = judge(tmp_path, FLAKY.format("one", 1), BROKEN, GOOD)
     assert code == 1
     assert re.search(r"^BROKEN \S*test_1.py::test_broken$", said, re.M), said
     assert said.rstrip().endswith("flaky: 1, broken: 1")
@@ -80,7 +88,7 @@ def test_a_test_that_fails_twice_is_broken_and_red(tmp_path: Path) -> None:
 def test_more_than_three_flaky_ones_are_red_with_those_of_runs_before(tmp_path: Path) -> None:
     listed = tmp_path / "list"
     listed.write_text("a\nb\nc\n")
-    code, said = judge(tmp_path, FLAKY.format("one"), FLAKY_LIST=str(listed))
+    code, said = judge(tmp_path, FLAKY.format("one", 1), FLAKY_LIST=str(listed))
     assert (code, said.rstrip().endswith("flaky: 4, broken: 0")) == (1, True), said
     assert len(listed.read_text().splitlines()) == 4
 

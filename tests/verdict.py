@@ -1,9 +1,9 @@
 """Runs pytest, and tells flaky from broken: `python -m tests.verdict` with the arguments of pytest.
 
-What fails is run once more, each test alone and without workers; so is one that hung until its time was up, or that
-took its worker with it. What passes then is printed as FLAKY with its first output; what fails again is broken. Broken
-ones are red, and so are more than three flaky ones. When a file could not be collected or pytest itself ended badly,
-nothing is run again: that is red.
+What fails is run again, at most twice, each test alone and without workers; so is one that hung until its time was up,
+or that took its worker with it. What passes then is printed as FLAKY with its first output; what fails three times is
+broken. Broken ones are red, and so are more than three flaky ones. When a file could not be collected or pytest itself
+ended badly, nothing is run again: that is red.
 
 `FLAKY_LIST` may name a file that gathers the flaky ones of several runs.
 """
@@ -24,6 +24,7 @@ import pytest
 from tests.leash import end_with_parent
 
 MOST_FLAKY = 3
+RERUNS = 2  # of one test: a machine that was slow for the first may be so for the second
 MOST_RERUN = 20  # when more fail than that, it is no accident
 RECORD = "VERDICT_RECORD"  # the file in which pytest writes down what failed
 
@@ -60,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def run(arguments: list[str]) -> tuple[int, dict[str, str], list[str]]:
-    """What pytest exits with; the tests that failed, with their output; the files that could not be read."""
+    """Return what pytest exits with; the tests that failed, with their output; the files that could not be read."""
     with tempfile.TemporaryDirectory() as directory:
         record = Path(directory) / "record"
         record.touch()
@@ -80,7 +81,7 @@ def plain(name: str) -> str:
 
 
 def alone(arguments: list[str]) -> list[str]:
-    """The options without the places to look in and without workers. A path that belongs to an option is written
+    """Return the options without the places to look in and without workers. A path that belongs to an option is written
     behind `=`."""
     return [*(word for word in arguments if not Path(word).exists()), "-n", "0"]
 
@@ -108,12 +109,16 @@ def judge(arguments: list[str]) -> int:
 
 
 def is_flaky(name: str, arguments: list[str]) -> bool:
+    return any(passes_alone(name, arguments) for _ in range(RERUNS))
+
+
+def passes_alone(name: str, arguments: list[str]) -> bool:
     say(f"\nonce more, alone: {name}")
     return run([*alone(arguments), name])[0] == 0
 
 
 def remember(flaky: list[str]) -> int:
-    """How many there are, with those of runs before."""
+    """Return how many there are, with those of runs before."""
     if "FLAKY_LIST" not in os.environ:
         return len(flaky)
     path = Path(os.environ["FLAKY_LIST"])

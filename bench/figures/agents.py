@@ -21,12 +21,12 @@ from bench.figure import Aim, Bench, Line, Void, figure
 from bench.load import CHUNK, submit
 from bench.node import Node, _environment, _free_port, node
 from bench.places import Place
-from horae.core import specs
 from horae.core.model import State
-from horae.ports import Order
+from horae.core.runs.ledger import new_run
+from horae.core.runs.orders import Order
+from horae.core.work import specs
 from horae.queues.shared import SharedQueue
-from horae.service.ledger import birth_of
-from horae.stores.notices import Notices
+from horae.stores.postgres.notices import Notices
 
 PATIENCE = 240.0  # seconds
 LOOK = 0.1  # seconds between two looks
@@ -122,7 +122,7 @@ class World:
         return Line("", "", "transactions/s per 100 agents", value, aim=IDLE_AIM, detail=detail)
 
     async def _hello(self) -> Line:
-        """The server is restarted, and everybody comes again."""
+        """Return the server is restarted, and everybody comes again."""
         joins = sum(stat["joins"] for stat in await self._stats())
         await self._server.aclose()
         began = time.monotonic()
@@ -136,7 +136,7 @@ class World:
         return Line("", "", "statements per agent", after.stat["statements"] / self._count, detail=detail)
 
     async def _hint(self) -> Line:
-        """A few runs, of which everybody could be told."""
+        """Return a few runs, of which everybody could be told."""
         await asyncio.sleep(SETTLE)
         before, done = await self._counted(), sum(stat["done"] for stat in await self._stats())
         began = time.monotonic()
@@ -167,7 +167,7 @@ class World:
         return Line("", "", "runs/s", self._size / taken, detail=detail)
 
     async def _leader(self) -> Line:
-        """The server and a process of agents die, each agent with runs; another server takes over."""
+        """Return the server and a process of agents die, each agent with runs; another server takes over."""
         dead = self._crowd[-1]
         await self._order("hold", self._count * SLOTS)
         await self._held(self._count * SLOTS)
@@ -267,9 +267,9 @@ class World:
         policy = specs.parse_job({"name": "any", **WORK["python"], "overlap": "allow"}).policy
         moment, (job_id,) = await store.now(), self._jobs[kind]
         run_kind = "python" if kind == "hold" else kind
-        birth = birth_of(job_id, run_kind, policy, moment)
+        new = new_run(job_id, run_kind, policy, moment)
         for start in range(0, count, CHUNK):
-            await store.enqueue([Order(birth) for _ in range(min(CHUNK, count - start))])
+            await store.enqueue([Order(new) for _ in range(min(CHUNK, count - start))])
             queue.announce("runs")
         sent = queue.sent
         while queue.others and queue.sent == sent:

@@ -14,7 +14,7 @@ from bench.load import drafts, submit
 from bench.node import Node, node, now
 from bench.places import Place, PostgresPlace, SqlitePlace
 from horae.core.model import SECOND, State
-from horae.ports import Store
+from horae.ports.store import Store
 from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 
@@ -91,7 +91,7 @@ async def _until_current(place: Place, one: Node) -> float:
 
 
 async def _waits(place: Place, size: int, start: int, end: int) -> list[float]:
-    """How late punctual moments were, µs, sorted: until they started; where they did not, until their record."""
+    """Return how late punctual moments were, µs, sorted: until they started; where they did not, until their record."""
     rows = await place.rows(
         f"SELECT COALESCE(started_at, created_at) - due_at FROM history"
         f" WHERE job_id > {size} AND due_at > {start} AND due_at <= {end}"

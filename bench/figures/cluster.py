@@ -20,11 +20,11 @@ from bench.load import at, drafts, register, sleep_until
 from bench.loadgen import Wire
 from bench.node import Server, node, now, ready, server, until
 from bench.places import Place
-from horae.bootstrap import SystemClock
+from horae.app.machine import SystemClock
 from horae.core.model import SECOND, SEGMENTS, Node
-from horae.core.segments import rebalance, segment_of
-from horae.queues.database import LocalQueue
-from horae.service.cluster import Cluster
+from horae.core.runs.segments import rebalance, segment_of
+from horae.queues.local import LocalQueue
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
 from horae.service.metrics import Metrics
 
@@ -207,7 +207,7 @@ async def _round(place: Place, nodes: int) -> float:
 
 
 def _churn(nodes: int) -> dict[str, Any]:
-    """A day of nodes that die and come back: moves made, and the fewest that any assignment needs."""
+    """Return a day of nodes that die and come back: moves made, and the fewest that any assignment needs."""
     dice = random.Random(7)  # a figure that can be repeated
     alive = {f"n{number}" for number in range(nodes)}
     owners: dict[int, str] = {}

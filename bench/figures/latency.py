@@ -107,7 +107,7 @@ def _spread(waits: list[float], suffix: str) -> dict[str, float]:
 
 
 async def timers(rate: int, seconds: float = 3.0) -> float:
-    """How late a bare timer of the same rate is on this machine now, p99 in ms."""
+    """Return how late a bare timer of the same rate is on this machine now, p99 in ms."""
     late, due = [], time.time() + 0.05
     for _ in range(int(rate * seconds)):
         due += 1 / rate
@@ -154,7 +154,7 @@ async def _herd(bench: Bench, line: Line, size: int) -> Line:
             }
 
     async def loop() -> float:
-        """How long the bare claim-and-delete loop takes for as many."""
+        """Return how long the bare claim-and-delete loop takes for as many."""
         async with bench.places.fresh(bench.store) as place:
             return size / await bare.claim_and_delete(place, size)
 

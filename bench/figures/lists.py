@@ -9,8 +9,10 @@ from typing import Any
 
 from bench.figure import Aim, Bench, Line, figure, percentile
 from bench.past import DAYS, FAILING, SKIPPING, fill
+from horae.core.definitions import JOB_SORTS, RUN_SORTS, Sort
 from horae.core.model import SEGMENTS, JobFilter, RunFilter, State
-from horae.ports import JOB_SORTS, NEVER, RUN_SORTS, Sort, Store
+from horae.core.runs.orders import NEVER
+from horae.ports.store import Store
 
 LIMIT = 20.0  # milliseconds
 TIMES = 30  # each list is asked for so often, after a first time that warms up

@@ -24,11 +24,12 @@ from typing import Any
 from tests.engines.dockerd import IMAGE, Daemon
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure
-from horae.bootstrap import SystemClock
+from horae.app.machine import SystemClock
 from horae.core.model import State
-from horae.executors.process import KeeperProcess
+from horae.core.runs.orders import Assignment, Result
+from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.ports import Assignment, Command, Executor, Exit, Keeper, Process, Result, Room, Sandbox, Sandboxes, Work
+from horae.ports.work import Boundary, Command, Executor, Exit, Keeper, Process, Sandbox, Sandboxes, Work
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.docker import DockerSandbox
@@ -162,7 +163,7 @@ async def bare_rate(name: str, size: int, url: str) -> float:
         command = Command(("/bin/sh", "-e", "-c", "--", "true"), {}, str(data))
 
         async def start(number: int) -> None:
-            process = await sandbox.spawn(command, Room(str(data), f"{number}-1", image=IMAGE))
+            process = await sandbox.spawn(command, Boundary(str(data), f"{number}-1", image=IMAGE))
             if (await process.wait()).code:
                 raise Void("a bare program failed")
 
@@ -195,7 +196,7 @@ async def carry_out(one: Executor, spec: dict[str, Any], number: int) -> None:
 
 
 async def rate(size: int, start: Callable[[int], Awaitable[None]]) -> float:
-    """How many a second, a few at a time."""
+    """Return how many a second, a few at a time."""
     numbers = itertools.count(1)
 
     async def lane() -> None:

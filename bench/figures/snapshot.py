@@ -15,7 +15,8 @@ from bench.figure import Aim, Bench, Line, Void, figure
 from bench.load import drafts, submit
 from bench.places import Place
 from horae.core.model import Overlap, State
-from horae.ports import Birth, Order, Result, Store, Want
+from horae.core.runs.orders import NewRun, Order, Result, Want
+from horae.ports.store import Store
 
 MADE, CLAIMED = 1000, 100  # runs at a time
 JOBS = 100
@@ -44,11 +45,11 @@ async def snapshot(bench: Bench) -> AsyncIterator[Line]:
 
 
 async def _work(place: Place, size: int, is_held: bool) -> tuple[float, dict[str, Any]]:
-    """The mean of the last tenth of the claims, and what they read."""
+    """Return the mean of the last tenth of the claims, and what they read."""
     store = await place.open()
     await submit(store, drafts(JOBS))
     ids = [row[0] for row in await place.rows("SELECT id FROM jobs")]
-    orders = [Order(Birth(ids[number % JOBS], "python", 0, Overlap.ALLOW)) for number in range(MADE)]
+    orders = [Order(NewRun(ids[number % JOBS], "python", 0, Overlap.ALLOW)) for number in range(MADE)]
     async with AsyncExitStack() as stack:
         if is_held:
             other = await asyncpg.connect(place.flags["database"])

@@ -17,8 +17,8 @@ from bench.load import CHUNK, drafts, submit
 from bench.loadgen import Wire
 from bench.node import ready, server
 from bench.places import Place
-from horae.core import specs
-from horae.queues.database import LocalQueue
+from horae.core.work import specs
+from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
 
 SCHEDULE = {"cron": "0 3 1 1 *"}
@@ -53,7 +53,7 @@ async def submit_bulk(bench: Bench) -> AsyncIterator[Line]:
 
 
 def _parsing(count: int = 2000) -> float:
-    """What it takes on top to read a job from its document, µs."""
+    """Return what it takes on top to read a job from its document, µs."""
     document = {"name": "bench", "handler": "horae.handlers:noop", "triggers": [SCHEDULE]}
     began = time.process_time()
     for number in range(count):

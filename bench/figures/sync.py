@@ -72,7 +72,7 @@ async def _measured(line: Line, servers: Servers, size: int, trials: int) -> Lin
 
 
 def _growth(name: str, lines: dict[tuple[str, int], Line], sizes: list[int], store: str) -> Line | None:
-    """The memory with the most rows divided by that with the fewest."""
+    """Return the memory with the most rows divided by that with the fewest."""
     few, many = (lines[name, size].detail.get("mb") for size in (sizes[0], sizes[-1]))
     if len(sizes) < 2 or few is None or many is None:
         return None

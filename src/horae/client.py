@@ -13,7 +13,6 @@ after a broken connection only if repeating cannot act twice: reads, and writes 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import re
 import secrets
@@ -41,6 +40,7 @@ from horae.errors import (
     Unauthenticated,
     Unavailable,
 )
+from horae.values import is_loopback
 
 Json = dict[str, Any]
 
@@ -77,13 +77,6 @@ class Event:
     id: str | None  # the byte offset to go on from
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def server_url(text: str, *, insecure: bool = False) -> str:
     """`scheme://host:port` of whatever way a server was written, or Invalid(E_URL)."""
     given = text.strip()
@@ -110,7 +103,7 @@ def _bad_url(text: str, hint: str = "") -> Invalid:
 
 
 def _trusted(url: str, ca_file: str | None) -> ssl.SSLContext | bool:
-    """What a server's certificate is checked against."""
+    """Return what a server's certificate is checked against."""
     if url.startswith("http://"):  # reading certificates takes longer than a request: not where none are used
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca_file is None:
@@ -188,7 +181,7 @@ class Client:
         return await self._json("GET", f"/v1/jobs/{job_id}", has="id")
 
     async def find_job(self, text: str) -> Json:
-        """The job with this id, this key, or this name if no other has it."""
+        """Return the job with this id, this key, or this name if no other has it."""
         if re.fullmatch(r"[0-9]{1,19}", text):
             try:
                 return await self.job(int(text))
@@ -253,7 +246,7 @@ class Client:
     async def preview(
         self, schedule: str | Mapping[str, Any], *, count: int = 10, start_at: str | None = None, **more: Any
     ) -> Json:
-        """The next moments of a schedule → {"dialect", "description", "moments": [{at, local, note}]}."""
+        """Return the next moments of a schedule → {"dialect", "description", "moments": [{at, local, note}]}."""
         document = {"schedule": schedule} if isinstance(schedule, str) else dict(schedule)
         start = {"start_at": start_at} if start_at else {}
         return await self._json("POST", "/v1/preview", json={**document, **more, **start, "count": count})
@@ -280,7 +273,7 @@ class Client:
         return await self._json("GET", f"/v1/runs/{run_id}", has="id")
 
     async def wait(self, run_id: int) -> Json:
-        """The run, once it has ended."""
+        """Return the run, once it has ended."""
         pause = 0.05
         while True:
             run = await self.run(run_id)
@@ -390,11 +383,13 @@ class Client:
         node: str | None = None,
         kinds: Sequence[str] | None = None,
         labels: Sequence[str] | None = None,
+        org: int | None = None,
     ) -> Json:
-        """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. One of scope
-        agent is good for the agent `node` (`*` for any), which may take `kinds` and have `labels`."""
+        """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. `org` is the
+        organisation that it is good for. One of scope agent is good for the agent `node` (`*` for any), which may take
+        `kinds` and have `labels`."""
         bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
-        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, **bounds}
+        wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
         given = {field: value for field, value in wanted.items() if value is not None}
         return await self._json("POST", "/v1/tokens", json=given)
 
@@ -418,7 +413,7 @@ class Client:
                 return {"items": items, "cursor": cursor}
 
     async def _json(self, method: str, path: str, *, has: str = "", **request: Any) -> Json:
-        """The answer, an object that has this member: else it is somebody else's."""
+        """Return the answer, an object that has this member: else it is somebody else's."""
         answer = await self._send(method, path, **request)
         try:
             body = answer.json()
@@ -521,7 +516,7 @@ def _parameter(value: object) -> str:
 
 
 def _problem_of(answer: httpx.Response) -> Json:
-    """The problem+json body; empty when the answer is none."""
+    """Return the problem+json body; empty when the answer is none."""
     try:
         body = answer.json()
     except ValueError:

@@ -84,7 +84,7 @@ class Error(Exception):
         )
 
     def listed(self) -> list[Problem]:
-        """The problems to show: those given, else this error as one; at most MAX_PROBLEMS."""
+        """Return the problems to show: those given, else this error as one; at most MAX_PROBLEMS."""
         every = self.problems or [Problem(self.path, self.code, self.message, self.hint)]
         if len(every) <= MAX_PROBLEMS:
             return every
@@ -171,7 +171,7 @@ class MachineFault(Unavailable):
 
 
 def machine_fault(error: BaseException) -> str:
-    """What the machine is short of, if that is why; empty for any other error."""
+    """Return what the machine is short of, if that is why; empty for any other error."""
     if isinstance(error, MachineFault):
         return error.message
     if isinstance(error, MemoryError):
@@ -207,7 +207,9 @@ CODES: dict[str, str] = {
     "E_TOKEN": "A token is needed: none came, or one that is wrong, revoked or expired.",
     "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
+    "E_NOT_OWNER": "The job belongs to another user.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",
+    "E_TOKEN_ORG": "A token that is made by a token has its organisation.",
     "E_TOKEN_BOUNDS": "The token is good, but for another agent, or not for all that this one says to be.",
     "E_RANGE_HEADER": "Only one simple byte range can be asked for.",
     # fields
@@ -256,6 +258,9 @@ CODES: dict[str, str] = {
     "E_PAUSED": "The job is paused: resume it first.",
     "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",
     "E_AT_CAPACITY": "The agent that was asked has no free slot, or there is none here.",
+    "E_NO_WORKER": "No worker of this name has registered.",
+    "E_OWN_PORT": "The address of a worker outside Horae is one of Horae's own.",
+    "E_NOT_SENT": "A worker outside Horae could not be reached, so it was asked for nothing.",
     "E_NO_LEADER": "No coordinator leads just now.",
     "E_UNREADABLE": "A stored trigger cannot be read by this node: a newer one wrote it, or knows more time zones.",
     "E_SUPERSEDED": "Another process has taken over the name of this node, or it goes on over a newer line.",
@@ -284,6 +289,7 @@ CODES: dict[str, str] = {
     "E_URL": "An address cannot be used.",
     "E_SECRET_KEY": "The key file cannot be used, or does not have the key that a secret was sealed with.",
     "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",
+    "E_TIMERS": "Another node of this cluster has other timers.",
     "E_NODE_TAKEN": "Another living process of this cluster has the name of this node.",
     "E_DB_UNREACHABLE": "The database did not answer in time.",
     "E_DB_READ_ONLY": "The database is a standby and takes no writes.",

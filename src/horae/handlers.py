@@ -9,7 +9,8 @@ A handler may also be a class with `execute(self, job_data, cancellation)`, made
 gets what it asks for by type (horae.injection). A job names its handler in one of three ways:
 
     "package.module:function"   any importable module; the function or class carries @handler
-    "jobs/NAME"                 the handler of the folder NAME in the jobs directory (__init__.py or job.py)
+    "jobs/NAME"                 the handler of the folder NAME in the jobs directory (__init__.py, job.py or a file
+                                that is named as its class is: MyJob/MyJobHandler.py)
     "NAME"                      the handler registered as @handler(name="NAME"), in that directory or imported
 
 Only what carries @handler can be run, so a job cannot reach into any other importable code; in a folder of the jobs
@@ -26,11 +27,13 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, overload
@@ -38,7 +41,7 @@ from zlib import crc32
 
 from horae.core.jobdata import text_of
 from horae.core.model import Json, Moment
-from horae.core.traces import trace_id, traceparent
+from horae.core.runs.traces import trace_id, traceparent
 from horae.errors import Invalid
 from horae.injection import build, provider
 
@@ -92,6 +95,7 @@ class Context:
 
     __slots__ = (
         "_channel",
+        "_installation",
         "attempt",
         "data",
         "due_at",
@@ -115,8 +119,10 @@ class Context:
         data: Json,
         env: dict[str, str],
         previous_result: Any = None,
+        installation: str = "",
     ) -> None:
         self._channel = channel
+        self._installation = installation
         self.run_id = run_id
         self.attempt = attempt
         self.fence = fence
@@ -135,12 +141,12 @@ class Context:
     @property
     def trace_id(self) -> str:
         """The W3C trace id of the run, the same in all its attempts."""
-        return trace_id(self.run_id)
+        return trace_id(self.run_id, self._installation)
 
     @property
     def traceparent(self) -> str:
         """The trace as it is handed on to other services; this attempt is the span."""
-        return traceparent(self.run_id, self.fence)
+        return traceparent(self.run_id, self.fence, self._installation)
 
     @property
     def cancelled(self) -> bool:
@@ -238,7 +244,7 @@ def _register(origin: Any, name: str, inline: bool) -> Any:
 
 
 def _runner(cls: type[Any]) -> Function:
-    """The function that makes a handler of a class for one run, and runs it."""
+    """Return the function that makes a handler of a class for one run, and runs it."""
     execute = getattr(cls, "execute", None)
     if not inspect.isfunction(execute):
         raise _refused(f"the class {cls.__qualname__} has no execute", hint="def execute(self, job_data, cancellation)")
@@ -257,7 +263,7 @@ def _instance(cls: type[Any], context: Context) -> Any:
 
 
 def _logger(cls: type[Any], context: Context) -> logging.Logger:
-    """A logger of one run: its lines go to the run's output, with the trace that leads to other logs."""
+    """Return a logger of one run: its lines go to the run's output, with the trace that leads to other logs."""
     made = logging.Logger(f"{cls.__module__}.{cls.__qualname__}", logging.INFO)
     lines = logging.StreamHandler(context)
     lines.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s %(message)s trace_id={context.trace_id}"))
@@ -275,7 +281,7 @@ def _register_name(name: str, found: Handler) -> None:
 
 
 def loaded(text: str) -> Handler | None:
-    """The handler of this name if its code is in this process already; imports nothing."""
+    """Return the handler of this name if its code is in this process already; imports nothing."""
     match = _MODULE.fullmatch(text)
     if match is None:
         return _by_name.get(text)
@@ -284,7 +290,7 @@ def loaded(text: str) -> Handler | None:
 
 
 def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
-    """The handler of this name, importing what is needed. Runs the author's module: call it in a worker."""
+    """Return the handler of this name, importing what is needed. Runs the author's module: call it in a worker."""
     if match := _MODULE.fullmatch(text):
         return _from_module(match["module"], match["function"])
     if match := _FOLDER.fullmatch(text):
@@ -323,11 +329,11 @@ def _from_folder(folder: str, jobs_directory: Path | None) -> Handler:
         return named[0]
     if not found:
         raise _refused(
-            f"no function or class in {jobs_directory / folder} carries @handler",
-            hint="nor is there a class with execute(self, job_data, cancellation)",
+            f"no function or class in jobs/{folder} carries @handler",
+            hint=f"nor is there a class with execute(self, job_data, cancellation); it is {jobs_directory / folder}",
         )
     raise _refused(
-        f"{jobs_directory / folder} has {len(found)} handlers: {', '.join(sorted(h.name for h in found))}",
+        f"jobs/{folder} has {len(found)} handlers: {', '.join(sorted(h.name for h in found))}",
         hint=f"name one of them {folder!r}, or use its own name",
     )
 
@@ -346,9 +352,12 @@ def _unmarked(folder: str, package: str) -> list[type[Any]]:
 
 
 def _is_class_of(folder: str, origin: Any) -> bool:
-    """MyJobHandler is the class of the folders MyJob, my_job and my-job."""
-    wanted = folder.replace("_", "").replace("-", "").lower() + "handler"
-    return inspect.isclass(origin) and origin.__name__.lower() == wanted
+    return inspect.isclass(origin) and _is_named_for(folder, origin.__name__)
+
+
+def _is_named_for(folder: str, name: str) -> bool:
+    """MyJobHandler is the class, and the file, of the folders MyJob, my_job and my-job."""
+    return name.replace("_", "").lower() == folder.replace("_", "").replace("-", "").lower() + "handler"
 
 
 def _from_name(name: str, jobs_directory: Path | None) -> Handler:
@@ -362,7 +371,7 @@ def _from_name(name: str, jobs_directory: Path | None) -> Handler:
             broken.append(error.message)
         if name in _by_name:
             return _by_name[name]
-    where = "and this agent has no jobs directory" if jobs_directory is None else f"also not in {jobs_directory}"
+    where = "and this agent has no jobs directory" if jobs_directory is None else "also not in the jobs directory"
     why = f" ({'; '.join(broken)})" if broken else ""
     raise _refused(f"no handler is named {name!r}, {where}{why}", hint=f'write @handler(name="{name}")')
 
@@ -377,10 +386,10 @@ def _folders(first: str, jobs_directory: Path | None) -> list[str]:
 
 def _load_folder(folder: str, jobs_directory: Path) -> str:
     """Import a job's folder under a package of our own, so that jobs/email cannot shadow `email`."""
-    place = jobs_directory / folder
-    files = [each for each in ("__init__.py", "job.py") if (place / each).is_file()]
-    if not files:
-        raise _refused(f"{place} has neither __init__.py nor job.py")
+    modules = _modules_of(folder, jobs_directory)
+    if not modules:
+        where = f"{folder}/__init__.py, {folder}/job.py nor {folder}/{folder}Handler.py"
+        raise _refused(f"the jobs directory has neither {where}", hint=f"it is {jobs_directory}")
     root = f"horae_jobs_{crc32(str(jobs_directory.resolve()).encode()):08x}"
     if root not in sys.modules:
         package = sys.modules[root] = ModuleType(root)
@@ -388,9 +397,31 @@ def _load_folder(folder: str, jobs_directory: Path) -> str:
     if (jobs_directory / f"{_PROVIDERS}.py").is_file():
         _load(f"{root}.{_PROVIDERS}")
     _load(f"{root}.{folder}")
-    if "job.py" in files:
-        _load(f"{root}.{folder}.job")
+    for module in modules:
+        if module != "__init__":
+            _load(f"{root}.{folder}.{module}")
     return f"{root}.{folder}"
+
+
+def _modules_of(folder: str, jobs_directory: Path) -> list[str]:
+    """Return the files of a job's folder in which its handler may be: the folder itself, job.py, MyJobHandler.py."""
+    found = [each.stem for each in sorted((jobs_directory / folder).glob("*.py")) if each.is_file()]
+    return [each for each in found if each in ("__init__", "job") or _is_named_for(folder, each)]
+
+
+def is_there(text: str, jobs_directory: Path | None) -> bool:
+    """Return whether the code of a handler is here, as far as that can be told without running any."""
+    if text in _by_name:
+        return True
+    if match := _MODULE.fullmatch(text):
+        places = [str(jobs_directory or "."), os.getcwd(), *sys.path]
+        return PathFinder.find_spec(match["module"].partition(".")[0], places) is not None
+    if jobs_directory is None:
+        return False
+    if match := _FOLDER.fullmatch(text):
+        return bool(_modules_of(match["folder"], jobs_directory))
+    word = re.compile(rf"\b{re.escape(text)}\b")
+    return any(word.search(each.read_text(errors="replace")) for each in sorted(jobs_directory.glob("*/*.py")))
 
 
 def _load(module_name: str) -> ModuleType:

@@ -45,7 +45,7 @@ def provider(function: P) -> P:
 
 
 def build(cls: type[Any], known: Known) -> Any:
-    """An instance of a class whose constructor gets what it asks for."""
+    """Return an instance of a class whose constructor gets what it asks for."""
     if cls.__init__ is object.__init__:
         return cls()
     return cls(**_arguments(cls.__init__, cls.__qualname__, known, ()))

@@ -102,7 +102,7 @@ class FileKeys:
         return f"has {', '.join(self._keys)}"
 
     def _load(self) -> dict[str, bytes]:
-        """What is in the file now; nothing if there is none."""
+        """Return what is in the file now; nothing if there is none."""
         try:
             status = self._path.stat()
             seen = status.st_mtime_ns, status.st_size
@@ -123,7 +123,7 @@ class FileKeys:
             raise _refused(f"{self._path} is larger than {MAX_FILE // 1024} KiB")
 
     def _make(self) -> dict[str, bytes]:
-        """A first key. Whole under another name before it gets its own; whoever is first stays first."""
+        """Return a first key. Whole under another name before it gets its own; whoever is first stays first."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             part = _write_part(self._path, base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n")
@@ -140,7 +140,7 @@ _SAME_FILE = "give every node the same key file with secret_key_file"
 
 
 def _write_part(path: Path, content: bytes) -> Path:
-    """The content on disk, beside the file it is for."""
+    """Return the content on disk, beside the file it is for."""
     part = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     opened = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -176,7 +176,7 @@ def _read_keys(path: Path) -> Iterator[bytes]:
 
 
 def _key_in(line: str) -> bytes | None:
-    """What a line has for a key; None where it has none."""
+    """Return what a line has for a key; None where it has none."""
     text = line.partition("#")[0].strip()
     try:
         return base64.b64decode(text, validate=True) if text else None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 from horae.core.model import SECOND, Job, Json, Moment, Policy, Trigger
-from horae.core.segments import segment_of
+from horae.core.runs.segments import segment_of
 
 START: Moment = 1_800_000_000 * SECOND  # 2027-01-15T08:00:00Z
 
@@ -58,7 +58,7 @@ def make_job(
     created_at: Moment = START,
     data: Json | None = None,
 ) -> Job:
-    """A job with at most one trigger, ready for Store.submit."""
+    """Return a job with at most one trigger, ready for Store.submit."""
     triggers: tuple[Trigger, ...] = ()
     if trigger_id is not None:
         triggers = (
@@ -76,5 +76,5 @@ def make_job(
 
 
 def changed(job: Job, **changes: object) -> Job:
-    """The next version of a job."""
+    """Return the next version of a job."""
     return replace(job, version=job.version + 1, **changes)  # type: ignore[arg-type]

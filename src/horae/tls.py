@@ -17,7 +17,7 @@ SOON = timedelta(days=14)  # before its end a certificate is worth a warning at 
 
 
 def server_context(certificate: Path, key: Path, now: datetime) -> tuple[ssl.SSLContext, list[str]]:
-    """What a server needs to speak TLS 1.2 or newer with this certificate, and what to warn of."""
+    """Return what a server needs to speak TLS 1.2 or newer with this certificate, and what to warn of."""
     warnings = [*_dates(certificate, now), *_exposure(key)]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from horae.core.spelling import suggest
 from horae.errors import Invalid
 
 ROLES = ("api", "coordinator", "scheduler", "agent")
@@ -66,8 +67,6 @@ def whole(low: int, high: int) -> Kind:
 
 
 _BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
-
-
 PORT = whole(1, 65535)
 
 
@@ -76,12 +75,12 @@ def show_seconds(value: float) -> str:
 
 
 def read_seconds(value: object) -> float | None:
-    """A number of seconds, or a duration as jobs have it; None if it is neither."""
+    """Return a number of seconds, or a duration as jobs have it; None if it is neither."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value.strip()):
         value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    from horae.core import moments  # here, because few starts need it and every command would load it
+    from horae.core.time import moments  # here, because few starts need it and every command would load it
 
     try:
         return moments.read_duration(value) / 1_000_000
@@ -132,7 +131,7 @@ def choice(*allowed: str) -> Kind:
 
 
 def read_names(value: object, expected: str) -> tuple[str, ...]:
-    """A TOML list or comma-separated text as distinct names."""
+    """Return a TOML list or comma-separated text as distinct names."""
     parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) and part for part in parts):
         raise Refused(expected)
@@ -145,7 +144,7 @@ def read_roles(value: object) -> tuple[str, ...]:
     expected = f"a list out of: {', '.join(ROLES)}"
     named = read_names(value, expected)
     if unknown := [name for name in named if name not in ROLES]:
-        raise Refused(expected, hint=nearest(unknown[0], ROLES))
+        raise Refused(expected, hint=suggest(unknown[0], ROLES))
     if not named:
         raise Refused(f"at least one of: {', '.join(ROLES)}")
     return tuple(role for role in ROLES if role in named)
@@ -214,7 +213,7 @@ def read_directory(value: object) -> Path:
 
 
 def read_files(value: object) -> str:
-    """A directory, or a bucket that all nodes share."""
+    """Return a directory, or a bucket that all nodes share."""
     if isinstance(value, str) and "://" in value and not value.startswith("file://"):
         parts = urlsplit(value)
         if parts.scheme not in ("s3", "gs", "az") or not parts.netloc or parts.query or "@" in parts.netloc:
@@ -311,7 +310,9 @@ def is_address(host: str) -> bool:
         return False
 
 
+@lru_cache(256)
 def is_loopback(host: str) -> bool:
+    """Return whether this names the machine itself: an address, or `localhost`."""
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host.lower() == "localhost"
 
 
@@ -367,6 +368,23 @@ def read_lake_root(value: object) -> str:
     return str(read_directory(text))
 
 
+def read_warehouse(value: object) -> str:
+    text = str(value).strip() if isinstance(value, (str, Path)) else ""
+    if "://" not in text:
+        return str(read_directory(text))
+    if re.fullmatch(r"hdfs://[^\s/]+/\S*[^\s/]", text.rstrip("/")):
+        return text.rstrip("/")
+    hint = "tables on S3 are those of a Spark Connect server, which has its own catalog and keys: set spark_url"
+    raise Refused("a directory, or hdfs://host:port/path", hint=hint if text.startswith("s3") else "")
+
+
+def read_hdfs_user(value: object) -> str:
+    text = value.strip() if isinstance(value, str) else ""
+    if re.fullmatch(r"[\w.$][\w.@/$-]{0,254}", text):
+        return text
+    raise Refused("the name of a user, such as etl")
+
+
 DATABASE = "database"  # the queue that needs nothing else
 
 
@@ -378,7 +396,7 @@ def read_queue(value: object) -> str:
 
 
 def has_hosts(text: str) -> bool:
-    """Whether every host of an address, of which PostgreSQL and NATS may have several, is one."""
+    """Return whether every host of an address, of which PostgreSQL and NATS may have several, is one."""
     try:
         parts = urlsplit(text)
         return all(urlsplit(f"//{host}").port != 0 for host in parts.netloc.rpartition("@")[2].split(","))
@@ -387,16 +405,21 @@ def has_hosts(text: str) -> bool:
 
 
 def mask_database(url: str) -> str:
-    """The address with its password hidden, wherever it stands; works on broken addresses too."""
+    """Return the address with its password hidden, wherever it stands; works on broken addresses too."""
     hidden = re.sub(r"(//[^:/@]*:).*@", rf"\1{MASK}@", url)
     return re.sub(r"(?i)(password=)[^&]*", rf"\1{MASK}", hidden)
 
 
 def mask_address(url: str | None) -> str:
-    """The same of an engine that may not be set, and that may be entered with a token."""
+    """Return the same of an engine that may not be set, and that may be entered with a token."""
     return re.sub(r"(?i)(token=)[^;&]*", rf"\1{MASK}", mask_database(url)) if url else "none"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else ""
+def stranger_of(path: Path) -> str:
+    """Return the other user to whom something here belongs, or the directory it lies in; empty where that is us, or
+    root. A settings file says what is run: one that came with somebody else's directory is not for us to obey."""
+    try:
+        uids = (path.stat().st_uid, path.absolute().parent.stat().st_uid)
+    except OSError:
+        return ""  # whoever reads it says what is wrong
+    return next((f"the user with id {uid}" for uid in uids if uid not in (os.geteuid(), 0)), "")

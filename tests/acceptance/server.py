@@ -68,6 +68,9 @@ class Server:
             time.sleep(0.02)
         raise AssertionError(f"waited {seconds} s for {what}:\n{self.log()}")
 
+    def __del__(self) -> None:
+        self.http.close()  # of one that a test has killed and left
+
     def kill(self) -> None:
         """SIGKILL, as a crash would."""
         assert self.process is not None
@@ -98,7 +101,7 @@ class Server:
         return list(self.post("/v1/jobs", {"jobs": list(jobs)}, status=201)["jobs"])
 
     def every(self, path: str, **params: Any) -> list[Any]:
-        """All items of a list, page by page."""
+        """Return all items of a list, page by page."""
         items: list[Any] = []
         cursor = None
         while True:
@@ -109,7 +112,7 @@ class Server:
                 return items
 
     def ended(self, run_id: int) -> Any:
-        """A run, once it has ended."""
+        """Return a run, once it has ended."""
 
         def look() -> Any:
             run = self.get(f"/v1/runs/{run_id}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from horae.core.guids import Kind, number_of
+from horae.contracts.admin.guids import Kind, number_of
 from horae.wire.generated import administration_pb2 as pb
 
 from .server import Server
@@ -56,7 +56,7 @@ def nodes(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Server, Server]]:
 
 
 def run_on(node: Server, name: str, data: str | None = None) -> tuple[str, dict[str, str]]:
-    """The id of a run made by calling a node, and its status when it has ended."""
+    """Return the id of a run made by calling a node, and its status when it has ended."""
     [job] = [each for each in node.get("/api/v1/jobs")["Jobs"] if each["JobName"] == name]
     made = node.post("/api/v1/job", {"JobId": job["JobId"], "JobData": data})["ScheduleJobStatusId"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from horae.wire.nats import EVENT_STREAM, Connector
+from horae.wire.nats.broker import EVENT_STREAM, Connector
 
 from ..nats_server import Nats, running
 from .server import DEADLINE, Server

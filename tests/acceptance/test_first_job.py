@@ -29,7 +29,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> Path:
 
 
 def run_of(server: Server, name: str) -> tuple[dict[str, Any], str]:
-    """The run of a job, by hand, and its log."""
+    """Return the run of a job, by hand, and its log."""
     server.cli("run", name, "--wait", check=False)
     run = server.get("/v1/runs", limit=1)["items"][0]
     return run, server.http.get(f"/v1/runs/{run['id']}/log").text

@@ -98,7 +98,7 @@ def test_a_server_whose_log_has_no_room_starts_works_and_ends(tmp_path: Path) ->
 
 
 def is_refused(server: Server) -> dict[str, str] | None:
-    """A database has some room left within its file, so not the first is."""
+    """Return a database has some room left within its file, so not the first is."""
     answer = server.http.post("/v1/jobs", json={"name": "new", "triggers": [], "steps": [{"run": "x" * 60_000}]})
     return answer.json() if answer.status_code == 503 else None
 

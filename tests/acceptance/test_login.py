@@ -150,7 +150,7 @@ def test_what_is_no_tls_gets_no_answer_and_leaves_no_trace_of_a_stack(far: Far):
 
 
 def _handshake(port: int, version: ssl.TLSVersion) -> str | None:
-    """The version agreed on by a client that speaks only one, however old and weak."""
+    """Return the version agreed on by a client that speaks only one, however old and weak."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_ciphers("ALL:@SECLEVEL=0")

@@ -26,7 +26,7 @@ NOWHERE = Path(__file__).with_name("nowhere.py")
 
 
 def may_unshare() -> bool:
-    """Whether a network namespace can be made here: as root, and where the system lets root."""
+    """Return whether a network namespace can be made here: as root, and where the system lets root."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return False
     return subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode == 0
@@ -40,7 +40,7 @@ class Place:
     agents: list[AgentProcess]
 
     def run(self, *steps: str, **fields: Any) -> int:
-        """A job that runs now; answers its run."""
+        """Return a job that runs now; answers its run."""
         (job,) = self.server.submit({"name": "far", "steps": [{"run": step} for step in steps], **fields})
         return int(self.server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
 

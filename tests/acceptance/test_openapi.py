@@ -32,7 +32,8 @@ def busy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def described() -> Any:
-    """The document as the server serves it. A body that is too large is refused for that, before anybody reads it."""
+    """Return the document as the server serves it. A body that is too large is refused for that, before anybody reads
+    it."""
     found = schemathesis.openapi.from_dict(api_document())
     found.config.checks.negative_data_rejection.expected_statuses = ["4xx", "5xx"]
     return found

@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be anot
 
 
 def ask(server: Server, uid: int, way: str, **headers: str) -> str:
-    """What the user with this id is told by a server, over HTTP, by gRPC, or as an agent that joins."""
+    """Return what the user with this id is told by a server, over HTTP, by gRPC, or as an agent that joins."""
     port = server.port if way == "http" else server.grpc_port
     argv = [sys.executable, "-m", "tests.acceptance.stranger", str(uid), way, str(port)]
     argv += [f"{name}={value}" for name, value in headers.items()]

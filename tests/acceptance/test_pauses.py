@@ -46,7 +46,7 @@ def database() -> Iterator[Postgres]:
 
 
 def refused(server: Server) -> str:
-    """What a server says whose start is refused, and with which code it ends."""
+    """Return what a server says whose start is refused, and with which code it ends."""
     with pytest.raises(AssertionError, match="the server ended with 5"):
         server.start()
     server.http.close()

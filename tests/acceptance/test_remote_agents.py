@@ -76,7 +76,7 @@ def at(server: Server) -> str:
 
 
 def shell(server: Server, run: str, *labels: str) -> int:
-    """A run of a shell job, just made."""
+    """Return a run of a shell job, just made."""
     (job,) = server.submit({"name": "job", "steps": [{"run": run}], "triggers": [], "labels": list(labels)})
     return int(server.post(f"/v1/jobs/{job['id']}/run", status=201)["id"])
 
@@ -168,6 +168,11 @@ def test_the_artifacts_of_a_remote_run_come_with_its_output(patient: Server, wor
     assert hashlib.sha256(got[0].content).hexdigest() in log
     assert [answer.content for answer in got[1:]] == [b"", b"small\n"]
     patient.wait_until(lambda: not list(worker.directory.glob("data/agent/spool/outputs/runs/*/*/*")), "a tidy spool")
+    kept = f"data/**/runs/*/{run['id']}/*-artifacts/out/*"
+    patient.wait_until(
+        lambda: len(list(patient.directory.glob(kept))) == 3, "the artifacts to lie there by their names"
+    )
+    assert patient.http.get(f"/v1/runs/{run['id']}/artifacts/out/big").content == got[0].content
 
 
 def test_a_cordoned_agent_takes_nothing_until_it_is_uncordoned(patient: Server, worker: AgentProcess, tmp_path: Path):

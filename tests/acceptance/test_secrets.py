@@ -78,7 +78,7 @@ def set_canaries(server: Server) -> None:
 
 
 def started(server: Server, job: Any) -> Any:
-    """The ended run of a job that runs once."""
+    """Return the ended run of a job that runs once."""
     (made,) = server.submit(job)
     (run,) = server.wait_until(lambda: server.every("/v1/runs", job_id=made["id"]), "the run to be made")
     return server.ended(run["id"])

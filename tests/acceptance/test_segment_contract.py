@@ -30,7 +30,7 @@ class Shell:
         self._ports = ports
 
     def type(self, call: Call, job_id: int = 1) -> Any:
-        """The data of the answer."""
+        """Return the data of the answer."""
         answer = self._curl(call, job_id) if shutil.which("curl") else self._send(call, job_id)
         assert answer["success"] is True, answer
         return answer["data"]
@@ -133,13 +133,13 @@ def test_a_silent_worker_loses_its_segments(shell: Shell) -> None:
     http = shell.server.http
     http.post("/api/scheduler-workers/register?workerId=worker-1")
     http.post("/api/segments/assign?workerId=worker-1&desiredSegments=10")
-    assert shell.server.get("/api/segments")["data"][0]["status"] == "ASSIGNED"
+    [here] = {each["owner"] for each in shell.server.get("/api/segments")["data"]}
 
     def freed() -> bool:
-        return bool(shell.server.get("/api/segments")["data"][0]["status"] == "AVAILABLE")
+        return bool(shell.server.get("/api/segments")["data"][0]["workerId"] == here)
 
     shell.server.wait_until(freed, "the worker to be given up")
-    assert shell.server.get("/api/scheduler-workers")["data"] == []
+    assert "worker-1" not in [each["workerId"] for each in shell.server.get("/api/scheduler-workers")["data"]]
 
 
 def test_a_port_that_is_taken_is_named(shell: Shell, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_scheduler_worker_of_its_own_takes_its_share(postgres_url: str, tmp_pa
             node.stop()
 
 
-def test_what_a_silent_agent_ran_is_run_by_others(shell: Shell) -> None:
+def test_what_a_silent_agent_ran_waits_for_another_agent_and_is_never_done_by_horae_itself(shell: Shell) -> None:
     http = shell.server.http
     http.post("/api/execution-coordinator/workers/agent-1?capacity=2")
     http.post("/api/scheduler-workers/register?workerId=worker-1")
@@ -189,9 +189,13 @@ def test_what_a_silent_agent_ran_is_run_by_others(shell: Shell) -> None:
     assert http.post("/api/job-store/executions", json=report).status_code == 200
     assert shell.server.get(f"/api/jobs/{job_id}")["data"]["status"] == "RUNNING"
 
-    job = shell.wait_for(job_id, "COMPLETED")  # long before the 300 s that a word of it would be good for
+    def waits() -> Any:
+        (run,) = shell.server.get("/v1/runs", job_id=job_id)["items"]
+        return (run["state"], run["reason"]) == ("queued", "no_agent")
 
-    assert job["retryCount"] == 0
+    shell.server.wait_until(waits, "the job to wait")  # long before the 300 s that a word of it would be good for
     [event] = shell.server.get("/api/execution-coordinator/reassignments")["data"]
-    assert (event["fromWorkerId"], event["success"]) == ("agent-1", True)
+    assert (event["fromWorkerId"], event["success"]) == ("agent-1", False)
+    assert event["errorMessage"] == "No healthy worker available"
+    assert shell.server.get(f"/api/jobs/{job_id}")["data"]["retryCount"] == 0
     assert shell.server.get("/api/execution-coordinator/workers/agent-1")["data"]["status"] == "UNHEALTHY"

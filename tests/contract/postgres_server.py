@@ -35,8 +35,8 @@ class Postgres:
 
     @classmethod
     def make(cls, **settings: str) -> Postgres:
-        """A fresh one, not yet started. Not below pytest's own directory: as root the server runs as a user of its
-        own, whom pytest shuts out."""
+        """Return a fresh one, not yet started. Not below pytest's own directory: as root the server runs as a user of
+        its own, whom pytest shuts out."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -96,7 +96,7 @@ class Postgres:
                 os.kill(int(pid), number)
 
     def standby(self, **settings: str) -> Postgres:
-        """A copy that follows this one."""
+        """Return a copy that follows this one."""
         directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
         if self._user:
             shutil.chown(directory, self._user)

@@ -14,9 +14,10 @@ import pytest
 
 from horae import wire
 from horae.core.model import SECOND, Policy, Reason, Retry, Run, State
-from horae.core.results import MAX_CURSOR, MAX_MESSAGE, MAX_RESULT
-from horae.ports import Result, Store
-from horae.service.agent import Agent
+from horae.core.runs.orders import Result
+from horae.core.runs.results import MAX_CURSOR, MAX_MESSAGE, MAX_RESULT
+from horae.ports.store import Store
+from horae.service.agent.agent import Agent
 from horae.service.execution import LocalLink
 from horae.testing import START, FakeClock
 from horae.wire.generated import agents_pb2 as pb
@@ -78,7 +79,7 @@ class Raw:
                 self._hints.append(answer.hint.topic)
 
     def hints(self, topic: str) -> int:
-        """How often it was told of this, up to the last answer."""
+        """Return how often it was told of this, up to the last answer."""
         return self._hints.count(topic)
 
     async def finish(self, *results: pb.Result) -> list[int]:
@@ -292,8 +293,8 @@ async def test_a_bad_result_is_a_failed_run_before_it_leaves_its_agent(
         for case, run_id in cases.items():
             hands.tell(run_id, **LOCAL[case][0])
         hands.tell(runs[-1], message="\ud800 and \0", retry_after=float("nan"))
-        await agent.keep()
-        while await agent.report():
+        await agent.delivery.keep()
+        while await agent.delivery.report():
             pass
         assert agent.busy == 0
 

@@ -15,17 +15,19 @@ from typing import Any
 
 import pytest
 
-from horae.core.builds import no_tests
 from horae.core.model import Json, Reason, State
+from horae.core.runs.orders import Assignment, Result
+from horae.core.work.builds import no_tests
 from horae.errors import Invalid, Unavailable
-from horae.executors import artifacts
-from horae.executors.caches import Caches
-from horae.executors.process import KeeperProcess
-from horae.executors.sections import SectionExecutor
+from horae.executors.attempts import artifacts
+from horae.executors.attempts.caches import Caches
+from horae.executors.attempts.executor import SectionExecutor
+from horae.executors.attempts.testreports import read_junit
+from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.executors.testreports import read_junit
 from horae.files import ObjectFiles, open_files
-from horae.ports import Assignment, Output, Result, Sandboxes, Work
+from horae.ports.outputs import Output
+from horae.ports.work import Sandboxes, Work
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
@@ -55,7 +57,8 @@ class Builder:
         return (await self.files.read(result.output or "", 0, 1 << 20)).decode()
 
     async def file(self, result: Result, number: int) -> bytes:
-        return await self.files.read(self.files.file_ref(result.output or "", number), 0, 1 << 30)
+        path = json.loads(result.result or "{}")["artifacts"][number]["path"]
+        return await self.files.read(self.files.artifact_ref(result.output or "", path), 0, 1 << 30)
 
 
 @pytest.fixture
@@ -167,7 +170,7 @@ async def test_artifacts_that_cannot_be_stored_do_not_fail_the_run(
         raise Unavailable("the disk is full")
 
     store = builder.files.store_chunk
-    monkeypatch.setattr("horae.files.objects.PATIENCE", 0.0)
+    monkeypatch.setattr("horae.files.output.CLOSE_SECONDS", 0.0)
     monkeypatch.setattr(
         builder.files, "store_chunk", lambda ref, *rest: refuse(ref, *rest) if "-files" in ref else store(ref, *rest)
     )
@@ -206,6 +209,8 @@ async def test_reports_are_summed_up_in_the_result(builder: Builder) -> None:
     spec = steps(f"cat > r1.xml <<'E'\n{JUNIT}\nE\ncp r1.xml r2.xml; exit 1", reports=["r*.xml"])
     _, facts = await builder.run(spec)
     failures = [{"name": "m.bad", "message": "1 != 2"}, {"name": "broken", "message": "no such file"}]
+    cases = facts["tests"].pop("cases")
+    assert [(one["name"], one["outcome"]) for one in cases] == [("m.good", "passed"), ("later", "skipped")] * 2
     assert facts["tests"] == {"passed": 2, "failed": 4, "skipped": 2, "seconds": 3.5, "failures": failures * 2}
 
 
@@ -357,6 +362,15 @@ def repository(tmp_path: Path) -> tuple[str, list[str]]:
     git("tag", "-a", "v1", "-m", "first", commits[0])
     git("config", "uploadpack.allowAnySHA1InWant", "false")
     return f"file://{place}", commits
+
+
+async def test_a_short_commit_is_fetched_without_noise(builder: Builder, repository: tuple[str, list[str]]) -> None:
+    url, commits = repository
+    result, _ = await builder.run(steps("true", checkout={"url": url, "ref": commits[1][:8]}))
+    log = await builder.log(result)
+    assert result.state is State.SUCCEEDED, log
+    assert "fatal" not in log
+    assert "couldn't find" not in log
 
 
 @pytest.mark.parametrize("ref", ["main", "v1", "", "full", "short"])

@@ -6,16 +6,20 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from horae.core.holdings import Holding, holding_of
-from horae.core.model import Node, Overlap, RunFilter, State
+from horae.core.definitions import Submission
+from horae.core.model import Lease, Node, Overlap, RunFilter, State
+from horae.core.runs.holdings import Holding, holding_of
+from horae.core.runs.orders import Assignment, NewRun, Order, Want
+from horae.core.signs import Beat, NewLine, Sign
 from horae.errors import Superseded
-from horae.ports import Assignment, Beat, Birth, NewLine, Order, Sign, Store, Submission, Want
-from horae.stores import postgres
-from horae.stores.marks import Begin
-from horae.stores.postgres import PostgresStore
+from horae.ports.store import Store
+from horae.stores.postgres import PostgresStore, arrays, database, lanes
+from horae.stores.postgres.marks import Begin
 from horae.testing import START, make_job
 
 
@@ -33,8 +37,8 @@ async def order(
     needs: tuple[str, ...] = (),
     pin: str | None = None,
 ) -> list[int]:
-    birth = Birth(job_id=1, kind=kind, priority=priority, overlap=Overlap.ALLOW, needs=needs, pin=pin)
-    return [receipt.ids[0] for receipt in await store.enqueue([Order(birth) for _ in range(count)])]
+    new = NewRun(job_id=1, kind=kind, priority=priority, overlap=Overlap.ALLOW, needs=needs, pin=pin)
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(new) for _ in range(count)])]
 
 
 def ids(claimed: Sequence[Assignment]) -> list[int]:
@@ -125,21 +129,21 @@ async def running(store: Store):
 
 
 async def rest(store: Store) -> int:
-    """How many a last claim still finds."""
+    """Return how many a last claim still finds."""
     claimed = await store.claim([Want("last", kind, 300) for kind in ("python", "shell")])
     return sum(map(len, claimed))
 
 
 async def test_a_claim_finds_its_runs_by_index_however_many_wait(postgres_url: str, postgres_store: PostgresStore):
     """Also while the statistics say that the tables are empty."""
-    connection = await postgres.connect(postgres_url, settings=postgres.BY_INDEX)
+    connection = await lanes.connect(postgres_url, settings=database.BY_INDEX)
     await connection.execute("ANALYZE jobs, live")
     await postgres_store.submit([Submission([make_job(1)])])
     await order(postgres_store, count=600)
     begin = Begin([("python", 1, 9), ("python", -9, -1)], [("python", 0, START, 1)])
-    arrays = postgres._claim_arrays([Want(f"n{number}", "python", 4) for number in range(100)], begin)
+    given = arrays.claim_arrays([Want(f"n{number}", "python", 4) for number in range(100)], begin)
 
-    rows = await connection.fetch("EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *arrays)
+    rows = await connection.fetch("EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *given, None)
     await connection.close()
 
     plan = "\n".join(row[0] for row in rows)
@@ -214,3 +218,53 @@ async def test_many_lines_are_opened_at_once_and_each_is_answered_for_itself(sto
 
     assert answers == [2, 2, None, 0, 3]
     assert {one.name: one.via for one in await store.list_nodes()} == {"a": "s2", "b": "s2", "c": ""}
+
+
+async def standing_by(store: Store, **fields: Any) -> Lease:
+    """Two nodes, of which `a` has the segments."""
+    for name in ("a", "b"):
+        await store.register_node(replace(node(name), **fields))
+    lease = await store.take_lease("leader", "a", None)
+    assert lease is not None
+    await store.assign_segments(dict.fromkeys(range(100), "a"), lease)
+    return lease
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_a_node_that_stands_by_claims_only_what_is_pinned_to_it(store: Store):
+    lease = await standing_by(store, kinds=("python",))
+    free, pinned = await order(store, count=2), await order(store, pin="b")
+
+    assert [ids(one or ()) for one in await store.claim([Want("b", "python", 5)], standby="b")] == [pinned]
+    assert [ids(one or ()) for one in await store.claim([Want("a", "python", 1)], standby="a")] == [free[:1]]
+    await store.assign_segments(dict.fromkeys(range(100), "b"), lease)
+    assert await store.claim([Want("a", "python", 5)], standby="a") == [[]]
+    assert [ids(one or ()) for one in await store.claim([Want("b", "python", 5)], standby="b")] == [free[1:]]
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_a_node_that_stands_by_does_what_the_active_one_cannot_do(store: Store):
+    await standing_by(store, kinds=("python",))
+    await order(store)
+    shell = await order(store, "shell")
+
+    claimed = await store.claim([Want("b", "python", 5), Want("b", "shell", 5)], standby="b")
+
+    assert [ids(one or ()) for one in claimed] == [[], shell]
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_while_the_active_node_is_gone_nobody_stands_in_for_it(store: Store):
+    await standing_by(store, kinds=("python",))
+    await order(store)
+    await order(store, "shell")
+    await store.retire_node("a", "gone")
+
+    assert await store.claim([Want("b", "python", 5), Want("b", "shell", 5)], standby="b") == [[], []]
+
+
+@pytest.mark.usefixtures("with_job")
+async def test_before_anybody_is_active_nobody_claims_what_is_pinned_to_nobody(store: Store):
+    await order(store)
+
+    assert await store.claim([Want("b", "python", 5)], standby="b") == [[]]

@@ -6,8 +6,10 @@ import asyncio
 
 import asyncpg
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, Cursor, Overlap, Policy, State
-from horae.ports import Assignment, Birth, Order, Result, Store, Submission, Waiting, Wish
+from horae.core.runs.orders import Assignment, LockRequest, NewRun, Order, Result, Waiting
+from horae.ports.store import Store
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
@@ -17,7 +19,7 @@ from ..claiming import claim
 async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.ALLOW) -> int:
     if await store.get_job(job_id) is None:
         await store.submit([Submission([make_job(job_id, kind="sync", policy=Policy(overlap=overlap))])])
-    [receipt] = await store.enqueue([Order(Birth(job_id, "sync", 5, overlap))])
+    [receipt] = await store.enqueue([Order(NewRun(job_id, "sync", 5, overlap))])
     return receipt.ids[0]
 
 
@@ -31,8 +33,8 @@ def ended(at: Assignment, cursor: str | None = None, state: State = State.SUCCEE
     return Result(at.run_id, at.fence, state, finished_at=START, cursor=cursor, **fields)  # type: ignore[arg-type]
 
 
-def wish(at: Assignment, *names: str) -> Wish:
-    return Wish(at.run_id, at.fence, names)
+def wish(at: Assignment, *names: str) -> LockRequest:
+    return LockRequest(at.run_id, at.fence, names)
 
 
 # ── cursors ──

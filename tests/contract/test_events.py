@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 
+from horae.app.roles import persist
 from horae.core.model import Node, State
-from horae.ports import Result, Store
-from horae.queues.courier import NatsCourier
-from horae.queues.database import LocalQueue
-from horae.roles import persist
+from horae.core.runs.orders import Result
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
+from horae.queues.publisher import NatsPublisher
 from horae.service.events import Ended, Events
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.testing import FakeClock
-from horae.wire.nats import EVENT_STREAM, EVENTS, Connector
+from horae.wire.nats.broker import EVENT_STREAM, EVENTS, Connector
 
 from ..nats_server import Nats
 from ..unit.service.parts import draft
@@ -38,7 +39,7 @@ class Told:
     """Services that tell, on a broker."""
 
     def __init__(self, store: Store, nats: Nats) -> None:
-        self.courier, clock, queue = NatsCourier(Connector(nats.url, "test")), Promptly(), LocalQueue()
+        self.courier, clock, queue = NatsPublisher(Connector(nats.url, "test")), Promptly(), LocalQueue()
         self.events = Events(self.courier, clock, source="n1")
         self.jobs = Jobs(store, queue, self.events)
         self.execution = Execution(store, queue, clock, Metrics(), events=self.events)
@@ -70,7 +71,7 @@ async def reader(nats: Nats) -> AsyncIterator[Any]:
 
 
 async def read(nats: Nats, count: int) -> list[Any]:
-    """The first so many events of the stream, when they are there."""
+    """Return the first so many events of the stream, when they are there."""
     async with reader(nats) as client, asyncio.timeout(DEADLINE):
         found: list[Any] = []
         while len(found) < count:
@@ -169,7 +170,7 @@ async def test_an_end_that_was_told_by_a_leader_which_died_before_it_noted_so_is
     run_id = await one_run(told)
     (run,) = await told.store.load_untold(10)
     dying = Ended(told.store, told.courier, told.clock, source="n0", is_leader=lambda: True)
-    await told.courier.post([dying._event(run)])
+    await told.courier.publish_events([dying._event(run)])
     assert await told.store.load_untold(10) == [run]
 
     told.leads = True

@@ -21,11 +21,14 @@ from typing import Any, BinaryIO
 import pytest
 
 from horae.core.model import Json, Phase, Reason, State
-from horae.executors.process import KeeperProcess
-from horae.executors.secretfiles import SecretFiles
-from horae.executors.sections import Section, SectionExecutor
+from horae.core.runs.orders import Assignment, Result
+from horae.executors.attempts.executor import SectionExecutor
+from horae.executors.attempts.secretfiles import SecretFiles
+from horae.executors.attempts.sections import Section
+from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import Rules, shell_executor
-from horae.ports import Assignment, Clock, Executor, Keeper, Result, Sandboxes, Work
+from horae.ports.clock import Clock
+from horae.ports.work import Executor, Keeper, Sandboxes, Work
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.plain import PlainSandbox
 from horae.testing import START, FakeClock
@@ -62,7 +65,7 @@ class MemoryOutput:
     def ref(self) -> str | None:
         return "memory" if self.data else None
 
-    async def attach(self, number: int, file: BinaryIO, size: int) -> int:
+    async def attach(self, number: int, file: BinaryIO, size: int, path: str) -> int:
         assert number == len(self.files)
         self.files.append(file.read(size))
         return len(self.files[-1])
@@ -127,7 +130,7 @@ async def keeper(tmp_path: Path) -> AsyncIterator[KeeperProcess]:
 
 
 class Rig:
-    """An open executor, and the results it gave."""
+    """An open executor, and the results it gave. It counts timeouts, as an agent does."""
 
     def __init__(self, executor: Executor, clock: FakeClock) -> None:
         self.executor = executor
@@ -135,6 +138,7 @@ class Rig:
         self.results: list[Result] = []
         self.closed_before_done: list[bool] = []
         self._ended = asyncio.Event()
+        self._timers: dict[int, asyncio.Task[None]] = {}
 
     def start(
         self,
@@ -143,15 +147,21 @@ class Rig:
         timeout: float | None = None,
         data: str | None = None,
         output: MemoryOutput | None = None,
-        tell_phase: Callable[[Phase], None] = lambda _: None,
+        note_phase: Callable[[Phase], None] = lambda _: None,
         owner: str = "ann",
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data, owner)
-        work = Work(assignment, spec, output, timeout, START, tell_phase=tell_phase)
+        work = Work(assignment, spec, output, timeout, START, note_phase=note_phase)
         self.executor.start([work], lambda r: self._done(r, output))
+        if timeout is not None:
+            self._timers[run_id] = asyncio.create_task(self._time_out(run_id, timeout))
         return output
+
+    async def _time_out(self, run_id: int, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        self.executor.stop(run_id, Reason.TIMEOUT)
 
     def is_started(self, run_id: int) -> bool:
         assert isinstance(self.executor, SectionExecutor)
@@ -159,6 +169,8 @@ class Rig:
 
     def _done(self, result: Result, output: MemoryOutput) -> None:
         self.results.append(result)
+        if result.run_id in self._timers:
+            self._timers.pop(result.run_id).cancel()
         self.closed_before_done.append(output.is_closed)
         self._ended.set()
 
@@ -206,7 +218,7 @@ async def shell(open_rig: Callable[[Kind], Any]) -> Rig:
 
 
 def watch_daemon(output: MemoryOutput) -> int:
-    """A descriptor that becomes readable when the daemon named in the output is gone."""
+    """Return a descriptor that becomes readable when the daemon named in the output is gone."""
     return os.pidfd_open(int(output.text.split("daemon ")[1].split()[0]))
 
 
@@ -330,7 +342,7 @@ async def test_work_for_which_there_are_no_descriptors_is_lost(shell: Rig, monke
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patched:
-        patched.setattr("horae.executors.sections.os.pipe", too_many)
+        patched.setattr("horae.executors.attempts.sections.os.pipe", too_many)
         result, _ = await shell.run(steps("echo fine"))
     assert (result.state, result.reason, result.ailment) == (State.FAILED, Reason.LOST, "Too many open files")
 
@@ -389,7 +401,7 @@ async def test_a_workspace_that_cannot_be_removed_is_left_and_the_run_ends_as_it
     def refuse(*_: object) -> bool:
         raise RecursionError("too deep")
 
-    monkeypatch.setattr("horae.executors.workspaces.remove_tree", refuse)
+    monkeypatch.setattr("horae.executors.attempts.workspaces.remove_tree", refuse)
     result, _ = await shell.run(steps("touch file; exit 7"))
     assert (result.state, result.reason, result.exit_code) == (State.FAILED, Reason.EXIT, 7)
 
@@ -415,7 +427,7 @@ async def test_a_dead_keeper_loses_the_work_and_nothing_hangs(rig: Rig, kind: Ki
         later, _ = await rig.run(kind.succeeds)
         assert (later.state, later.reason) == (State.FAILED, Reason.LOST)
     finally:
-        with suppress(ProcessLookupError):  # a daemon may survive its keeper: see executors/process.py
+        with suppress(ProcessLookupError):  # a daemon may survive its keeper: see executors/processes/process.py
             signal.pidfd_send_signal(daemon, signal.SIGKILL)
         os.close(daemon)
 

@@ -14,9 +14,9 @@ import obstore
 import pytest
 from obstore.store import LocalStore, ObjectStore
 
-import horae.files.objects as module
 from horae.errors import ConfigError, Invalid, MachineFault, NotFound, Unavailable
-from horae.files import ChunkedOutput, ObjectFiles, open_files
+from horae.files import ChunkedOutput, ObjectFiles, objects, open_files
+from horae.files import output as writing
 from tests.disks import clear, fill, needs_root, small_disk
 from tests.engines.s3_server import S3, running_s3
 
@@ -51,7 +51,7 @@ def directory(request: pytest.FixtureRequest, path: Path) -> Place:
 
 
 def bucket(request: pytest.FixtureRequest, path: Path) -> Place:
-    """A prefix of its own in a bucket that all tests share."""
+    """Return a prefix of its own in a bucket that all tests share."""
     service: S3 = request.getfixturevalue("s3")
     for name, value in service.environment.items():
         if name.endswith(("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")):
@@ -108,17 +108,17 @@ class Gate:
 async def test_a_removed_log_is_gone_and_removing_it_again_is_no_error(files: ObjectFiles, place: Place) -> None:
     for attempt, fence in ((1, 1), (1, 11)):
         output = files.open(1, attempt, fence, ROOMY)
-        output.write(b"x" * 3 * module.CHUNK)
+        output.write(b"x" * 3 * writing.CHUNK)
         await output.close()
     ref = files.ref(1, 1, 1)
-    assert await files.size(ref) == 3 * module.CHUNK
+    assert await files.size(ref) == 3 * writing.CHUNK
 
     for _ in range(2):
         await files.remove(ref)
 
     assert await files.size(ref) == 0
     assert await files.read(ref, 0, 100) == b""
-    assert await files.size(files.ref(1, 1, 11)) == 3 * module.CHUNK
+    assert await files.size(files.ref(1, 1, 11)) == 3 * writing.CHUNK
     await files.remove(files.ref(1, 1, 11))
     assert place.stored() == []
 
@@ -141,7 +141,7 @@ async def test_a_log_that_goes_while_it_is_looked_up_is_not_remembered(
             yield page
 
     with monkeypatch.context() as patch:
-        patch.setattr(module.obstore, "list", slowly)
+        patch.setattr(objects.obstore, "list", slowly)
         looking = asyncio.create_task(files.size(ref))
         await looks.wait()
     if how == "one":
@@ -190,6 +190,54 @@ async def test_many_logs_and_their_files_go_at_once_and_no_others(files: ObjectF
     assert stored == {"1/1-11", "11/1-1", "1-1-files/1", "999/1-1"}
     assert await files.size(files.ref(1, 1, 1)) == 0
     assert await files.size(later) == 1
+
+
+async def test_a_file_gets_its_name_and_goes_with_its_log(files: ObjectFiles, place: Place) -> None:
+    ref = files.ref(7, 1, 3)
+    await files.store_chunk(ref, 0, b"log")
+    for number, data in enumerate((b"x" * 300_000, b"y")):
+        await files.store_chunk(files.file_ref(ref, 0), number, data)
+    name = files.artifact_ref(ref, "dist/ä b%20.txt")
+    assert await files.read(name, 0, 9) == b""
+
+    await files.name_file(ref, 0, "dist/ä b%20.txt", 300_002)  # not whole
+    assert await files.read(name, 0, 9) == b""
+    for _ in range(2):
+        await files.name_file(ref, 0, "dist/ä b%20.txt", 300_001)
+        await files.name_file(ref, 1, "empty", 0)
+        assert await files.read(name, 299_999, 9) == b"xy"
+        assert await files.read(name, 300_001, 9) == b""
+        assert await files.size(files.file_ref(ref, 0)) == 0
+    assert {path.partition("/7/")[2] for path in place.stored()} == {
+        "1-3/00000000", "1-3-artifacts/dist/ä b%20.txt", "1-3-artifacts/empty",
+    }  # fmt: skip
+    assert await files.trim(300_005) == 0
+    await files.remove(ref)
+    assert place.stored() == []
+    assert await files.read(name, 0, 9) == b""
+
+
+async def test_named_files_count_and_go_with_many_others(files: ObjectFiles, place: Place) -> None:
+    for run_id in (1, 2):
+        ref = files.ref(run_id, 1, 1)
+        await files.store_chunk(files.file_ref(ref, 0), 0, b"12345")
+        await files.name_file(ref, 0, "a", 5)
+    await files.remove_all([files.ref(1, 1, 1)])
+    assert [path.partition("runs/")[2] for path in place.stored()] == ["0/2/1-1-artifacts/a"]
+    assert await files.trim(4) == 5
+    assert place.stored() == []
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/etc/passwd", "../x", "a/../../x", "a//b", "a/.", "n\nl", "x" * 300, "a#1", "\x00"]
+)
+async def test_what_no_object_can_be_called_keeps_its_number(files: ObjectFiles, place: Place, path: str) -> None:
+    ref = files.ref(7, 1, 3)
+    await files.store_chunk(files.file_ref(ref, 0), 0, b"data")
+    before = place.stored()
+    await files.name_file(ref, 0, path, 4)
+    assert place.stored() == before
+    assert await files.read(files.artifact_ref(ref, path or "x"), 0, 9) == b""
 
 
 async def test_a_bucket_is_emptied_by_the_thousand_not_by_the_object(
@@ -265,8 +313,8 @@ async def test_two_readers_of_one_store_see_the_same(files: ObjectFiles, place: 
     other = place.open()
     output = files.open(1, 1, 1, ROOMY)
     for number in range(3):
-        output.write(b"%d" % number * module.CHUNK)
-        seen = await grown(other, files.ref(1, 1, 1), (number + 1) * module.CHUNK)
+        output.write(b"%d" % number * writing.CHUNK)
+        seen = await grown(other, files.ref(1, 1, 1), (number + 1) * writing.CHUNK)
         assert seen == await files.read(files.ref(1, 1, 1), 0, ROOMY)
     await output.close()
 
@@ -300,10 +348,10 @@ async def test_a_few_bytes_are_stored_soon_without_closing(files: ObjectFiles) -
 
 
 async def test_a_full_chunk_does_not_wait(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LINGER", 3600.0)
+    monkeypatch.setattr(writing, "LINGER", 3600.0)
     output = files.open(1, 1, 1, ROOMY)
-    output.write(b"x" * module.CHUNK)
-    assert len(await grown(files, files.ref(1, 1, 1), module.CHUNK)) == module.CHUNK
+    output.write(b"x" * writing.CHUNK)
+    assert len(await grown(files, files.ref(1, 1, 1), writing.CHUNK)) == writing.CHUNK
     await output.close()
 
 
@@ -320,11 +368,11 @@ async def test_what_is_written_while_a_chunk_is_stored_follows_it(
 ) -> None:
     gate = Gate(files, monkeypatch)
     output = files.open(1, 1, 1, ROOMY)
-    output.write(b"1" * module.CHUNK)
+    output.write(b"1" * writing.CHUNK)
     await gate.reached.wait()
     output.write(b"2")
     gate.opened.set()
-    assert (await grown(files, files.ref(1, 1, 1), module.CHUNK + 1)).endswith(b"12")
+    assert (await grown(files, files.ref(1, 1, 1), writing.CHUNK + 1)).endswith(b"12")
     await output.close()
 
 
@@ -363,30 +411,30 @@ async def test_a_store_that_is_too_slow_leaves_a_marked_gap(
 ) -> None:
     gate = Gate(files, monkeypatch)
     output = files.open(1, 1, 1, ROOMY)
-    output.write(b"a" * (module.MAX_WAITING - 10))
+    output.write(b"a" * (writing.MAX_WAITING - 10))
     await gate.reached.wait()
     output.write(b"b" * 15)
     output.write(b"c" * 100)
     gate.opened.set()
-    await grown(files, files.ref(1, 1, 1), module.MAX_WAITING)
+    await grown(files, files.ref(1, 1, 1), writing.MAX_WAITING)
     output.write(b"d")
     await output.close()
-    text = await files.read(files.ref(1, 1, 1), module.MAX_WAITING - 15, 1000)
+    text = await files.read(files.ref(1, 1, 1), writing.MAX_WAITING - 15, 1000)
     assert text == b"aaaaabbbbbbbbbb\n[105 bytes lost: the output store was too slow]\nd"
 
 
 async def test_a_gap_at_the_end_is_marked_too(files: ObjectFiles) -> None:
     output = files.open(1, 1, 1, ROOMY)
-    output.write(b"x" * (module.MAX_WAITING + 7))
+    output.write(b"x" * (writing.MAX_WAITING + 7))
     await output.close()
-    assert (await files.read(files.ref(1, 1, 1), module.MAX_WAITING, 1000)).startswith(b"\n[7 bytes lost")
+    assert (await files.read(files.ref(1, 1, 1), writing.MAX_WAITING, 1000)).startswith(b"\n[7 bytes lost")
 
 
 # ── following ──
 
 
 async def test_followers_are_woken_by_the_writer(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FOLLOW", 3600.0)
+    monkeypatch.setattr(objects, "FOLLOW_SECONDS", 3600.0)
     output = files.open(1, 1, 1, ROOMY)
     followers = [files.changed(files.ref(1, 1, 1)) for _ in range(2)]
     stranger = files.changed(files.ref(2, 1, 1))
@@ -410,7 +458,7 @@ async def test_followers_that_leave_are_forgotten(files: ObjectFiles) -> None:
         change = files.changed(files.ref(1, 1, 1))
         change.cancel()
         await asyncio.gather(change, return_exceptions=True)
-    assert not files._followers
+    assert not files._followers._by_log
 
 
 # ── refusals and faults ──
@@ -451,7 +499,7 @@ async def test_a_log_removed_while_it_is_read_is_not_found(files: ObjectFiles, p
 
 
 def obstruct(place: Path) -> Path:
-    """A file where a directory must be: no permission bit stops root, this does."""
+    """Return a file where a directory must be: no permission bit stops root, this does."""
     place.mkdir(exist_ok=True)
     (place / "runs").write_text("")
     return place / "runs"
@@ -460,7 +508,7 @@ def obstruct(place: Path) -> Path:
 async def test_a_store_out_of_order_is_unavailable(
     local: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.0)
+    monkeypatch.setattr(writing, "CLOSE_SECONDS", 0.0)
     obstruct(tmp_path / "output")
     output = local.open(1, 1, 1, ROOMY)
     output.write(b"x")
@@ -472,7 +520,7 @@ async def test_a_store_out_of_order_is_unavailable(
 async def test_a_store_that_comes_back_gets_everything(
     local: ObjectFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "RETRY", 0.01)
+    monkeypatch.setattr(writing, "RETRY_SECONDS", 0.01)
     obstacle = obstruct(tmp_path / "output")
     output = local.open(1, 1, 1, ROOMY)
     with caplog.at_level(logging.WARNING):
@@ -517,7 +565,7 @@ async def test_a_file_address_is_a_path(tmp_path: Path) -> None:
 async def test_output_that_finds_no_room_ends_with_a_mark_that_outlasts_the_shortage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PATIENCE", 0.1)
+    monkeypatch.setattr(writing, "CLOSE_SECONDS", 0.1)
     with small_disk(tmp_path / "small") as disk:
         files = open_files(disk / "output")
         first = files.open(1, 1, 1, ROOMY)
@@ -545,7 +593,7 @@ async def test_output_that_waited_for_room_is_whole(tmp_path: Path) -> None:
         fill(disk)
         output.write(b"x" * 100_000)
         closing = asyncio.create_task(output.close())
-        await asyncio.sleep(2 * module.RETRY)
+        await asyncio.sleep(2 * writing.RETRY_SECONDS)
         clear(disk)
         await closing
         assert await files.size(output.ref or "") == 100_000

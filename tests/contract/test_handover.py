@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from horae.core.model import State
+from horae.core.runs.orders import Queued
 from horae.errors import Unavailable
-from horae.ports import Queued, Store
-from horae.queues.courier import NatsCourier
-from horae.queues.database import LocalQueue
-from horae.service.handover import Handover
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
+from horae.queues.publisher import NatsPublisher
+from horae.service.announcer import WorkAnnouncer
 from horae.testing import FakeClock
-from horae.wire.nats import WORK, WORK_STREAM, Connector
+from horae.wire.nats.broker import WORK, WORK_STREAM, Connector
 
 from ..nats_server import Nats
 from ..unit.service.parts import draft
@@ -183,12 +184,12 @@ class Silent:
     async def prepare(self, kinds: Any) -> None:
         pass
 
-    async def hand_over(self, runs: Any) -> None:
+    async def publish_runs(self, runs: Any) -> None:
         if self.is_away:
             raise Unavailable("away")
         self.carried.append([run.run_id for run in runs])
 
-    async def call_all(self) -> None:
+    async def call_agents(self) -> None:
         self.calls += 1
 
 
@@ -198,19 +199,19 @@ async def test_what_still_waits_is_told_again_after_a_while_and_nothing_while_no
     clock = Restless()
     near = Side(sqlite_store, clock, tmp_path)
     courier, own = Silent(), LocalQueue()
-    handover = Handover(sqlite_store, near.queue, own, courier, clock)
+    handover = WorkAnnouncer(sqlite_store, near.queue, own, courier, clock)
 
     async def look() -> None:
         own.announce("runs")
         await handover.step()
 
     runs = await near.order(2)
-    await handover.attend()
+    await handover.watch_agents()
     await look()
     assert courier.carried == []
     await near.store.register_node(a_node("n1", via="s1"))
     near.queue.announce("nodes")
-    await handover.attend()
+    await handover.watch_agents()
     await look()
     await look()
     assert courier.carried == [runs]
@@ -226,14 +227,14 @@ async def test_what_still_waits_is_told_again_after_a_while_and_nothing_while_no
 async def test_of_more_runs_than_can_be_named_none_is_and_everybody_is_called(
     sqlite_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("horae.service.handover.MOST", 3)
+    monkeypatch.setattr("horae.service.announcer.MOST_NAMED", 3)
     clock = Restless()
     near = Side(sqlite_store, clock, tmp_path)
     courier, own = Silent(), LocalQueue()
-    handover = Handover(sqlite_store, near.queue, own, courier, clock)
+    handover = WorkAnnouncer(sqlite_store, near.queue, own, courier, clock)
     await near.store.register_node(a_node("n1", via="s1"))
     near.queue.announce("nodes")
-    await handover.attend()
+    await handover.watch_agents()
     for calls in (1, 2):  # the second time for runs that are behind those it has seen
         await near.order(3)
         own.announce("runs")
@@ -242,24 +243,24 @@ async def test_of_more_runs_than_can_be_named_none_is_and_everybody_is_called(
 
 
 async def test_a_stream_that_is_gone_is_no_receipt_and_is_made_again(nats: Nats):
-    courier = NatsCourier(Connector(nats.url, "test"))
+    courier = NatsPublisher(Connector(nats.url, "test"))
     await courier.open()
     try:
         async with asyncio.timeout(DEADLINE), client_of(nats) as client:
             while not courier.connections:
                 await asyncio.sleep(0.01)
-            await courier.hand_over([Queued(1, 1, "python", 0, False), Queued(1, 1, "python", 0, False)])
+            await courier.publish_runs([Queued(1, 1, "python", 0, False), Queued(1, 1, "python", 0, False)])
             await client.request(f"$JS.API.STREAM.DELETE.{WORK_STREAM}", b"", timeout=10)
             with pytest.raises(Unavailable):
-                await courier.hand_over([Queued(2, 1, "python", 0, False)])
-            await courier.hand_over([Queued(3, 1, "python", 0, False)])
+                await courier.publish_runs([Queued(2, 1, "python", 0, False)])
+            await courier.publish_runs([Queued(3, 1, "python", 0, False)])
             assert await waiting_messages(client) == 1
     finally:
         await courier.close()
 
 
 async def test_a_frozen_broker_is_given_up_soon(nats: Nats):
-    courier = NatsCourier(Connector(nats.url, "test"))
+    courier = NatsPublisher(Connector(nats.url, "test"))
     await courier.open()
     try:
         async with asyncio.timeout(DEADLINE):
@@ -268,7 +269,7 @@ async def test_a_frozen_broker_is_given_up_soon(nats: Nats):
         nats.signal(signal.SIGSTOP)
         async with asyncio.timeout(DEADLINE):
             with pytest.raises(Unavailable):
-                await courier.hand_over([Queued(1, 1, "python", 0, False)])
+                await courier.publish_runs([Queued(1, 1, "python", 0, False)])
         nats.signal(signal.SIGCONT)
     finally:
         await courier.close()

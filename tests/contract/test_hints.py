@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 
-from horae.bootstrap import SystemClock, end_task
+from horae.app.machine import SystemClock, end_task
+from horae.core.definitions import Submission
 from horae.core.model import Node, Overlap
-from horae.ports import Birth, Order, Store, Submission
-from horae.queues.database import LocalQueue
-from horae.rpc.hints import WorkHints
+from horae.core.runs.orders import NewRun, Order
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
+from horae.rpc.agents.hints import WorkHints
 from horae.testing import make_job
 
 from ..claiming import claim
@@ -52,8 +54,8 @@ class Crowd:
                 await self._news.wait()
 
     async def order(self, count: int = 1, **fields: object) -> None:
-        birth = Birth(**{"job_id": 1, "kind": "python", "priority": 5, "overlap": Overlap.ALLOW, **fields})  # type: ignore[arg-type]
-        await self.store.enqueue([Order(birth) for _ in range(count)])
+        new = NewRun(**{"job_id": 1, "kind": "python", "priority": 5, "overlap": Overlap.ALLOW, **fields})  # type: ignore[arg-type]
+        await self.store.enqueue([Order(new) for _ in range(count)])
         self.queue.announce("runs")
 
 

@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from horae.core.model import Bounds, Reason, State, Token
+from horae.core.runs.orders import Result
 from horae.errors import Denied
-from horae.ports import Result, Store
-from horae.rpc.agents import PROVE_SECONDS
-from horae.rpc.intake import MARGIN, Limits
+from horae.ports.store import Store
+from horae.rpc.agents.admission import PROVE_SECONDS
+from horae.rpc.agents.intake import MARGIN, Limits
 from horae.service.access import Access
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
-from horae.wire.proofs import Proof
+from horae.wire.nats.proofs import Proof
 
 from ..unit.service.parts import Probe
 from .test_links import DEADLINE, Remote, Side, a_node, connected, done, settled, write

@@ -20,9 +20,9 @@ import pytest
 import uvloop
 
 from horae.errors import Unavailable
-from horae.executors import keeper as program
-from horae.executors.process import DIED, KeeperProcess, Spawned
-from horae.ports import Command, Exit
+from horae.executors.processes import keeper as program
+from horae.executors.processes.process import DIED, KeeperProcess, Spawned
+from horae.ports.work import Command, Exit
 
 PATIENCE = 60  # seconds; reached only when something is broken
 ENV = {"PATH": "/usr/bin:/bin"}
@@ -65,8 +65,8 @@ time.sleep(60)
 AGENT = f"""
 import asyncio, os, sys
 from pathlib import Path
-from horae.executors.process import KeeperProcess
-from horae.ports import Command
+from horae.executors.processes.process import KeeperProcess
+from horae.ports.work import Command
 
 async def main():
     keeper = KeeperProcess(Path(sys.argv[1]))
@@ -158,7 +158,7 @@ async def run(keeper: KeeperProcess, *argv: str, env: dict[str, str] = ENV, cwd:
 
 
 async def output_of(keeper: KeeperProcess, path: Path, *argv: str, **more: object) -> str:
-    """What a command wrote to stdout and stderr."""
+    """Return what a command wrote to stdout and stderr."""
     with path.open("wb") as file:
         command = Command(argv, ENV, "/", stdout=file.fileno(), stderr=file.fileno(), **more)  # type: ignore[arg-type]
         process = await keeper.spawn(command)
@@ -303,19 +303,19 @@ async def test_two_hundred_processes_live_at_once_and_die_when_told(keeper: Keep
     assert {exit_.code for exit_ in exits} == {-15}
 
 
-async def test_one_warder_starts_one_program_after_the_other(keeper: KeeperProcess, tmp_path: Path) -> None:
+async def test_one_process_host_starts_one_program_after_the_other(keeper: KeeperProcess, tmp_path: Path) -> None:
     script = ("/bin/sh", "-c", "echo $PPID")
-    warders = {await output_of(keeper, tmp_path / "out", *script) for _ in range(5)}
+    hosts = {await output_of(keeper, tmp_path / "out", *script) for _ in range(5)}
     limited = await output_of(keeper, tmp_path / "out", *script, rlimits={resource.RLIMIT_NOFILE: 50})
-    assert warders == {limited}
+    assert hosts == {limited}
     assert [int(limited)] == program.list_children([keeper.pid])
 
 
-async def test_idle_warders_are_few(keeper: KeeperProcess) -> None:
+async def test_idle_process_hosts_are_few(keeper: KeeperProcess) -> None:
     async with asyncio.timeout(PATIENCE):
-        held = [await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/")) for _ in range(program.IDLE_WARDERS + 3)]
+        held = [await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/")) for _ in range(program.IDLE_HOSTS + 3)]
         await asyncio.gather(*(process.kill(PATIENCE) for process in held))
-        while len(program.list_children([keeper.pid])) > program.IDLE_WARDERS:
+        while len(program.list_children([keeper.pid])) > program.IDLE_HOSTS:
             await run(keeper, "/bin/true")
 
 
@@ -348,7 +348,9 @@ async def test_a_program_is_asked_to_end_also_before_anybody_was_told_that_it_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient = tmp_path / "keeper.py"
-    patient.write_text(Path(program.__file__).read_text().replace(f"MOMENT = {program.MOMENT}", "MOMENT = 600"))
+    patient.write_text(
+        Path(program.__file__).read_text().replace(f"MOMENT_SECONDS = {program.MOMENT_SECONDS}", "MOMENT_SECONDS = 600")
+    )
     monkeypatch.setattr(program, "__file__", str(patient))
     keeper = KeeperProcess(tmp_path / "keeper")
     await keeper.open()
@@ -589,13 +591,13 @@ async def test_when_the_keeper_is_killed_every_wait_ends_and_all_work_is_gone_be
     keeper = KeeperProcess(tmp_path)
     await keeper.open()
     other = await keeper.spawn(Command(["/bin/sleep", "600"], ENV, "/"))
-    [warder] = program.list_children([keeper.pid])
+    [host] = program.list_children([keeper.pid])
     async with open_pipe() as (reader, write_end):
         command = Command([*PYTHON, DAEMON + "time.sleep(600)"], {}, "/", stdout=write_end)
         process = await keeper.spawn(command)
         daemon = await read_pid(reader)
-    await other.kill(PATIENCE)  # its warder is idle now
-    with watching(daemon, process.pid, warder) as watches:
+    await other.kill(PATIENCE)  # its host is idle now
+    with watching(daemon, process.pid, host) as watches:
         os.kill(keeper.pid, signal.SIGKILL)
         assert await ended(process) == DIED
         async with asyncio.timeout(PATIENCE):

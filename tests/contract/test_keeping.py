@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from horae.core.model import Json, Reason, State
-from horae.executors import keeper as program
-from horae.executors.process import KeeperProcess
+from horae.core.runs.orders import Assignment, Result
+from horae.executors.attempts.stash import Stash
+from horae.executors.processes import keeper as program
+from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.executors.stash import Stash
 from horae.files import open_files
-from horae.ports import Assignment, Command, Exit, Hold, Memo, Result, Work
+from horae.ports.work import Command, Exit, Hold, Memo, Work
 from horae.testing import START, FakeClock
 
 from .test_executors import PATIENCE, MemoryOutput, plain, steps
@@ -65,7 +66,7 @@ def place(tmp_path: Path) -> Path:
 
 
 async def spawn(keeper: KeeperProcess, run: str, name: str = "1-1") -> tuple[Any, Stash, int]:
-    """A held process, and its pipe, which only the keeper has open besides."""
+    """Return a held process, and its pipe, which only the keeper has open besides."""
     stash, pipe = Stash(), os.pipe()
     os.set_blocking(pipe[0], False)
     process = await keeper.spawn(command(run, stash, pipe, name))
@@ -257,9 +258,9 @@ async def test_released_work_dies_with_its_agent(place: Path) -> None:
 async def test_the_door_is_for_its_user_alone(place: Path) -> None:
     keeper = await begin(place)
 
-    assert (place / program.DOOR).stat().st_mode & 0o777 == 0o600
+    assert (place / program.SOCKET_NAME).stat().st_mode & 0o777 == 0o600
     await keeper.close()
-    assert not (place / program.DOOR).exists()
+    assert not (place / program.SOCKET_NAME).exists()
 
 
 # ── the executor ──

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from horae.core.model import State
-from horae.ports import Store
+from horae.ports.store import Store
 from horae.testing import FakeClock
 from horae.wire.generated import agents_pb2 as pb
 

@@ -16,10 +16,14 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from horae import wire
-from horae.bootstrap import SystemClock, end_task
-from horae.core import specs
-from horae.core.holdings import holding_of
+from horae.app.machine import SystemClock, end_task
+from horae.app.roles import persist
+from horae.core.definitions import Submission
 from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State, Token
+from horae.core.runs.holdings import holding_of
+from horae.core.runs.orders import Result
+from horae.core.signs import Terms
+from horae.core.work import specs
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
@@ -27,26 +31,27 @@ from horae.links import session as links
 from horae.links.grpc import GrpcLink
 from horae.links.nats import NatsLink
 from horae.links.peers import GrpcPeers
-from horae.links.session import RemoteLink, Ticket
+from horae.links.session import Credentials, RemoteLink
 from horae.links.spool import AgentSpool
-from horae.ports import Link, Result, Store, Submission, Terms
-from horae.queues.courier import NatsCourier
-from horae.queues.database import LocalQueue
-from horae.roles import persist
-from horae.rpc.agents import Agents, Session
-from horae.rpc.nats import NatsDoor, Prove
+from horae.ports.store import Store
+from horae.ports.transport import Link
+from horae.queues.local import LocalQueue
+from horae.queues.publisher import NatsPublisher
+from horae.rpc.agents.admission import Agents
+from horae.rpc.agents.nats import NatsListener, Prove
+from horae.rpc.agents.session import Session
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
+from horae.service.announcer import WorkAnnouncer
 from horae.service.execution import Execution, LocalLink
-from horae.service.handover import Handover
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.secrets import Secrets
+from horae.service.secrets.named import Secrets
 from horae.testing import FakeClock, make_job
 from horae.wire.generated import agents_pb2 as pb
-from horae.wire.nats import DOWN, HELLO, UP, Connector, farewell, own_subject
-from horae.wire.pipe import HEAD, WHOLE
+from horae.wire.nats.broker import DOWN, HELLO, UP, Connector, close_client, own_subject
+from horae.wire.nats.pipe import HEAD, WHOLE
 
 from ..certificates import make_certificate
 from ..claiming import claim
@@ -78,10 +83,10 @@ class Side:
         self.jobs = Jobs(store, self.queue)
         self.files: ObjectFiles = open_files(directory / name)
         self.port = 0
-        self.doors: list[NatsDoor] = []
+        self.doors: list[NatsListener] = []
 
     def another(self, name: str) -> Side:
-        """A second server of the same cluster."""
+        """Return a second server of the same cluster."""
         return Side(self.store, self.clock, self._directory, name, broker=self.broker)
 
     @property
@@ -108,8 +113,8 @@ class Side:
     ) -> AsyncIterator[str]:
         agents, door = self.agents(**fields), None
         if self.broker is not None:
-            door = NatsDoor(agents, Connector(self.broker, self.name), fields.get("admit"), prove)
-        server = RpcServer(agents, Outputs(self.files, SECRET), door=door)
+            door = NatsListener(agents, Connector(self.broker, self.name), fields.get("admit"), prove)
+        server = RpcServer(agents, Outputs(self.files, SECRET), listener=door)
         port = await server.start(f"127.0.0.1:{self.port}", certificate)
         self.port = port
         if door is not None:
@@ -128,10 +133,10 @@ class Side:
         if self.broker is None:
             yield
             return
-        courier, clock = NatsCourier(Connector(self.broker, self.name)), SystemClock()
+        courier, clock = NatsPublisher(Connector(self.broker, self.name)), SystemClock()
         await courier.open()
-        handover = Handover(self.store, self.queue, self.queue, courier, clock)
-        tasks = [asyncio.create_task(persist("test", step, clock)) for step in (handover.step, handover.attend)]
+        handover = WorkAnnouncer(self.store, self.queue, self.queue, courier, clock)
+        tasks = [asyncio.create_task(persist("test", step, clock)) for step in (handover.step, handover.watch_agents)]
         try:
             yield
         finally:
@@ -154,7 +159,7 @@ async def connected(directory: Path, *servers: str, **ticket: Any) -> AsyncItera
     spool = AgentSpool(files, directory / "spool")
     await spool.load()
     events: list[tuple[str, str]] = []
-    given = Ticket(**{"identity": IDENTITY, "session": "s" * 16, **ticket})
+    given = Credentials(**{"identity": IDENTITY, "session": "s" * 16, **ticket})
     kind = NatsLink if servers[0].startswith("nats:") else GrpcLink
     link = kind(servers, spool, given, on_change=lambda word, text: events.append((word, text)))
     tasks = [asyncio.create_task(link.run()), asyncio.create_task(spool.tidy())]
@@ -421,7 +426,7 @@ async def test_a_server_that_welcomes_and_then_does_not_answer_is_left(
     answer = Session._answer
 
     async def hang(self: Session, body: str, frame: pb.AgentFrame) -> None:
-        await (asyncio.Event().wait() if self._agents.node == "s1" else answer(self, body, frame))
+        await (asyncio.Event().wait() if self._server.node == "s1" else answer(self, body, frame))
 
     monkeypatch.setattr(Session, "_answer", hang)
     monkeypatch.setattr(links, "ASK_SECONDS", 2.0)
@@ -695,7 +700,7 @@ async def test_over_nats_a_server_that_stops_sends_its_agents_elsewhere(apart: S
 async def test_over_nats_a_server_that_died_is_missed_at_the_next_word(apart: Side, nats: Nats, tmp_path: Path):
     """Its connection to the broker is gone, so the broker says that nobody hears; nobody waits for the lease."""
     other = apart.another("s2")
-    door = NatsDoor(other.agents(), Connector(str(apart.broker), "s2"))
+    door = NatsListener(other.agents(), Connector(str(apart.broker), "s2"))
     async with apart.served() as address, connected(tmp_path / "agent", address) as remote:
         await remote.link.hello(a_node())
         remote.link._terms = Terms(10 * DEADLINE, DEADLINE)  # a beat that is lost on the way waits for longer
@@ -717,7 +722,7 @@ async def nobody_hears(nats: Nats, subject: str) -> None:
     async with asyncio.timeout(DEADLINE):
         while await is_heard(stranger, subject):
             pass
-    await farewell(stranger)
+    await close_client(stranger)
 
 
 async def is_heard(client: Any, subject: str) -> bool:
@@ -815,7 +820,7 @@ def hello(**fields: Any) -> pb.Hello:
 
 
 async def said(address: str, *frames: bytes | pb.AgentFrame) -> grpc.aio.AioRpcError:
-    """How a stream ends on which this was said."""
+    """Return how a stream ends on which this was said."""
     async with grpc.aio.insecure_channel(address) as channel:
         call = channel.stream_stream(wire.CONNECT)()
         with pytest.raises(grpc.aio.AioRpcError) as ended:  # noqa: PT012

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from horae.core.definitions import Sort, Submission
 from horae.core.model import SECOND, JobFilter, RunFilter, State
+from horae.core.runs.orders import NewRun, Order, Result
 from horae.errors import Invalid
-from horae.ports import Birth, Order, Result, Sort, Store, Submission
-from horae.stores import lists, search
+from horae.ports.store import Store
+from horae.stores.parts import lists, search
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -19,14 +22,14 @@ LIVE = tuple(state for state in State if not state.is_terminal)
 
 
 async def run(store: Store, job_id: int, state: State = State.SUCCEEDED) -> int:
-    [receipt] = await store.enqueue([Order(Birth(job_id, "python", 5, 1))])
+    [receipt] = await store.enqueue([Order(NewRun(job_id, "python", 5, 1))])
     [claimed] = [a for a in await claim(store, "node", "python", (), 100) if a.run_id == receipt.ids[0]]
     await store.finish([Result(claimed.run_id, claimed.fence, state, "", START, START + SECOND)])
     return receipt.ids[0]
 
 
 async def walk(store: Store, where: RunFilter, limit: int = 100) -> list[list[int]]:
-    """The ids of each page, to the end."""
+    """Return the ids of each page, to the end."""
     pages, cursor = [], None
     while True:
         page = await store.list_runs(where, cursor, limit)
@@ -59,7 +62,7 @@ async def test_no_run_is_left_out_or_shown_twice_by_pages_of_any_size(
     await store.submit([Submission([make_job(1, trigger_id=7, next_at=START + 9 * SECOND), make_job(2)])])
     ends = [State.FAILED, State.SUCCEEDED, State.TIMED_OUT, State.CANCELLED]
     made = [await run(store, 1 + number % 2, ends[number % 4]) for number in range(14)]
-    [queued] = await store.enqueue([Order(Birth(1, "python", 5, 1))])
+    [queued] = await store.enqueue([Order(NewRun(1, "python", 5, 1))])
     everything = [*made, *queued.ids]
     for limit in (1, 3, 100):
         for where, wanted in (
@@ -148,7 +151,7 @@ async def test_a_list_by_number_says_that_it_is_cut_and_refuses_what_it_does_not
 FILTERS = (
     RunFilter(job_id=1), RunFilter(job_id=1, states=(State.SUCCEEDED,)), RunFilter(states=(State.TIMED_OUT,)),
     RunFilter(trigger_id=11), RunFilter(job_id=1, due_from=START, due_until=START + 1),
-    RunFilter(job_id=1, states=LIVE),
+    RunFilter(job_id=1, states=LIVE), RunFilter(states=(State.FAILED, State.TIMED_OUT), due_from=START),
 )  # fmt: skip
 
 
@@ -164,6 +167,25 @@ async def test_runs_of_a_job_a_trigger_or_a_state_are_reached_by_their_index(
     assert "Seq Scan on history" not in plans
     assert not is_walked(plans)
     assert "SCAN live" not in plans
+    assert not is_half_used(plans)
+
+
+JOBS = {
+    "jobs_paused": (JobFilter(paused=True), ()), "jobs_owner": (JobFilter(owner="ann"), ()),
+    "jobs_kind": (JobFilter(kind="shell"), ()), "jobs_named": (JobFilter(), (Sort("name"),)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("index", JOBS)
+async def test_jobs_are_reached_by_the_index_that_has_what_is_asked_for(
+    store: Any, index: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.submit([Submission([make_job(1)])])
+    where, sorts = JOBS[index]
+    ask = (lambda: store.search_jobs(where, sorts, 0, 10)) if sorts else (lambda: store.list_jobs(where, None, 10))
+    plans = await explained(store, monkeypatch, ask)
+    assert index in plans
+    assert not is_half_used(plans)
 
 
 async def test_the_last_success_and_the_standing_of_a_job_are_probes_of_one_index(
@@ -183,13 +205,18 @@ async def test_the_jobs_of_a_user_are_reached_by_their_index(store: Any, monkeyp
 
 
 def is_walked(plans: str) -> bool:
-    """Whether the primary key is followed from its end, where what is rare comes last."""
+    """Return whether the primary key is followed from its end, where what is rare comes last."""
     lines = plans.splitlines()
     return any("using history_pkey" in line and "id = ANY" not in below for line, below in pairwise(lines))
 
 
+def is_half_used(plans: str) -> bool:
+    """Return whether SQLite takes an index by the range of its first column alone, and reads all that it has there."""
+    return re.search(r"USING (COVERING )?INDEX \w+ \(\w+>", plans) is not None
+
+
 async def explained(store: Any, monkeypatch: pytest.MonkeyPatch, ask: Any) -> str:
-    """The plans of all that was read, where PostgreSQL does not mind how small the tables are."""
+    """Return the plans of all that was read, where PostgreSQL does not mind how small the tables are."""
     read, plans = type(store).read, []
 
     async def explain(statement: str, *args: Any) -> Any:

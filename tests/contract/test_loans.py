@@ -9,9 +9,11 @@ from dataclasses import replace
 import asyncpg
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, Loan, Node, Overlap, Phase, Policy, RunFilter, State
+from horae.core.runs.orders import Fire, Lend, NewRun, Order, Result, Waiting
 from horae.errors import Unavailable
-from horae.ports import Birth, Fire, Lend, Order, Result, Store, Submission, Waiting
+from horae.ports.store import Store
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, make_job
 
@@ -22,11 +24,11 @@ MINE = Lend("w1", UNTIL)
 
 
 async def queue(store: Store, job_id: int = 1, *, kind: str = "python", **fields: object) -> int:
-    """A queued run of a job of its own."""
+    """Return a queued run of a job of its own."""
     if await store.get_job(job_id) is None:
         await store.submit([Submission([make_job(job_id, kind=kind)])])
     fields = {"priority": 5, "overlap": Overlap.FORBID, **fields}
-    [receipt] = await store.enqueue([Order(Birth(job_id=job_id, kind=kind, **fields))])  # type: ignore[arg-type]
+    [receipt] = await store.enqueue([Order(NewRun(job_id=job_id, kind=kind, **fields))])  # type: ignore[arg-type]
     return receipt.ids[0]
 
 
@@ -319,11 +321,11 @@ async def test_the_successor_of_a_returned_and_cancelled_run_takes_its_place(sto
 
 
 async def due(store: Store, job_id: int = 1, **policy: object) -> Fire:
-    """A job that is due, and what its scheduler asks of the store."""
+    """Return a job that is due, and what its scheduler asks of the store."""
     job = make_job(job_id, trigger_id=job_id * 10, next_at=START, policy=Policy(**policy))  # type: ignore[arg-type]
     await store.submit([Submission([job])])
-    birth = Birth(job.id, job.kind, 5, job.policy.overlap)
-    return Fire(job_id * 10, job.segment, 1, START, START + 60 * SECOND, START, birth, START)
+    new = NewRun(job.id, job.kind, 5, job.policy.overlap)
+    return Fire(job_id * 10, job.segment, 1, START, START + 60 * SECOND, START, new, START)
 
 
 async def runs_of(store: Store, job_id: int):
@@ -470,6 +472,35 @@ async def test_a_segment_keeps_its_moment_when_more_are_taken(store: Store, cloc
     await store.take_segments("a", 2)
 
     assert await store.load_taken_segments() == {0: ("a", START), 1: ("a", START + 5 * SECOND)}
+
+
+async def test_a_worker_that_is_told_holds_exactly_that(store: Store):
+    await join(store, "a", "b")
+    await store.take_segments("a", 3)
+
+    await store.hold_segments("b", [2, 7])
+
+    assert await store.load_taken_segments() == {
+        **dict.fromkeys((0, 1), ("a", START)),
+        **dict.fromkeys((2, 7), ("b", START)),
+    }
+    await store.hold_segments("b", [7])
+    assert await store.take_segments("a", 3) == [0, 1, 2]
+
+
+async def test_workers_that_are_told_to_hold_none_are_known(store: Store):
+    await join(store, "a", "b")
+
+    await store.hold_segments("a", [])
+    await store.hold_segments("b", [])
+    await store.hold_segments("b", [])
+
+    taken = await store.load_taken_segments()
+    assert sorted(worker for worker, _ in taken.values()) == ["a", "b"]
+    assert all(segment < 0 for segment in taken)
+    assert await store.take_segments("a", 2) == [0, 1]
+    await store.drop_segments("b")
+    assert {worker for worker, _ in (await store.load_taken_segments()).values()} == {"a"}
 
 
 async def test_who_is_gone_holds_nothing(store: Store):

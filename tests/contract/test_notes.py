@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from horae.core.model import Reason, State
-from horae.executors.process import KeeperProcess
-from horae.executors.sections import Section as Part
-from horae.executors.sections import SectionExecutor
-from horae.executors.spark import teller
-from horae.ports import Work
+from horae.executors.attempts.executor import SectionExecutor
+from horae.executors.attempts.sections import Section as Part
+from horae.executors.notes import take_note
+from horae.executors.processes.process import KeeperProcess
+from horae.ports.work import Work
 from horae.testing import FakeClock
 
 from .test_executors import GRACE, Rig, plain
@@ -33,7 +34,18 @@ sys.exit(order["code"])
 def plan(work: Work, workspace: Path) -> Iterator[Part]:
     argv = (sys.executable, "-I", "-S", "-c", PROGRAM)
     given = json.dumps(work.spec).encode()
-    yield Part("it", "it", "the query", argv, workspace, {}, Reason.ERROR, is_ours=True, given=given, note=teller(work))
+    yield Part(
+        "it",
+        "it",
+        "the query",
+        argv,
+        workspace,
+        {},
+        Reason.ERROR,
+        is_ours=True,
+        given=given,
+        note=partial(take_note, work),
+    )
 
 
 @pytest.fixture

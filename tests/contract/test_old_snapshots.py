@@ -9,13 +9,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import Overlap, State
-from horae.ports import Birth, Order, Result, Submission, Waiting
-from horae.queues.database import LocalQueue
+from horae.core.runs.orders import NewRun, Order, Result, Waiting
+from horae.queues.local import LocalQueue
 from horae.service.execution import Execution
 from horae.service.metrics import Metrics
-from horae.stores import marks
-from horae.stores.postgres import PostgresStore
+from horae.stores.postgres import PostgresStore, marks
 from horae.testing import START, FakeClock, make_job
 
 from ..claiming import claim
@@ -62,8 +62,8 @@ async def watched(store: PostgresStore, postgres_url: str) -> AsyncIterator[Watc
 
 
 async def make(store: PostgresStore, count: int, **fields: Any) -> list[int]:
-    birth = Birth(**{"job_id": 1, "kind": "python", "priority": 0, "overlap": Overlap.ALLOW, **fields})
-    return [receipt.ids[0] for receipt in await store.enqueue([Order(birth)] * count)]
+    new = NewRun(**{"job_id": 1, "kind": "python", "priority": 0, "overlap": Overlap.ALLOW, **fields})
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(new)] * count)]
 
 
 async def claimed(store: PostgresStore, limit: int, labels: Sequence[str] = (), node: str = "n1") -> list[int]:

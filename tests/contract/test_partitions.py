@@ -8,10 +8,11 @@ from itertools import pairwise
 import asyncpg
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, RunFilter, State
-from horae.ports import Birth, Order, Result, Submission
-from horae.stores import migrate, partitions
-from horae.stores.postgres import PostgresStore
+from horae.core.runs.orders import NewRun, Order, Result
+from horae.stores import migrate
+from horae.stores.postgres import PostgresStore, partitions
 from horae.testing import START, FakeClock, make_job
 
 from ..claiming import claim
@@ -20,8 +21,8 @@ from ..claiming import claim
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "FROM_RUNS", 1)
-    monkeypatch.setattr(partitions, "LEAST", 1000)
-    monkeypatch.setattr(partitions, "MOST", 1000)
+    monkeypatch.setattr(partitions, "FEWEST_IDS", 1000)
+    monkeypatch.setattr(partitions, "MOST_IDS", 1000)
     monkeypatch.setattr(partitions, "PAUSE", 0.05)
 
 
@@ -33,7 +34,7 @@ async def store(postgres_store: PostgresStore) -> PostgresStore:
 
 async def run(store: PostgresStore, count: int = 1, finished_at: int = START) -> list[int]:
     """Runs that have ended."""
-    orders = [Order(Birth(1, "python", 5, 1)) for _ in range(count)]
+    orders = [Order(NewRun(1, "python", 5, 1)) for _ in range(count)]
     made = {receipt.ids[0] for receipt in await store.enqueue(orders)}
     given = [a for a in await claim(store, "n1", "python", (), 1000) if a.run_id in made]
     await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=finished_at) for a in given])
@@ -134,7 +135,7 @@ async def test_a_part_goes_when_all_of_it_is_outdated_and_none_of_its_runs_is_li
     store: PostgresStore, postgres_url: str, clock: FakeClock
 ) -> None:
     old = await run(store, 3)
-    [waiting] = (await store.enqueue([Order(Birth(1, "python", 5, 1, pin="another"))]))[0].ids
+    [waiting] = (await store.enqueue([Order(NewRun(1, "python", 5, 1, pin="another"))]))[0].ids
     assert await store.tend_history()
     await skip_ids(postgres_url, 50_000)
     recent = await run(store, 1, START + 99 * SECOND)

@@ -18,18 +18,18 @@ import asyncpg
 import httpx
 import pytest
 
+from horae.core.definitions import Idempotency, Submission
 from horae.core.model import SECOND, State
 from horae.errors import ConfigError, Unavailable
-from horae.ports import Idempotency, Submission
 from horae.queues import shared as hints
 from horae.queues.shared import SharedQueue
-from horae.service.cluster import Cluster
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.stores import lanes, migrate
-from horae.stores.notices import Notices
-from horae.stores.postgres import PostgresStore
+from horae.stores import migrate, turns
+from horae.stores.postgres import PostgresStore, lanes
+from horae.stores.postgres.notices import Notices
 from horae.testing import START, FakeClock, make_job
 
 from ..acceptance.server import Server
@@ -177,7 +177,7 @@ async def _beat(held: list[Any]) -> int:
 async def test_a_crowd_of_readers_is_refused_before_it_waits_for_long(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
+    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
     store = PostgresStore(postgres_url, readers=1)
     async with asyncio.timeout(DEADLINE):
         slow = asyncio.create_task(store.read("SELECT pg_sleep(2)"))
@@ -246,7 +246,7 @@ async def test_a_submit_that_was_cut_off_before_it_happened_is_made_good(databas
 async def test_hints_come_back_after_a_restart_and_over_a_line_that_was_dead_at_one_end(
     database: Postgres, line: Line, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(hints, "COUNT", 0.1)
+    monkeypatch.setattr(hints, "COUNT_GAP", 0.1)
     teller, hearer = (
         SharedQueue(lambda port=port: Notices.open(_at(port), timeout=2.0)) for port in (database.port, line.port)
     )
@@ -417,7 +417,7 @@ async def _stop_following(standby: Postgres) -> None:
 
 
 async def _patiently(call: Any) -> Any:
-    """The first answer that is neither a refusal nor empty."""
+    """Return the first answer that is neither a refusal nor empty."""
     async with asyncio.timeout(DEADLINE):
         while True:
             try:

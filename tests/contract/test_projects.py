@@ -20,14 +20,14 @@ import pytest
 
 from horae.core.model import Json, Phase, Reason, State
 from horae.errors import Denied, Invalid
-from horae.executors import environment
-from horae.executors.git import LocalRepositories, checkout_sections
-from horae.executors.git_java import JavaProjects
-from horae.executors.git_python import PythonProjects, is_plain
-from horae.executors.process import KeeperProcess
-from horae.executors.secretfiles import MEMORY, SecretFiles
-from horae.executors.sections import SectionExecutor
-from horae.executors.trees import remove_tree
+from horae.executors.attempts.executor import SectionExecutor
+from horae.executors.attempts.secretfiles import MEMORY, SecretFiles
+from horae.executors.attempts.trees import remove_tree
+from horae.executors.git import environment
+from horae.executors.git.checkout import LocalRepositories, checkout_sections
+from horae.executors.git.java import JavaProjects
+from horae.executors.git.python import PythonProjects, is_plain
+from horae.executors.processes.process import KeeperProcess
 from horae.sandboxes.plain import PATH
 from horae.testing import FakeClock
 
@@ -76,7 +76,7 @@ def server(tmp_path: Path, repository: Path) -> Iterator[GitServer]:
 
 
 def spec(repository: Path | str, **more: Any) -> Json:
-    """A project of this machine, or at an address."""
+    """Return a project of this machine, or at an address."""
     source = {"url": f"file://{repository}" if isinstance(repository, Path) else repository}
     for name in ("branch", "username", "password"):
         if name in more:
@@ -120,7 +120,7 @@ async def test_the_phase_turns_to_running_when_the_program_starts(rig: Rig, repo
     output = MemoryOutput()
     rig.start(
         spec(repository, build_cmd="echo built"), output=output,
-        tell_phase=lambda phase: told.append((phase, output.text)),
+        note_phase=lambda phase: told.append((phase, output.text)),
     )  # fmt: skip
 
     assert (await rig.ended()).state is State.SUCCEEDED
@@ -188,7 +188,7 @@ def command_lines(part: str) -> list[str]:
 
 
 def wheel(name: str, code: str) -> bytes:
-    """A wheel with one module."""
+    """Return a wheel with one module."""
     info = f"{name}-1.0.dist-info"
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
@@ -438,7 +438,7 @@ async def test_the_workspaces_of_others_cannot_be_cloned(rig: Rig, tmp_path: Pat
 
 
 def sections(tmp_path: Path, known_hosts: Path, **source: str) -> Any:
-    """Those of a checkout over ssh, with the first of them."""
+    """Return those of a checkout over ssh, with the first of them."""
     workspace = tmp_path / "workspace"
     workspace.mkdir(exist_ok=True)
     wanted = {"url": "git@git.example:team/a.git", **source}

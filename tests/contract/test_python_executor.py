@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from horae.core.model import Moment, Reason, State
-from horae.executors import python
-from horae.executors.keeper import list_children, look_at
-from horae.executors.process import KeeperProcess
-from horae.executors.python import PythonExecutor
+from horae.core.runs.orders import Assignment, Result
+from horae.executors.handlers import processes
+from horae.executors.handlers.python import PythonExecutor
+from horae.executors.processes.keeper import list_children, look_at
+from horae.executors.processes.process import KeeperProcess
 from horae.files import ObjectFiles, open_files
-from horae.ports import Assignment, Command, Result, Work
+from horae.ports.work import Command, Work
 
 DEADLINE = 180.0
 HANDLERS = """
@@ -793,13 +794,13 @@ async def test_ten_thousand_runs_are_all_done_once(rig: Rig, handler: str) -> No
 async def test_a_batch_is_one_frame(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.run("noop")
     sent: list[int] = []
-    frame = python.frame
+    frame = processes.frame
 
     def counted(value: Any) -> bytes:
         sent.append(len(value.calls))
         return frame(value)
 
-    monkeypatch.setattr(python, "frame", counted)
+    monkeypatch.setattr(processes, "frame", counted)
     ids = rig.start(*(rig.work("noop") for _ in range(500)))
     await rig.result(ids[-1])
     assert sent == [500]

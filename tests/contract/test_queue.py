@@ -17,13 +17,13 @@ import asyncpg
 import pytest
 
 from horae.errors import Unavailable
-from horae.ports import Watch
-from horae.queues.database import LocalQueue
+from horae.ports.transport import Watch
+from horae.queues.local import LocalQueue
 from horae.queues.nats import NatsWire
 from horae.queues.shared import SharedQueue
-from horae.stores.notices import LISTENER, Notices
-from horae.stores.sql import load_queries
-from horae.wire.nats import HINTS, Connector
+from horae.stores.postgres.notices import LISTENER, Notices
+from horae.stores.queries import load_queries
+from horae.wire.nats.broker import HINTS, Connector
 
 from ..nats_server import Nats, running
 
@@ -39,7 +39,7 @@ def made(url: str) -> SharedQueue:
 
 
 async def connected(url: str) -> SharedQueue:
-    """A queue as another process would have it."""
+    """Return a queue as another process would have it."""
     queue = made(url)
     await queue.open()
     async with asyncio.timeout(DEADLINE):

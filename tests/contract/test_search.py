@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from horae.core.model import SECOND, Job, JobFilter, Run, RunFilter, Source, State
-from horae.ports import Birth, Order, Result, Sort, Store, Submission, Waiting
+from horae.core.definitions import Sort, Submission
+from horae.core.model import SECOND, Job, JobFilter, LatestRun, Phase, Run, RunFilter, Source, State
+from horae.core.runs.orders import NewRun, Order, Result, Waiting
+from horae.ports.store import Store
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -27,7 +30,7 @@ async def run(store: Store, job: Job, state: State = State.SUCCEEDED, result: st
 
 
 async def queue(store: Store, job: Job) -> int:
-    [receipt] = await store.enqueue([Order(Birth(job.id, job.kind, 5, 0))])
+    [receipt] = await store.enqueue([Order(NewRun(job.id, job.kind, 5, 0))])
     return receipt.ids[0]
 
 
@@ -55,6 +58,40 @@ async def test_jobs_are_sorted_by_their_next_moment_and_those_without_come_last(
     found = await store.search_jobs(JobFilter(), [Sort("next_at")], 0, 9)
     assert names(found.items) == ["soon", "later", "never"]
     assert found.items[0].triggers[0].next_at == START + SECOND
+
+
+async def test_jobs_are_found_by_their_latest_run_or_by_what_was_said_of_those_without_one(store: Store) -> None:
+    said = {"lake": {"current_status": "Error"}}
+    jobs = [make_job(i, name=name) for i, name in enumerate(["ran", "ran again", "queued", "told", "untold"], start=1)]
+    await keep(store, *jobs[:3], replace(jobs[3], annotations=said), jobs[4])
+    await run(store, jobs[0], State.FAILED)
+    await run(store, jobs[1], State.FAILED)
+    await run(store, jobs[1], State.SUCCEEDED)
+    await run(store, jobs[2], State.FAILED)
+    await queue(store, jobs[2])
+
+    async def found(*states: State, words: Sequence[str | None] = (), by: str = "id") -> tuple[list[str], int]:
+        runs = frozenset((state, phase) for state in states for phase in Phase)
+        latest = LatestRun(runs, ("lake", "current_status"), frozenset(words), frozenset({"Error", "Initialized"}))
+        got = await store.search_jobs(JobFilter(latest=latest), [Sort(by)], 0, 9)
+        return names(got.items), got.total
+
+    assert await found(State.FAILED) == (["ran"], 1)
+    assert await found(State.SUCCEEDED, State.QUEUED) == (["ran again", "queued"], 2)
+    assert await found(State.FAILED, words=["Error"]) == (["ran", "told"], 2)
+    assert await found(words=["Initialized", None], by="next_at") == (["untold"], 1)
+    assert await found(State.RUNNING) == ([], 0)
+
+
+async def test_a_list_by_latest_run_is_cut_after_it_was_narrowed(store: Store) -> None:
+    jobs = [make_job(i, name=f"job {i}") for i in range(1, 6)]
+    await keep(store, *jobs)
+    for job in jobs[1:]:
+        await run(store, job)
+    latest = LatestRun(frozenset({(State.SUCCEEDED, phase) for phase in Phase}), ("lake",), frozenset(), frozenset())
+    found = await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 1, 2)
+    assert (names(found.items), found.total) == (["job 3", "job 4"], 4)
+    assert (await store.search_jobs(JobFilter(latest=latest), [Sort("id")], 9, 2)).items == []
 
 
 async def test_a_search_looks_for_part_of_a_name_and_takes_wildcards_as_they_are(store: Store) -> None:
@@ -203,3 +240,40 @@ async def test_runs_are_found_by_the_node_that_ran_them(store: Store) -> None:
     found = await store.search_runs(RunFilter(nodes=("other", "node")), (), 0, 9)
     assert [each.id for each, _ in found.items] == [ran]
     assert (await store.search_runs(RunFilter(nodes=("other",)), (), 0, 9)).total == 0
+
+
+# ── attempts ──
+
+
+async def test_each_attempt_at_a_run_is_an_item_and_keeps_its_number(store: Store) -> None:
+    job = make_job(1, name="Alpha")
+    await keep(store, job)
+
+    async def seen() -> list[tuple[int, State | None]]:
+        found = await store.search_tries(RunFilter(org=1), [Sort("id")], 0, 9)
+        assert found.total == len(found.items)
+        return [(it.number, it.past.state if it.past else None) for it in found.items]
+
+    run_id = await queue(store, job)
+    assert await seen() == [(1, None)]
+    for lost in (1, 2):
+        [claimed] = await claim(store, "n1", "python", [], 1)
+        assert (await seen())[0] == (lost, None)
+        now = await store.now()
+        ended = Result(run_id, claimed.fence, State.FAILED, "lost", now, now)
+        await store.finish([], [Waiting(ended, None, lost=True)])
+        assert (await seen())[:2] == [(lost + 1, None), (lost, State.FAILED)]
+    await store.cancel([run_id], "requested")  # the third never began
+    assert await seen() == [(3, None), (2, State.FAILED), (1, State.FAILED)]
+    page = await store.search_tries(RunFilter(), [Sort("id")], 1, 1)
+    assert ([it.number for it in page.items], page.total) == ([2], 3)
+
+
+async def test_the_last_success_of_a_job_and_the_organisations_that_have_jobs_are_found(store: Store) -> None:
+    a, b = make_job(1), replace(make_job(2), org=7)
+    await keep(store, a, b)
+    await run(store, a)
+    last = await store.get_run(await run(store, a))
+    assert last is not None
+    assert await store.load_successes([1, 2]) == {1: last.finished_at}
+    assert [await store.next_org(after) for after in (0, 1, 7)] == [1, 7, None]

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from horae.core.holdings import Holding, holding_of
+from horae.core.definitions import Submission
 from horae.core.model import Lease, Node, Overlap, Phase, State
+from horae.core.runs.holdings import Holding, holding_of
+from horae.core.runs.orders import NewRun, Order, Want
+from horae.core.signs import NewLine
 from horae.errors import Superseded
-from horae.ports import Birth, NewLine, Order, Store, Submission, Want
-from horae.stores import postgres
-from horae.stores.marks import Marks
-from horae.stores.postgres import PostgresStore
-from horae.stores.sql import DIGEST
+from horae.ports.store import Store
+from horae.stores.postgres import PostgresStore, arrays, database, lanes
+from horae.stores.postgres.marks import Marks
+from horae.stores.queries import DIGEST
 from horae.testing import START, make_job
 
 from ..claiming import claim
@@ -28,7 +30,7 @@ def node(name: str = "n1", **fields: str) -> Node:
 
 async def queue_run(store: Store, count: int = 1) -> list[int]:
     await store.submit([Submission([make_job(1)])])
-    order = Order(Birth(1, "python", 5, Overlap.ALLOW))
+    order = Order(NewRun(1, "python", 5, Overlap.ALLOW))
     return [receipt.ids[0] for receipt in await store.enqueue([order] * count)]
 
 
@@ -172,6 +174,7 @@ async def test_what_a_node_runs_is_told_to_its_present_line_only(store: Store):
 
     assert await store.load_running("n1", session=new) == [(claimed.run_id, claimed.fence)]
     assert await store.load_running_of(["n1", "n2"]) == {"n1": {claimed.run_id: claimed.fence}}
+    assert await store.count_running() == {"n1": 1}
 
 
 async def test_phases_and_progress_of_an_earlier_line_are_not_noted(store: Store):
@@ -200,12 +203,12 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
     store = postgres_store
     session = await store.register_node(node())
     (run_id,) = await queue_run(store)
-    connection = await postgres.connect(postgres_url, settings=postgres.BY_INDEX)
+    connection = await lanes.connect(postgres_url, settings=database.BY_INDEX)
     try:
         claiming = connection.transaction()
         await claiming.start()
         begin = Marks().begin([], ["python"])
-        given = (START, 1, [], *postgres._claim_arrays([Want("n1", "python", 5, session)], begin))
+        given = (START, 1, [], *arrays.claim_arrays([Want("n1", "python", 5, session)], begin), None)
         assert [row[1] for row in await connection.fetch(store.queries["claim"], *given) if row[0]] == [run_id]
 
         opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))

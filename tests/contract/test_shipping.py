@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 from horae.errors import Unavailable
-from horae.files import ShippedFiles, objects, open_files, shipping
+from horae.files import ShippedFiles, open_files, shipping
+from horae.files import output as output_module
 from tests.contract.postgres_server import Line
 from tests.engines.s3_server import S3, running_s3
 
@@ -41,7 +42,7 @@ class Distance:
         self._is_open = False
 
     def node(self) -> ShippedFiles:
-        """A node beyond the line."""
+        """Return a node beyond the line."""
         made = open_files(self._address, endpoint=f"http://127.0.0.1:{self._port}", spool=self._spool)
         assert isinstance(made, ShippedFiles)
         return made
@@ -83,14 +84,36 @@ async def settled(files: ShippedFiles) -> None:
 async def test_what_the_store_could_not_take_waits_in_order_and_is_sent_after(distance: Distance) -> None:
     files = distance.node()
     output = files.open(7, 1, 3, ROOMY)
-    output.write(b"a" * objects.LARGEST_CHUNK + b"b" * objects.LARGEST_CHUNK)
+    output.write(b"a" * output_module.LARGEST_CHUNK + b"b" * output_module.LARGEST_CHUNK)
     await output.close()
     ref = files.ref(7, 1, 3)
     assert distance.spooled() == [f"{ref}/00000000", f"{ref}/00000001"]
     await distance.open()
     await settled(files)
     assert distance.spooled() == []
-    assert await distance.near().read(ref, 0, ROOMY) == b"a" * objects.LARGEST_CHUNK + b"b" * objects.LARGEST_CHUNK
+    assert (
+        await distance.near().read(ref, 0, ROOMY)
+        == b"a" * output_module.LARGEST_CHUNK + b"b" * output_module.LARGEST_CHUNK
+    )
+
+
+async def test_a_file_that_waited_gets_its_name_when_the_store_has_it(distance: Distance, tmp_path: Path) -> None:
+    files = distance.node()
+    output = files.open(7, 1, 3, ROOMY)
+    data = b"a" * (output_module.LARGEST_CHUNK + 1)
+    with (tmp_path / "app").open("w+b") as file:
+        file.write(data)
+        file.seek(0)
+        assert await output.attach(0, file, len(data), "dist/app") == len(data)
+    ref = files.ref(7, 1, 3)
+    assert await files.read(files.file_ref(ref, 0), 0, ROOMY) == data
+    await distance.open()
+    await settled(files)
+    near, name = distance.near(), files.artifact_ref(ref, "dist/app")
+    async with asyncio.timeout(DEADLINE):
+        while await near.read(name, 0, ROOMY) != data:
+            await asyncio.sleep(0.05)
+            near = distance.near()
 
 
 async def test_a_later_chunk_never_overtakes_one_that_waits(distance: Distance) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from horae.core.definitions import Idempotency, Receipt, Submission
 from horae.core.model import (
     SECOND,
     JobFilter,
@@ -24,36 +25,26 @@ from horae.core.model import (
     State,
     Token,
 )
+from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting
+from horae.core.secrets.sealing import Sealed
+from horae.core.signs import Beat
 from horae.errors import Invalid
-from horae.ports import (
-    NEVER,
-    Beat,
-    Birth,
-    Fire,
-    Idempotency,
-    Order,
-    Receipt,
-    Result,
-    Sealed,
-    Store,
-    Submission,
-    Waiting,
-)
+from horae.ports.store import Store
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
 from ..claiming import claim
 
 
-def birth(job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields: object) -> Birth:
-    return Birth(job_id=job_id, kind="python", priority=5, overlap=overlap, **fields)  # type: ignore[arg-type]
+def run_to_be(job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields: object) -> NewRun:
+    return NewRun(job_id=job_id, kind="python", priority=5, overlap=overlap, **fields)  # type: ignore[arg-type]
 
 
 def fire_of(job, trigger, at=None, *, next_at=None, overlap=Overlap.FORBID, version=1, **fields) -> Fire:
     at = trigger.next_at if at is None else at
     return Fire(
         trigger_id=trigger.id, segment=job.segment, version=version, cur_at=at, next_at=next_at or at + 60 * SECOND,
-        last_at=at, birth=birth(job.id, overlap), due_at=at, **fields,
+        last_at=at, run=run_to_be(job.id, overlap), due_at=at, **fields,
     )  # fmt: skip
 
 
@@ -69,8 +60,8 @@ async def due_job(store: Store, job_id: int = 1, overlap: Overlap = Overlap.FORB
     return job
 
 
-async def order(store: Store, *births: Birth) -> list[int]:
-    return [receipt.ids[0] for receipt in await store.enqueue([Order(b) for b in births])]
+async def order(store: Store, *new_runs: NewRun) -> list[int]:
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(b) for b in new_runs])]
 
 
 async def claim_one(store: Store, node: str = "n1"):
@@ -278,7 +269,7 @@ async def test_deleting_leaves_a_tombstone_and_ends_waiting_runs(store: Store):
 
 async def test_deleting_asks_for_the_running_one(store: Store):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     assignment = await claim_one(store)
 
     cancelled = await store.delete_job(1)
@@ -488,7 +479,7 @@ async def test_moments_skipped_by_policy_leave_records_without_a_run(store: Stor
 
 async def test_forbid_makes_the_second_run_history_at_birth(store: Store):
     job = await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
 
     fired = await store.fire([fire_of(job, job.triggers[0])])
 
@@ -515,7 +506,7 @@ async def test_two_triggers_of_one_job_due_at_once_make_one_live_run(store: Stor
 
 async def test_allow_lets_runs_of_one_job_live_together(store: Store):
     await due_job(store)
-    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
+    ids = await order(store, *[run_to_be(overlap=Overlap.ALLOW)] * 3)
 
     claimed = await claim(store, "n1", "python", [], 10)
 
@@ -524,7 +515,7 @@ async def test_allow_lets_runs_of_one_job_live_together(store: Store):
 
 async def test_a_queued_successor_takes_the_gate_when_its_predecessor_ends(store: Store):
     await due_job(store)
-    first, second, third = await order(store, *[birth(overlap=Overlap.QUEUE, overlap_limit=1)] * 3)
+    first, second, third = await order(store, *[run_to_be(overlap=Overlap.QUEUE, overlap_limit=1)] * 3)
     states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
     assert states[second] == (State.BLOCKED, "overlap")
     assert states[third] == (State.SKIPPED, "overlap")
@@ -540,12 +531,12 @@ async def test_a_queued_successor_takes_the_gate_when_its_predecessor_ends(store
 
 async def test_replace_ends_what_waits_and_asks_what_runs_to_stop(store: Store):
     await due_job(store)
-    (first,) = await order(store, birth(overlap=Overlap.REPLACE))
+    (first,) = await order(store, run_to_be(overlap=Overlap.REPLACE))
     running = await claim_one(store)
     await register(store, "n1")
 
-    (second,) = await order(store, birth(overlap=Overlap.REPLACE))
-    (third,) = await order(store, birth(overlap=Overlap.REPLACE))
+    (second,) = await order(store, run_to_be(overlap=Overlap.REPLACE))
+    (third,) = await order(store, run_to_be(overlap=Overlap.REPLACE))
 
     states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
     assert states[second] == (State.CANCELLED, "replaced")
@@ -560,7 +551,7 @@ async def test_replace_ends_what_waits_and_asks_what_runs_to_stop(store: Store):
 
 async def test_replace_takes_the_place_of_a_run_that_has_not_started(store: Store):
     await due_job(store)
-    first, second = await order(store, *[birth(overlap=Overlap.REPLACE)] * 2)
+    first, second = await order(store, *[run_to_be(overlap=Overlap.REPLACE)] * 2)
 
     assert (await claim_one(store)).run_id == second
     run = await store.get_run(first)
@@ -574,18 +565,18 @@ async def test_replace_takes_the_place_of_a_run_that_has_not_started(store: Stor
 async def test_higher_priority_goes_first_then_the_older_moment(store: Store, clock: FakeClock):
     for i in (1, 2, 3):
         await due_job(store, i)
-    (low,) = await order(store, replace_birth(birth(1), priority=1))
+    (low,) = await order(store, made_with(run_to_be(1), priority=1))
     clock.advance(1)
-    (old,) = await order(store, replace_birth(birth(2), priority=9))
+    (old,) = await order(store, made_with(run_to_be(2), priority=9))
     clock.advance(1)
-    (new,) = await order(store, replace_birth(birth(3), priority=9))
+    (new,) = await order(store, made_with(run_to_be(3), priority=9))
 
     claimed = [(await claim_one(store)).run_id for _ in range(3)]
 
     assert claimed == [old, new, low]
 
 
-def replace_birth(b: Birth, **fields: object) -> Birth:
+def made_with(b: NewRun, **fields: object) -> NewRun:
     for name, value in fields.items():
         setattr(b, name, value)
     return b
@@ -594,7 +585,7 @@ def replace_birth(b: Birth, **fields: object) -> Birth:
 async def test_a_claim_says_everything_the_agent_needs(store: Store):
     job = make_job(1, name="hello", spec={"handler": "m:f"}, policy=Policy(timeout_seconds=5))
     await submit(store, job)
-    await order(store, birth(data='{"a":1}'))
+    await order(store, run_to_be(data='{"a":1}'))
 
     a = await claim_one(store)
 
@@ -606,7 +597,7 @@ async def test_a_claim_says_everything_the_agent_needs(store: Store):
 
 async def test_many_claimers_never_share_a_run(store: Store):
     await due_job(store)
-    await order(store, *[birth(overlap=Overlap.ALLOW)] * 200)
+    await order(store, *[run_to_be(overlap=Overlap.ALLOW)] * 200)
 
     lists = await asyncio.gather(*(claim(store, f"n{i}", "python", [], 40) for i in range(8)))
 
@@ -617,7 +608,7 @@ async def test_many_claimers_never_share_a_run(store: Store):
 async def test_claims_match_kind_labels_and_pin(store: Store):
     for i in range(1, 4):
         await due_job(store, i)
-    await order(store, birth(1, needs=("gpu", "eu")), birth(2, pin="n2"), replace_birth(birth(3), kind="shell"))
+    await order(store, run_to_be(1, needs=("gpu", "eu")), run_to_be(2, pin="n2"), made_with(run_to_be(3), kind="shell"))
 
     assert await claim(store, "n1", "python", ["gpu"], 10) == []
     assert [a.job_id for a in await claim(store, "n1", "python", ["eu", "gpu", "x"], 10)] == [1]
@@ -627,7 +618,7 @@ async def test_claims_match_kind_labels_and_pin(store: Store):
 
 async def test_finishing_moves_the_run_to_history_with_its_result(store: Store):
     await due_job(store)
-    await order(store, birth(data='{"a":1}'))
+    await order(store, run_to_be(data='{"a":1}'))
     a = await claim_one(store)
     result = ended(a, State.FAILED, reason="exit", exit_code=3, message="step 1", result='{"x":[1]}', output="o")
 
@@ -650,7 +641,7 @@ async def test_an_attempt_by_a_wrong_clock_neither_began_before_it_was_claimed_n
     store: Store, clock: FakeClock, wrong: int
 ):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     clock.advance(10)
     began = START + (wrong + 2) * SECOND
@@ -670,7 +661,7 @@ async def test_an_attempt_whose_clock_jumped_while_it_ran_ended_after_it_began_a
     store: Store, clock: FakeClock, wrong: int
 ):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     clock.advance(10)
 
@@ -686,7 +677,7 @@ async def test_an_attempt_whose_clock_jumped_while_it_ran_ended_after_it_began_a
 @WRONG_CLOCKS
 async def test_so_it_is_with_an_attempt_that_is_repeated(store: Store, clock: FakeClock, wrong: int):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     clock.advance(10)
     began = START + (wrong + 2) * SECOND
@@ -695,6 +686,7 @@ async def test_so_it_is_with_an_attempt_that_is_repeated(store: Store, clock: Fa
     await store.finish([], [Waiting(failed, START + 15 * SECOND)])
 
     (attempt,) = await store.list_attempts(a.run_id)
+    assert await store.load_attempts([a.run_id, a.run_id + 1]) == [attempt]
     assert attempt.started_at is not None
     assert START <= attempt.started_at <= attempt.finished_at <= START + 10 * SECOND
     assert attempt.finished_at - attempt.started_at == 3 * SECOND
@@ -702,7 +694,7 @@ async def test_so_it_is_with_an_attempt_that_is_repeated(store: Store, clock: Fa
 
 async def test_a_stale_fence_is_refused_and_changes_nothing(store: Store):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     lost = Result(a.run_id, a.fence, State.FAILED, reason="lost", finished_at=START)
     await store.finish([], [Waiting(lost, None, lost=True)])
@@ -718,7 +710,7 @@ async def test_a_stale_fence_is_refused_and_changes_nothing(store: Store):
 
 async def test_a_terminal_run_never_changes(store: Store):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     await store.finish([ended(a)])
 
@@ -731,7 +723,7 @@ async def test_a_terminal_run_never_changes(store: Store):
 
 async def test_a_failed_attempt_waits_for_its_retry_and_leaves_a_record(store: Store, clock: FakeClock):
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     failed = ended(a, State.FAILED, reason="exit", exit_code=1, message="no")
 
@@ -757,7 +749,7 @@ async def test_a_failed_attempt_waits_for_its_retry_and_leaves_a_record(store: S
 
 async def test_a_run_that_waits_for_its_retry_still_holds_the_gate(store: Store):
     job = await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     await store.finish([], [Waiting(ended(a, State.FAILED), START + SECOND)])
 
@@ -767,7 +759,7 @@ async def test_a_run_that_waits_for_its_retry_still_holds_the_gate(store: Store)
 async def test_a_mixed_batch_of_results_is_accepted_one_by_one(store: Store):
     for i in range(1, 5):
         await due_job(store, i)
-    await order(store, *[birth(i) for i in range(1, 5)])
+    await order(store, *[run_to_be(i) for i in range(1, 5)])
     a, b, c, d = sorted(await claim(store, "n1", "python", [], 10), key=lambda a: a.run_id)
 
     finished = await store.finish(
@@ -785,7 +777,7 @@ async def test_a_mixed_batch_of_results_is_accepted_one_by_one(store: Store):
 
 async def test_what_decides_about_a_failed_run_can_be_read(store: Store):
     await submit(store, make_job(1, policy=Policy(retry=Retry(attempts=3))))
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
 
     (held,) = await store.load_held([a.run_id])
@@ -800,7 +792,7 @@ async def test_what_decides_about_a_failed_run_can_be_read(store: Store):
 
 async def test_cancelling_a_waiting_run_ends_it_and_frees_the_gate(store: Store):
     job = await due_job(store)
-    (run_id,) = await order(store, birth())
+    (run_id,) = await order(store, run_to_be())
 
     assert (await store.cancel([run_id], "requested")).ended == {run_id}
 
@@ -810,7 +802,7 @@ async def test_cancelling_a_waiting_run_ends_it_and_frees_the_gate(store: Store)
 async def test_cancelling_a_running_run_asks_its_node(store: Store):
     await due_job(store)
     await register(store, "n1")
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
 
     assert (await store.cancel([a.run_id], "requested")).asked == {a.run_id: "n1"}
@@ -828,7 +820,7 @@ async def test_a_run_that_shall_stop_does_not_wait_for_another_attempt(
 ):
     """Its agent decided before the cancel came; the store has the last word."""
     await due_job(store)
-    await order(store, birth())
+    await order(store, run_to_be())
     a = await claim_one(store)
     await store.cancel([a.run_id], "replaced")
 
@@ -844,7 +836,7 @@ async def test_a_run_that_shall_stop_does_not_wait_for_another_attempt(
 
 async def test_cancelling_a_gate_holder_lets_its_successor_go(store: Store):
     await due_job(store)
-    first, second = await order(store, *[birth(overlap=Overlap.QUEUE)] * 2)
+    first, second = await order(store, *[run_to_be(overlap=Overlap.QUEUE)] * 2)
 
     assert (await store.cancel([first], "requested")).promoted == 1
     assert (await claim_one(store)).run_id == second
@@ -852,7 +844,7 @@ async def test_cancelling_a_gate_holder_lets_its_successor_go(store: Store):
 
 async def test_a_run_past_its_start_deadline_is_skipped_not_claimed(store: Store, clock: FakeClock):
     await due_job(store)
-    (run_id,) = await order(store, birth(start_by=START + SECOND))
+    (run_id,) = await order(store, run_to_be(start_by=START + SECOND))
     clock.advance(2)
 
     assert await claim(store, "n1", "python", [], 10) == []
@@ -864,7 +856,7 @@ async def test_a_run_past_its_start_deadline_is_skipped_not_claimed(store: Store
 
 async def test_a_running_run_does_not_expire(store: Store, clock: FakeClock):
     await due_job(store)
-    await order(store, birth(start_by=START + SECOND))
+    await order(store, run_to_be(start_by=START + SECOND))
     await claim_one(store)
     clock.advance(2)
 
@@ -875,7 +867,7 @@ async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
     await due_job(store, 1)
     await due_job(store, 2)
     await due_job(store, 3)
-    kinds = [birth(1), replace_birth(birth(2), kind="cobol"), replace_birth(birth(3), kind="ada")]
+    kinds = [run_to_be(1), made_with(run_to_be(2), kind="cobol"), made_with(run_to_be(3), kind="ada")]
     _, cobol, ada = await order(store, *kinds)
 
     assert await store.fail_unrunnable(["python", "shell"], "nobody can", {"ada": "install gnat"}) == 2
@@ -887,7 +879,7 @@ async def test_runs_of_a_kind_nobody_has_fail_with_the_reason(store: Store):
 
 async def claimed_project(store: Store) -> tuple[int, int]:
     await due_job(store)
-    await order(store, replace_birth(birth(), kind="git_java"))
+    await order(store, made_with(run_to_be(), kind="git_java"))
     (claimed,) = await claim(store, "n1", "git_java", [], 1)
     return claimed.run_id, claimed.fence
 
@@ -895,7 +887,7 @@ async def claimed_project(store: Store) -> tuple[int, int]:
 async def test_a_project_is_claimed_preparing_and_any_other_work_running(store: Store):
     run_id, _ = await claimed_project(store)
     await due_job(store, 2)
-    await order(store, birth(2))
+    await order(store, run_to_be(2))
     other = await claim_one(store)
 
     assert (await store.get_run(run_id)).phase is Phase.PREPARING
@@ -928,7 +920,7 @@ async def test_the_next_attempt_prepares_again(store: Store):
 async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
     await due_job(store, 1)
     await due_job(store, 2)
-    gpu, eu = await order(store, birth(1, needs=("gpu",)), birth(2, needs=("eu",)))
+    gpu, eu = await order(store, run_to_be(1, needs=("gpu",)), run_to_be(2, needs=("eu",)))
 
     assert await store.mark_unlabelled([["eu"], []]) == 1
 
@@ -945,7 +937,7 @@ async def test_a_run_whose_labels_nobody_has_waits_and_says_so(store: Store):
 
 async def test_runs_are_listed_newest_first_across_live_and_history(store: Store):
     await due_job(store)
-    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 5)
+    ids = await order(store, *[run_to_be(overlap=Overlap.ALLOW)] * 5)
     claimed = await claim(store, "n1", "python", [], 3)
     await store.finish([ended(a) for a in claimed])
 
@@ -965,7 +957,7 @@ async def test_runs_are_listed_newest_first_across_live_and_history(store: Store
 async def test_the_census_counts(store: Store):
     await due_job(store, 1)
     await due_job(store, 2)
-    await order(store, birth(1))
+    await order(store, run_to_be(1))
 
     census = await store.census()
 
@@ -986,7 +978,7 @@ async def test_the_last_real_run_of_a_trigger_is_known(store: Store):
 
 async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Store):
     await due_job(store)
-    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 3)
+    ids = await order(store, *[run_to_be(overlap=Overlap.ALLOW)] * 3)
     await store.finish([ended(a) for a in await claim(store, "n1", "python", [], 3)])
 
     assert (await store.load_outdated(START, 0, 10)).run_ids == []
@@ -1000,7 +992,7 @@ async def test_history_past_its_age_is_found_oldest_first_and_purged(store: Stor
 
 async def test_history_is_walked_past_what_is_kept(store: Store, clock: FakeClock):
     await due_job(store)
-    ids = await order(store, *[birth(overlap=Overlap.ALLOW)] * 4)
+    ids = await order(store, *[run_to_be(overlap=Overlap.ALLOW)] * 4)
     given = {a.run_id: a for a in await claim(store, "n1", "python", [], 4)}
     clock.advance(1)
     for run_id, late in zip(ids, (0, 9, 0, 0), strict=True):
@@ -1015,7 +1007,7 @@ async def test_history_is_walked_past_what_is_kept(store: Store, clock: FakeCloc
 
 async def test_a_range_without_runs_is_one_in_which_none_is_live_or_ended(store: Store):
     job = await due_job(store, overlap=Overlap.ALLOW)
-    first, second = await order(store, Birth(job.id, "python", 5, 1), Birth(job.id, "python", 5, 1))
+    first, second = await order(store, NewRun(job.id, "python", 5, 1), NewRun(job.id, "python", 5, 1))
     assert await store.without_runs([0, 1000], 1000) == [1000]
     given = await claim(store, "n1", "python", [], 1)
     await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED, finished_at=START) for a in given])
@@ -1031,7 +1023,7 @@ async def test_a_tombstone_goes_when_nothing_is_left_of_its_job_and_its_id_is_no
 ):
     for job_id in (1, 2, 3):
         await submit(store, make_job(job_id, name=f"j{job_id}"))
-    (run_id,) = await order(store, Birth(1, "python", 5, 1))
+    (run_id,) = await order(store, NewRun(1, "python", 5, 1))
     await store.delete_job(1)
     await store.delete_job(2)
     clock.advance(60)
@@ -1085,7 +1077,7 @@ async def test_the_name_of_a_node_that_is_gone_goes_after_a_while(store: Store, 
 
 async def test_outdated_runs_tell_of_every_attempt_that_may_have_left_output(store: Store):
     await due_job(store)
-    (run_id,) = await order(store, birth())
+    (run_id,) = await order(store, run_to_be())
     for fence, result in enumerate(({"reason": "lost"}, {"reason": "error"}, {"reason": "error", "output": "o"}), 1):
         failed = ended(await claim_one(store), State.FAILED, **result)
         assert failed.fence == fence
@@ -1104,13 +1096,13 @@ async def test_old_idempotency_keys_are_purged_oldest_first(store: Store, clock:
     await due_job(store)
     keys = [Idempotency("s", name, "d") for name in "abc"]
     for key in keys:
-        await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key)])
+        await store.enqueue([Order(run_to_be(overlap=Overlap.ALLOW), key)])
         clock.advance(1)
 
     assert await store.purge_keys(START, 10) == 0
     assert await store.purge_keys(START + 2 * SECOND, 1) == 1
     assert await store.purge_keys(START + 2 * SECOND, 10) == 1
-    receipts = await store.enqueue([Order(birth(overlap=Overlap.ALLOW), key) for key in keys])
+    receipts = await store.enqueue([Order(run_to_be(overlap=Overlap.ALLOW), key) for key in keys])
     assert [receipt.replayed for receipt in receipts] == [False, False, True]
 
 
@@ -1121,13 +1113,15 @@ async def test_a_job_that_is_deleted_gets_no_run_by_request(store: Store, overla
     await store.delete_job(1)
     key = Idempotency("s", "k", "d")
 
-    plain = await store.enqueue([Order(birth(1, overlap)), Order(birth(2, overlap)), Order(birth(3, overlap))])
-    keyed = await store.enqueue([Order(birth(1, overlap), key)])
+    plain = await store.enqueue(
+        [Order(run_to_be(1, overlap)), Order(run_to_be(2, overlap)), Order(run_to_be(3, overlap))]
+    )
+    keyed = await store.enqueue([Order(run_to_be(1, overlap), key)])
 
     assert [bool(receipt.ids) for receipt in plain] == [False, True, False]
     assert keyed == [Receipt([])]
     assert [run.job_id for run in await runs_of(store)] == [2]
-    assert (await store.enqueue([Order(birth(2, overlap), key)]))[0].replayed is False
+    assert (await store.enqueue([Order(run_to_be(2, overlap), key)]))[0].replayed is False
 
 
 async def test_a_request_to_run_waits_for_a_deletion_that_is_under_way(
@@ -1140,7 +1134,7 @@ async def test_a_request_to_run_waits_for_a_deletion_that_is_under_way(
     await other.execute("SELECT 1 FROM jobs WHERE id = 1 FOR UPDATE")
     await other.execute("UPDATE jobs SET deleted_at = 1 WHERE id = 1")
 
-    request = asyncio.create_task(postgres_store.enqueue([Order(birth())]))
+    request = asyncio.create_task(postgres_store.enqueue([Order(run_to_be())]))
     async with asyncio.timeout(60):
         while not request.done() and not await other.fetchval("SELECT 1 FROM pg_locks WHERE NOT granted"):
             await asyncio.sleep(0.01)
@@ -1154,9 +1148,9 @@ async def test_a_request_to_run_waits_for_a_deletion_that_is_under_way(
 async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):
     await due_job(store)
     key = Idempotency("s", "k", "d")
-    first, twin = await store.enqueue([Order(birth(), key), Order(birth(), key)])
-    again = await store.enqueue([Order(birth(), key)])
-    other = await store.enqueue([Order(birth(), replace(key, digest="e"))])
+    first, twin = await store.enqueue([Order(run_to_be(), key), Order(run_to_be(), key)])
+    again = await store.enqueue([Order(run_to_be(), key)])
+    other = await store.enqueue([Order(run_to_be(), replace(key, digest="e"))])
 
     assert first.ids == twin.ids == again[0].ids
     assert not first.replayed
@@ -1323,6 +1317,9 @@ async def test_a_session_is_kept_until_it_expires(store: Store):
     assert await store.get_session(second) == (7, "cd" * 32, START + 9)
     assert await store.get_session(second + 1) is None
     assert first == second or await store.get_session(first) is None
+    for _ in range(2):
+        await store.end_session(second)
+        assert await store.get_session(second) is None
 
 
 # ── secrets ──

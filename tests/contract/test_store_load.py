@@ -13,12 +13,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import Overlap, State
+from horae.core.runs.orders import NewRun, Order, Result
 from horae.errors import Error, Unavailable
-from horae.ports import Birth, Order, Result, Store, Submission
-from horae.stores import lanes, migrate, sql, sqlite
-from horae.stores.postgres import PostgresStore
-from horae.stores.sqlite import SqliteStore
+from horae.ports.store import Store
+from horae.stores import limits, migrate, turns
+from horae.stores.postgres import PostgresStore, lanes
+from horae.stores.sqlite import SqliteStore, connections
 from horae.testing import START, FakeClock, make_job
 
 from ..claiming import claim
@@ -33,8 +35,8 @@ ENDLESS = {
 }
 
 
-def birth(job_id: int = 1, **fields: Any) -> Birth:
-    return Birth(job_id=job_id, kind="python", priority=5, overlap=Overlap.ALLOW, **fields)
+def run_to_be(job_id: int = 1, **fields: Any) -> NewRun:
+    return NewRun(job_id=job_id, kind="python", priority=5, overlap=Overlap.ALLOW, **fields)
 
 
 async def use_what_is_urgent(store: Store) -> None:
@@ -105,7 +107,7 @@ async def test_reads_that_never_end_hold_up_nothing_that_is_urgent(store: Any, w
 async def test_what_a_user_reads_is_given_up_after_a_while_and_says_what_to_do(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sql, "READ_TIME", 0.2)
+    monkeypatch.setattr(limits, "READ_TIME", 0.2)
     for _ in range(5):  # more than there are threads or connections: none is left behind
         with pytest.raises(Error) as refused:
             async with asyncio.timeout(DEADLINE):
@@ -128,8 +130,8 @@ async def test_a_reader_that_goes_away_frees_its_place(sqlite_store: SqliteStore
 async def test_a_crowd_of_readers_on_sqlite_is_refused_before_it_waits_for_long(
     sqlite_store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(lanes, "PATIENCE", 0.05)
-    slow = [asyncio.create_task(sqlite_store.read(ENDLESS["sqlite"])) for _ in range(sqlite.READERS)]
+    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
+    slow = [asyncio.create_task(sqlite_store.read(ENDLESS["sqlite"])) for _ in range(connections.READERS)]
     await asyncio.sleep(0)
     async with asyncio.timeout(DEADLINE):
         answers = await asyncio.gather(*(sqlite_store.get_run(1) for _ in range(20)), return_exceptions=True)
@@ -205,10 +207,10 @@ async def test_what_is_very_much_is_done_in_parts(crowded: Any, step: Callable[[
     done = rounds = 0
     async with asyncio.timeout(5 * DEADLINE):
         while found := await step(crowded.for_roles()):
-            assert found <= sql.BATCH
+            assert found <= limits.ROWS_AT_ONCE
             done, rounds = done + found, rounds + 1
     assert done == MANY
-    assert rounds == MANY // sql.BATCH
+    assert rounds == MANY // limits.ROWS_AT_ONCE
 
 
 async def test_a_sweep_with_more_to_do_says_so(crowded: Any, clock: FakeClock):
@@ -240,9 +242,9 @@ async def test_an_unmoved_job_only_is_deleted(store: Store):
 async def test_very_many_retries_are_released_in_parts_and_what_waits_for_a_writer_is_not(
     store: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(sql, "BATCH", 2)
+    monkeypatch.setattr(limits, "ROWS_AT_ONCE", 2)
     await due_job(store)
-    runs = await order(store, *(birth() for _ in range(6)))
+    runs = await order(store, *(run_to_be() for _ in range(6)))
     writer, *others = runs
     waits = f"state = 2, reason = 'destination_busy', waits_for = {writer}, eligible_at = {START}"
     await store.write(f"UPDATE live SET state = 1 WHERE id = {writer}")
@@ -324,4 +326,4 @@ async def test_a_handle_for_roles_of_a_closed_store_refuses_at_once(tmp_path: Pa
 
     async with asyncio.timeout(DEADLINE):
         with pytest.raises(Unavailable, match="closed"):
-            await roles.enqueue([Order(birth())])
+            await roles.enqueue([Order(run_to_be())])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from horae.executors.trees import remove_tree
+from horae.executors.attempts.trees import remove_tree
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount, and become somebody else")
@@ -100,7 +100,7 @@ def test_a_plain_file_in_the_place_of_the_directory_is_removed(tmp_path: Path) -
 
 
 def as_nobody(step: Callable[[], object]) -> bool:
-    """Whether a step went well as another user (who may not even start our Python)."""
+    """Return whether a step went well as another user (who may not even start our Python)."""
     child = os.fork()
     if child == 0:
         try:

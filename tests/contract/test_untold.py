@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, Job, Overlap, Policy, State
-from horae.ports import Birth, Fire, Order, Result, Store, Submission
+from horae.core.runs.orders import Fire, NewRun, Order, Result
+from horae.ports.store import Store
 from horae.testing import START, FakeClock, make_job
 
 from ..claiming import claim
@@ -15,7 +17,7 @@ async def queue(store: Store, *, overlap: Overlap = Overlap.ALLOW, kind: str = "
     job_id = {Overlap.ALLOW: 1, Overlap.FORBID: 2}[overlap]
     if await store.get_job(job_id) is None:
         await store.submit([Submission([make_job(job_id, kind=kind, policy=Policy(overlap=overlap))])])
-    [receipt] = await store.enqueue([Order(Birth(job_id, kind, 5, overlap, **fields))])
+    [receipt] = await store.enqueue([Order(NewRun(job_id, kind, 5, overlap, **fields))])
     return receipt.ids[0]
 
 
@@ -59,8 +61,8 @@ async def test_moments_that_were_passed_over_are_noted(watching: Store):
     await watching.submit([Submission([job])])
     (trigger,) = job.triggers
     passed = [(START - 2, State.SKIPPED, "misfire"), (START - 1, State.COALESCED, "misfire")]
-    birth = Birth(1, "shell", 5, Overlap.ALLOW)
-    fire = Fire(trigger.id, job.segment, job.version, START, START + SECOND, START, birth, START, passed=passed)
+    new = NewRun(1, "shell", 5, Overlap.ALLOW)
+    fire = Fire(trigger.id, job.segment, job.version, START, START + SECOND, START, new, START, passed=passed)
 
     await watching.fire([fire], {})
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, Job, Overlap, State
+from horae.core.runs.orders import NewRun, Order, Result
 from horae.errors import ConfigError
-from horae.ports import Birth, Order, Result, Store, Submission
-from horae.queues.database import LocalQueue
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
 from horae.service.firing import Firing
 from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
@@ -25,7 +28,7 @@ MINUTE = 60 * SECOND
 
 
 async def rows(store: Store, view: str) -> dict[int, list[tuple[Any, ...]]]:
-    """The rows of a view as any client sees them, by job."""
+    """Return the rows of a view as any client sees them, by job."""
     columns = {
         "JobInfo": "datasource_id, job_data",
         "JobScheduler": "last_time_sync, sync_internal, sync_data, last_sync_status",
@@ -43,19 +46,26 @@ async def keep(store: Store, *jobs: Job) -> None:
 
 
 async def queue(store: Store, job_id: int = 1, overlap: Overlap = Overlap.FORBID) -> int:
-    [receipt] = await store.enqueue([Order(Birth(job_id, "python", 5, overlap))])
+    [receipt] = await store.enqueue([Order(NewRun(job_id, "python", 5, overlap))])
     return receipt.ids[0]
 
 
 async def run(
-    store: Store, clock: FakeClock, job_id: int, state: State, result: str | None = None, seconds: int = 3
+    store: Store,
+    clock: FakeClock,
+    job_id: int,
+    state: State,
+    result: str | None = None,
+    seconds: int = 3,
+    message: str = "",
 ) -> int:
-    """A run that ended so."""
+    """Return a run that ended so."""
     run_id = await queue(store, job_id)
     [claimed] = await claim(store, "n1", "python", [], 1)
     now = await store.now()
     clock.advance(seconds)
-    await store.finish([Result(run_id, claimed.fence, state, "", now, now + seconds * SECOND, result=result)])
+    ended = Result(run_id, claimed.fence, state, "", now, now + seconds * SECOND, result=result, message=message)
+    await store.finish([ended])
     return run_id
 
 
@@ -160,7 +170,10 @@ async def test_the_schedule_row_has_the_last_end_and_the_data_of_the_last_succes
         ({"every": "2h", "mode": "delay"}, 120),
         ({"period": {"unit": "minute", "every": 10}}, 10),
         ({"period": {"unit": "hour"}}, 60),
-        ({"period": {"unit": "day"}}, None),
+        ({"period": {"unit": "day"}}, 1440),
+        ({"period": {"unit": "week", "every": 2, "days": ["mon", "thu"]}}, 20_160),
+        ({"period": {"unit": "month", "month_days": [1, 15]}}, 43_200),
+        ({"period": {"unit": "year"}}, 525_600),
         ({"cron": "0 2 * * *"}, None),
         ({"at": "2027-03-28T02:30:00Z"}, None),
     ],
@@ -176,16 +189,43 @@ async def test_history_has_a_row_of_each_run_that_ended(store: Store, clock: Fak
     await keep(store, make_job(1))
     await run(store, clock, 1, State.SUCCEEDED, '{"rows":[1,"\\u0000"]}', seconds=2)
     clock.advance(58)
-    await run(store, clock, 1, State.TIMED_OUT)
+    await run(store, clock, 1, State.TIMED_OUT, message="took too long")
     clock.advance(57)
     waiting = await queue(store)
     await store.cancel([waiting], "requested")
 
     assert [(at, json.loads(stats)) for at, stats in (await rows(store, "JobHistory"))[1]] == [
-        (MS, {"state": "succeeded", "duration_ms": 2000, "result": {"rows": [1, "\0"]}}),
-        (MS + 60_000, {"state": "timed_out", "duration_ms": 3000, "result": None}),
-        (MS + 120_000, {"state": "cancelled", "duration_ms": None, "result": None}),
+        (MS, {"state": "succeeded", "duration_ms": 2000, "result": {"rows": [1, "\0"]}, "error": None}),
+        (MS + 60_000, {"state": "timed_out", "duration_ms": 3000, "result": None, "error": "took too long"}),
+        (MS + 120_000, {"state": "cancelled", "duration_ms": None, "result": None, "error": "requested"}),
     ]
+
+
+SENT = {"last_run_time": MS - 5000, "last_status": "Synced", "current_status": "Finished", "sync_interval_in_mn": 60}
+
+
+async def test_until_a_run_has_ended_what_was_sent_with_the_job_counts(store: Store, clock: FakeClock):
+    await keep(store, replace(make_job(1, kind="sync", spec={"begin": "7"}), annotations={"lake": SENT}))
+
+    assert await rows(store, "JobScheduler") == {1: [(MS - 5000, 60, '{"value":"7"}', "Synced")]}
+    assert await status(store) == "Synced"
+    await run(store, clock, 1, State.FAILED)
+    assert (await rows(store, "JobScheduler"))[1] == [(MS + 3000, 60, '{"value":"7"}', "Error")]
+
+
+@pytest.mark.parametrize("lake", ["text", [1], {"last_run_time": "x", "last_status": 7, "sync_interval_in_mn": {}}])
+async def test_annotations_that_are_not_of_the_contract_are_not_believed(store: Store, lake: Any):
+    await keep(store, replace(make_job(1), annotations={"lake": lake}))
+
+    assert await rows(store, "JobScheduler") == {1: [(None, None, None, "Init")]}
+
+
+@pytest.mark.parametrize("view", ["JobInfo", "JobScheduler", "JobHistory", "JobStatus"])
+async def test_each_is_there_under_its_name_in_quotes_too(store: Store, clock: FakeClock, view: str):
+    await keep(store, make_job(1))
+    await run(store, clock, 1, State.SUCCEEDED)
+
+    assert len(await store.read(f'SELECT * FROM "{view}"')) == 1  # type: ignore[attr-defined]
 
 
 async def test_deleted_jobs_are_absent(store: Store, clock: FakeClock):
@@ -202,7 +242,7 @@ async def test_deleted_jobs_are_absent(store: Store, clock: FakeClock):
 
 
 async def restarted(store: Any, clock: FakeClock) -> Store:
-    """The store as the next process finds it."""
+    """Return the store as the next process finds it."""
     await store.close()
     again: Any = (
         SqliteStore(store._path, clock=clock) if store.dialect == "sqlite" else PostgresStore(store._url, clock=clock)

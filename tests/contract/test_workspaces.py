@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.executors.workspaces import SPARES, Workspaces
+from horae.executors.attempts.workspaces import SPARE_WORKSPACES, Workspaces
 
 
 @pytest.fixture
@@ -107,15 +107,15 @@ async def test_what_is_in_the_way_is_removed_and_no_spare_is_laid_over_it(worksp
 
 
 async def test_spares_are_few_and_end_with_the_agent_or_at_the_next_start(workspaces: Workspaces) -> None:
-    places = [workspaces.directory / f"{number}-1" for number in range(SPARES + 4)]
+    places = [workspaces.directory / f"{number}-1" for number in range(SPARE_WORKSPACES + 4)]
     for place in places:
         await workspaces.make(place)
     for place in places:
         await workspaces.take_back(place, has_succeeded=True)
-    assert len(spares(workspaces)) == SPARES
+    assert len(spares(workspaces)) == SPARE_WORKSPACES
     other = Workspaces(workspaces.directory, "git_java")
     await other.open(())
-    assert len(spares(workspaces)) == SPARES
+    assert len(spares(workspaces)) == SPARE_WORKSPACES
     (workspaces.directory / "7-1").mkdir()
     await Workspaces(workspaces.directory, "shell").open({"7-1"})
     assert spares(workspaces) == []

@@ -17,7 +17,7 @@ from tests.engines.s3_server import S3, running_s3
 from tests.engines.spark_server import Spark, running_spark
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def need() -> Callable[..., None]:
     """Ask for programs by name."""
 

@@ -55,7 +55,7 @@ class Hdfs:
         return f"hdfs://127.0.0.1:{self.port}"
 
     def names(self, directory: str) -> list[str]:
-        """What lies in a directory."""
+        """Return what lies in a directory."""
         try:
             listed = json.loads(self._get(directory, "LISTSTATUS"))
         except urllib.error.HTTPError as error:
@@ -67,6 +67,16 @@ class Hdfs:
     def read(self, path: str) -> str:
         return self._get(path, "OPEN").decode()
 
+    def make_directory(self, path: str, owner: str) -> None:
+        """One that nobody else may write to."""
+        for asked in ({"op": "MKDIRS", "permission": "755"}, {"op": "SETOWNER", "owner": owner}):
+            query = urllib.parse.urlencode({**asked, "user.name": "root"})
+            url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{urllib.parse.quote(path)}?{query}"
+            urllib.request.urlopen(urllib.request.Request(url, method="PUT"), timeout=60).close()
+
+    def owner(self, path: str) -> str:
+        return str(json.loads(self._get(path, "GETFILESTATUS"))["FileStatus"]["owner"])
+
     def _get(self, path: str, operation: str) -> bytes:
         asked = urllib.parse.urlencode({"op": operation, "user.name": "root"})
         url = f"http://127.0.0.1:{self.web_port}/webhdfs/v1{urllib.parse.quote(path)}?{asked}"
@@ -75,7 +85,7 @@ class Hdfs:
 
 
 def lacking() -> str:
-    """What is missing on this machine, in words; empty when nothing is."""
+    """Return what is missing on this machine, in words; empty when nothing is."""
     missing = [str(jar) for jar in _DEBIAN if not jar.exists()]
     if shutil.which("java") is None:
         missing.append("java")
@@ -157,7 +167,7 @@ def _wait(web_port: int, directory: Path) -> None:
 
 
 def fetch_jars() -> Path:
-    """The directory of the jars, filled on first use; a download that broke off leaves nothing behind."""
+    """Return the directory of the jars, filled on first use; a download that broke off leaves nothing behind."""
     kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "horae-tests" / f"hadoop-{VERSION}"
     if kept.is_dir():
         return kept
@@ -180,7 +190,7 @@ def fetch_jars() -> Path:
 
 
 def _address() -> str:
-    """Where the index that pip is configured with has the archive. (`pip download` would try to build it.)"""
+    """Return where the index that pip is configured with has the archive. (`pip download` would try to build it.)"""
     asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     set_ = subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout.strip()
     if not (index := os.environ.get("PIP_INDEX_URL") or set_):

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-from horae.bootstrap import SystemClock
+from horae.app.machine import SystemClock
 from horae.core.model import Json, State
-from horae.executors.process import KeeperProcess
+from horae.core.runs.orders import Result
+from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import shell_executor
-from horae.ports import Result, Sandbox, Sandboxes
+from horae.ports.work import Sandbox, Sandboxes
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups, find_controllers
 from horae.sandboxes.docker import DockerSandbox
-from horae.sandboxes.doors import Reach, find_joiner
+from horae.sandboxes.endpoints import Reach, find_joiner
 from horae.sandboxes.plain import PlainSandbox
 from tests.contract.test_executors import Rig, steps
 from tests.engines.dockerd import IMAGE, Daemon
@@ -58,10 +59,10 @@ class Place(Rig):
         mark = f"HORAE_TEST_MARK={self.data}".encode()
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if mark in _environment(pid)]
 
-    def porters(self) -> list[int]:
-        """Porters below the warders of our keeper."""
-        below = [pid for warder in children_of(self.keeper.pid) for pid in children_of(warder)]
-        return [pid for pid in below if b"porter.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    def relays(self) -> list[int]:
+        """Relays below the process hosts of our keeper."""
+        below = [pid for host in children_of(self.keeper.pid) for pid in children_of(host)]
+        return [pid for pid in below if b"relay.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     def groups(self) -> list[Path]:
         if self.daemon is not None:
@@ -73,7 +74,7 @@ class Place(Rig):
     async def assert_nothing_is_left(self) -> None:
         """And the agent is as good as before."""
         assert self.processes() == []
-        assert self.porters() == []
+        assert self.relays() == []
         assert self.groups() == []
         assert str(self.data) not in Path("/proc/self/mountinfo").read_text()
         assert list((self.data / "agent" / "workspaces").iterdir()) == []

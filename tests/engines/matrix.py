@@ -165,7 +165,7 @@ class World:
 
 
 def processes(name: str) -> dict[int, str]:
-    """The processes of a job, from outside: pid → fence."""
+    """Return the processes of a job, from outside: pid → fence."""
     found = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fence := fence_of(int(entry), name)):

@@ -44,7 +44,8 @@ class S3:
         }
 
     def store(self, bucket: str, prefix: str | None = None) -> Any:
-        """The bucket, made if it is missing (as SeaweedFS does on the first write), or what lies below a prefix."""
+        """Return the bucket, made if it is missing (as SeaweedFS does on the first write), or what lies below a
+        prefix."""
         made = S3Store(
             bucket,
             prefix=prefix,
@@ -60,7 +61,7 @@ class S3:
         return made
 
     def files(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
-        """What lies below a prefix, by name."""
+        """Return what lies below a prefix, by name."""
         store = self.store(bucket)
         names = [one["path"] for page in obstore.list(store, prefix or None) for one in page]
         return {name: bytes(obstore.get(store, name).bytes()) for name in sorted(names)}

@@ -35,7 +35,7 @@ class Syncer:
 
     def attempt(self, **spec: Any) -> tuple[Any, Any]:
         """Do it as an attempt whose finish is never heard of: facts and cursor."""
-        from horae.executors.sync.program import Teller, sync
+        from horae.executors.sync.program import Notes, sync
 
         self._attempts += 1
         notes: list[Any] = []
@@ -44,7 +44,7 @@ class Syncer:
             "lake_root": str(self.lake), "clickhouse_url": self._clickhouse_url,
         }  # fmt: skip
         with tempfile.TemporaryDirectory() as workspace:
-            sync(order, Path(workspace), Teller(lambda line: notes.append(json.loads(line))))
+            sync(order, Path(workspace), Notes(notes.append))
         told = {name: value for note in notes for name, value in note.items()}
         return told["facts"], told.get("cursor")
 

@@ -13,8 +13,8 @@ import pytest
 
 from horae.core.model import Reason
 from horae.errors import Invalid
-from horae.executors.process import KeeperProcess
-from horae.ports import Command, Exit, Limits, Process, Room
+from horae.executors.processes.process import KeeperProcess
+from horae.ports.work import Boundary, Command, Exit, Limits, Process
 from horae.sandboxes.docker import FIRST, DockerSandbox
 from tests.acceptance.server import Server
 from tests.engines.dockerd import IMAGE, Daemon
@@ -58,9 +58,9 @@ class Bench:
         self._read_end, write_end = os.pipe()
         argv = ("/bin/sh", "-c", script)
         command = Command(argv, {"MARK": "it's $HOME"}, str(self.workspace), stdout=write_end, stderr=write_end)
-        room = Room(str(self.workspace), "7-1", network, limits, image=image)
+        boundary = Boundary(str(self.workspace), "7-1", network, limits, image=image)
         try:
-            return await self._sandbox.spawn(command, room)
+            return await self._sandbox.spawn(command, boundary)
         finally:
             os.close(write_end)
 

@@ -35,7 +35,7 @@ def server(tmp_path: Path, need: Callable[..., None]) -> Iterator[Server]:
 
 
 def submitted(server: Server, name: str, place: Path) -> tuple[str, str]:
-    """The state in which the run of an example ends, and its log."""
+    """Return the state in which the run of an example ends, and its log."""
     text = (ROOT / "examples" / name).read_text().replace("/tmp/horae-", f"{place}/horae-")
     (place / name).write_text(text)
     server.cli("submit", str(place / name))

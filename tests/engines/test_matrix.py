@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.core.moments import parse_moment
+from horae.core.time.moments import parse_moment
 
 from ..acceptance.agent import AgentProcess
 from .matrix import CASES, CODE, IMAGE, KINDS, SANDBOXES, Witness, World, make_world, processes
@@ -135,7 +135,9 @@ def test_the_next_attempt_starts_clean_after_the_agent_was_killed(world: World, 
 
     assert overlaps == []
     for run, (run_id, name) in zip(ended, runs.items(), strict=True):
-        assert (run["state"], run["attempt"]) == ("succeeded", 2), f"{name}: {world.log(run_id)}"
+        # Usually the second; a machine that is very busy may lose that one too.
+        assert run["state"] == "succeeded", f"{name}: {world.log(run_id)}"
+        assert run["attempt"] >= 2
         assert "done by" in world.log(run_id) or run["result"] == "done by a handler"
         assert processes(name) == {}
     world.until_clean()

@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 
 from horae.core.model import Reason, State
-from horae.sandboxes import porter
-from horae.sandboxes.doors import Joiner, Plan, Reach, find_joiner, plan_doors
+from horae.sandboxes import relay
+from horae.sandboxes.endpoints import Joiner, Plan, Reach, find_joiner, plan_endpoints
 from tests.acceptance.server import Server, free_port
 from tests.contract.postgres_server import Postgres
 from tests.engines.hostile import Place, children_of, open_place, until
@@ -78,7 +78,7 @@ async def wrapped(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 
 def greet(what: str, port: int, host: str = "127.0.0.1") -> str:
-    """A line of shell that shows what a server answers."""
+    """Return a line of shell that shows what a server answers."""
     said, _ = GREETINGS[what]
     talk = f"(printf '{said}'; sleep 1) | busybox nc -w 5 {host} {port} | busybox head -c 20"
     return f"echo '{what}<'; {talk} || true; echo '>'"
@@ -217,7 +217,7 @@ def everywhere() -> Iterator[Everywhere]:
 
 
 def gateway() -> str:
-    """Where packets of this machine leave it; some address of documentation where there is none."""
+    """Return where packets of this machine leave it; some address of documentation where there is none."""
     rows = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
     found = [row[2] for row in rows if row[1] == "00000000"]
     return socket.inet_ntoa(bytes.fromhex(found[0])[::-1]) if found else "203.0.113.1"
@@ -255,7 +255,7 @@ async def test_neither_tool_leads_to_this_machine(
         await place.assert_nothing_is_left()
         output = place.start(place.spec("echo on; sleep 600", network="on"))
         await output.until("on\n")
-        [pid] = [child for porter_pid in place.porters() for child in children_of(porter_pid)]
+        [pid] = [child for relay_pid in place.relays() for child in children_of(relay_pid)]
         os.kill(place.keeper.pid, signal.SIGKILL)
         await until(lambda: not os.path.exists(f"/proc/{pid}"))
         await place.ended(3)
@@ -399,7 +399,7 @@ async def test_an_address_outside_is_reached_as_itself_and_its_neighbours_are_no
 async def test_a_name_is_found_inside_and_never_leads_to_this_machine(
     walled: Place, echo: Callable[[str], Echo]
 ) -> None:
-    """Whoever answers for a name could else make a door to our loopback of it."""
+    """Whoever answers for a name could else make a way to our loopback of it."""
     server, name = echo("127.0.0.1"), socket.gethostname()
     script = f"grep {name} /etc/hosts; echo hello | busybox nc -w 5 {name} {server.port} || true"
     result, text = await walled.do(script, network=[f"{name}:{server.port}"])
@@ -446,11 +446,11 @@ except OSError: print("closed")'"""
     assert "b'HELLO'\n" in text, result
 
 
-async def test_more_connections_than_the_porter_takes_wait_and_harm_nobody(
+async def test_more_connections_than_the_relay_takes_wait_and_harm_nobody(
     wrapped: Place, echo: Callable[[str], Echo]
 ) -> None:
     server = echo("127.0.0.1")
-    count = porter.CONNECTIONS + 50
+    count = relay.CONNECTIONS + 50
     script = f"""python3 -c '
 import socket
 lines = [socket.create_connection(("127.0.0.1", {server.port})) for _ in range({count})]
@@ -461,10 +461,10 @@ print("all", len(lines), flush=True)'"""
 
 
 @pytest.mark.parametrize("network", ["on", ["127.0.0.1:1"]], ids=["on", "listed"])
-async def test_the_work_ends_when_its_porter_does(walled: Place, network: object) -> None:
+async def test_the_work_ends_when_its_relay_does(walled: Place, network: object) -> None:
     output = walled.start(walled.spec("echo on; sleep 600", network=network))
     await output.until("on\n")
-    [pid] = walled.porters()
+    [pid] = walled.relays()
     os.kill(pid, signal.SIGKILL)
     result = await walled.ended()
     assert (result.state, result.reason) == (State.FAILED, Reason.ERROR)
@@ -485,7 +485,7 @@ async def test_a_container_that_cannot_be_started_says_so_with_a_list_too(
         await place.assert_nothing_is_left()
 
 
-async def test_the_porter_ends_with_a_cancelled_job(walled: Place) -> None:
+async def test_the_relay_ends_with_a_cancelled_job(walled: Place) -> None:
     output = walled.start(walled.spec("trap '' TERM; echo on; sleep 600; sleep 600", network=["127.0.0.1:1"]))
     await output.until("on\n")
     walled.executor.stop(1, Reason.REQUESTED)
@@ -494,10 +494,10 @@ async def test_the_porter_ends_with_a_cancelled_job(walled: Place) -> None:
 
 
 @pytest.mark.parametrize("network", ["on", ["127.0.0.1:1"]], ids=["on", "listed"])
-async def test_the_porter_ends_with_the_keeper(walled: Place, network: object) -> None:
+async def test_the_relay_ends_with_the_keeper(walled: Place, network: object) -> None:
     output = walled.start(walled.spec("echo on; sleep 600", network=network))
     await output.until("on\n")
-    [pid] = walled.porters()
+    [pid] = walled.relays()
     os.kill(walled.keeper.pid, signal.SIGKILL)
     await until(lambda: not os.path.exists(f"/proc/{pid}"))
     await until(lambda: not walled.processes())
@@ -508,14 +508,14 @@ NOBODY = 65534
 
 
 def test_an_agent_that_is_not_root_has_doors_too(need: Callable[..., None], echo: Callable[[str], Echo]) -> None:
-    """bwrap and the porter by hand, as a user who may do nothing."""
+    """bwrap and the relay by hand, as a user who may do nothing."""
     need("bwrap", "busybox")
     if os.getuid() != 0:
         pytest.skip("the other tests show it where they are not run by root")
     server = echo("127.0.0.1")
-    plan = Plan(plan_doors([f"127.0.0.1:{server.port}", "10.9.8.7:80"]), (), [("127.0.0.0/8", None)])
+    plan = Plan(plan_endpoints([f"127.0.0.1:{server.port}", "10.9.8.7:80"]), (), [("127.0.0.0/8", None)])
     (info, told), (blocked, go) = os.pipe(), os.pipe()
-    program, words = Path(porter.__file__).read_text(), (str(info), str(go), plan.as_json())
+    program, words = Path(relay.__file__).read_text(), (str(info), str(go), plan.as_json())
     opener = subprocess.Popen(("/usr/bin/python3", "-I", "-c", program, *words), pass_fds=(info, go), user=NOBODY)
     walls = ("--unshare-all", "--unshare-user", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr")
     links = ("--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64")

@@ -101,7 +101,7 @@ def test_where_jobs_run_without_walls_greeting_readiness_and_page_warn_of_it(tmp
     server = Server(tmp_path, "--sandbox", "plain").start()
     warning = "jobs run without walls, with all rights of the user that runs Horae: the setting sandbox is plain"
     try:
-        assert walls_of(server) == f"ok, with a warning: {warning}"
+        assert walls_of(server) == f"ok: plain; on offer: bubblewrap; warning: {warning}"
         assert warning in server.http.get("/").text
         server.wait_until(lambda: "WARNING" in server.log(), "the greeting")
         assert warning in server.log().partition("WARNING")[2]

@@ -41,14 +41,14 @@ def server(spark: Spark, clickhouse: ClickHouse, s3: S3, tmp_path_factory: pytes
 
 
 def ended(server: Server, run_id: int) -> Any:
-    """A run, once it has ended: a Spark of its own takes half a minute to start on a busy machine."""
+    """Return a run, once it has ended: a Spark of its own takes half a minute to start on a busy machine."""
     path = f"/v1/runs/{run_id}"
     server.wait_until(lambda: server.get(path)["state"] not in ("queued", "running", "blocked"), f"{path} to end", 240)
     return server.get(path)
 
 
 def run(server: Server, query: str, *outputs: Any, **fields: Any) -> Any:
-    """The run of a new job, once it has ended."""
+    """Return the run of a new job, once it has ended."""
     return ended(server, begin(server, query, *outputs, **fields))
 
 
@@ -227,7 +227,7 @@ def test_an_attempt_interrupts_what_a_killed_one_left(server: Server, spark: Spa
 
 
 def program_of(run_id: int) -> int:
-    """The process that does a run."""
+    """Return the process that does a run."""
     for entry in Path("/proc").iterdir():
         try:
             if b"horae.executors.spark.program" in (entry / "cmdline").read_bytes().split(

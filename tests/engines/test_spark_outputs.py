@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from horae.executors.destinations import Refused
 from horae.executors.spark import faults
 from tests.engines.clickhouse_server import ClickHouse
 from tests.engines.conftest import need_packages
@@ -36,9 +37,9 @@ def rows(*numbers: int) -> Any:
 
 def attempt(url: str, table: str, mode: str, run: int, batches: list[Any], die_before: int = -1) -> None:
     """One attempt that dies before its n-th statement, counted from nought, if it has so many."""
-    from horae.executors.spark.clickhouse import Table
+    from horae.executors.destinations.clickhouse import QueryTable
 
-    output = Table({"database": "default", "table": table, "mode": mode}, run, url)
+    output = QueryTable({"database": "default", "table": table, "mode": mode}, run, url)
     count = 0
 
     def mortal(function: Any) -> Any:
@@ -109,7 +110,7 @@ def test_a_failed_replace_leaves_the_table_as_it_was(clickhouse: ClickHouse, tab
 def test_a_table_with_other_fields_is_refused_and_stays(clickhouse: ClickHouse) -> None:
     name = f"t_{uuid.uuid4().hex[:8]}"
     clickhouse.query(f"CREATE TABLE default.{name} (id Int64) ENGINE = MergeTree ORDER BY id")
-    with pytest.raises(faults.Fault, match=r"gives a column 'name', and the table .* has none such"):
+    with pytest.raises(Refused, match=r"gives a column 'name', and the table .* has none such"):
         attempt(clickhouse.url, name, "append", 1, [rows(1)])
     assert ids(clickhouse, name) == []
 
@@ -154,9 +155,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def files(place: str) -> dict[str, str]:
     import obstore
 
-    from horae.executors.spark.outputs import _object_store
+    from horae.executors.destinations.run_files import object_store
 
-    store, prefix = _object_store(place)
+    store, prefix = object_store(place)
     names = [one["path"] for page in obstore.list(store, prefix or None) for one in page]
     return {name.removeprefix(prefix): bytes(obstore.get(store, name).bytes()).decode() for name in sorted(names)}
 
@@ -164,7 +165,7 @@ def files(place: str) -> dict[str, str]:
 def write(place: str, run: int, mode: str, lines: list[str], *, publishes: bool = True) -> None:
     import pyarrow
 
-    from horae.executors.spark.outputs import LINE, ObjectFiles
+    from horae.executors.destinations.run_files import LINE, ObjectFiles
 
     output = ObjectFiles({"place": place, "mode": mode}, run)
     output.open(["id"])

@@ -410,7 +410,7 @@ def test_what_an_attempt_that_died_left_on_s3_is_made_good_by_the_next(
     s3: S3, database: Database, sync: Syncer, moment: str, monkeypatch: pytest.MonkeyPatch
 ):
     """It has written anew the rows of a file that stay, and dies before that file is deleted."""
-    from horae.executors.sync.files import _FarTarget
+    from horae.executors.destinations.files import _FarTarget
 
     s3.store("lake")
     place = {
@@ -424,7 +424,7 @@ def test_what_an_attempt_that_died_left_on_s3_is_made_good_by_the_next(
     sync(**wish)
     database.do("UPDATE orders SET name = 'changed', updated_at = updated_at + interval '1 day' WHERE id = 7")
     with monkeypatch.context() as dying:
-        dying.setattr(_FarTarget, "replace" if moment == "writing" else "_settle", die)
+        dying.setattr(_FarTarget, "replace" if moment == "writing" else "_complete", die)
         dying.setattr(_FarTarget, "close", lambda _: None)
         with pytest.raises(Died):
             sync.attempt(**wish)
@@ -462,7 +462,7 @@ def test_an_attempt_that_fails_leaves_nothing_on_s3(s3: S3, database: Database, 
     from horae.executors.sync import program
 
     with pytest.MonkeyPatch.context() as failing:
-        failing.setattr(program, "_tell_writing", lambda *_: fail(0))
+        failing.setattr(program, "_note_writing", lambda *_: fail(0))
         assert "lost after" in sync.fails(**wish)[0]
     assert list(s3.files("lake", "failed")) == [before]
 

@@ -63,7 +63,7 @@ def both() -> Iterator[tuple[Serving, Serving]]:
 
 
 def synced(directory: Path, source: Json, read: Json, reach: Json, *destinations: Json) -> tuple[bool, str]:
-    """Whether it succeeded, and what it said."""
+    """Return whether it succeeded, and what it said."""
     spec = {
         "source": source, "read": read, "mode": "overwrite",
         "destinations": list(destinations) or [{"type": "files", "path": "x", "format": "parquet"}],

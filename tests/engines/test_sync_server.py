@@ -106,7 +106,7 @@ def ended(server: Server, run_id: int) -> Any:
 
 
 def succeeded(server: Server, *run_ids: int) -> list[Any]:
-    """The results of runs, once all have ended."""
+    """Return the results of runs, once all have ended."""
     runs = [ended(server, run_id) for run_id in run_ids]
     assert [run["state"] for run in runs] == ["succeeded"] * len(runs), [run["message"] for run in runs]
     return [run["result"] for run in runs]
@@ -126,7 +126,7 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> float:
 
 
 def same(database: Database, table: str) -> bool:
-    """Whether a table of the lake has the rows of the source, each once."""
+    """Return whether a table of the lake has the rows of the source, each once."""
     columns = "id, name, amount, updated_at"
     one, other = f"SELECT {columns} FROM orders", f"SELECT {columns} FROM lake.{table}"
     return not database.do(f"({one} EXCEPT ALL {other}) UNION ALL ({other} EXCEPT ALL {one})")

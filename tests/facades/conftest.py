@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from horae.ports import Store
+from horae.ports.store import Store
 from horae.testing import FakeClock
 from tests.facades.world import World
 

@@ -12,11 +12,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from horae.contracts import CONTRACTS
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
 from horae.service.insight import READY_SECONDS
 from horae.web import app as web
-from horae.web import http
+from horae.web import streams
 from tests.facades.test_native import DEADLINE, JOB, Follower, break_store, problem_of, submitted
 from tests.facades.world import OWN, World, from_here
 
@@ -28,7 +29,7 @@ STRANGER = os.geteuid() + 1
 @pytest.fixture
 def gate(world: World) -> web.Gate:
     """Listens beyond loopback."""
-    return web.create_app(world.services, version="1.2.3", loopback_only=False)
+    return web.create_app(world.services, CONTRACTS, version="1.2.3", loopback_only=False)
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def far(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def near(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    gate = web.create_app(world.services, CONTRACTS, version="1.2.3", free_pass=OWN)
     async with httpx.AsyncClient(transport=from_here(gate), base_url=NEAR) as client:
         yield client
 
@@ -216,10 +217,10 @@ async def test_a_foreign_page_gets_nothing_even_with_a_token(far: httpx.AsyncCli
 async def test_a_follower_whose_token_has_ended_is_sent_home(
     gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch, way: str, path: str
 ):
-    monkeypatch.setattr(http, "PROOF_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PROOF_SECONDS", 0.01)
     run = await world.start_run()
-    parent, _ = await world.services.access.create("ci", "user", "ann", None)
-    token, text = await world.services.access.create("ci", "user", "ann", 3600.0, parent)
+    parent, _ = await world.services.access.create("ci", "user", "local", None)
+    token, text = await world.services.access.create("ci", "user", "local", 3600.0, parent)
     follower = Follower(gate, run.run_id, headers=[(b"authorization", f"Bearer {text}".encode())], path=path)
     assert (await follower.start())["status"] == 200
 
@@ -247,7 +248,7 @@ async def test_on_loopback_no_token_is_needed_and_a_good_one_says_who_asks(near:
 
 @pytest.mark.parametrize("owner", [STRANGER, None])
 async def test_on_loopback_other_accounts_and_what_cannot_be_told_need_a_token(world: World, owner: int | None):
-    gate = web.create_app(world.services, version="1.2.3", free_pass=OWN)
+    gate = web.create_app(world.services, CONTRACTS, version="1.2.3", free_pass=OWN)
     transport = httpx.ASGITransport(gate) if owner is None else from_here(gate, owner)
     friend = await login(world)
     async with httpx.AsyncClient(transport=transport, base_url=NEAR) as other:
@@ -271,7 +272,7 @@ async def test_what_came_through_a_proxy_needs_a_token(near: httpx.AsyncClient, 
 
 
 async def test_a_name_beyond_loopback_needs_a_token_also_where_it_is_listed(world: World):
-    gate = web.create_app(world.services, version="1", allowed_hosts=["horae.example"], free_pass=OWN)
+    gate = web.create_app(world.services, CONTRACTS, version="1", allowed_hosts=["horae.example"], free_pass=OWN)
     async with httpx.AsyncClient(transport=from_here(gate), base_url="http://horae.example") as proxied:
         problem_of(await proxied.get("/v1/jobs"), 401, "E_TOKEN")
         assert (await proxied.get("/v1/jobs", headers=await login(world))).status_code == 200
@@ -289,7 +290,7 @@ async def test_a_token_made_over_http_is_shown_once_and_works(near: httpx.AsyncC
     token = made.json()
     secret = token.pop("token")
     assert token == {
-        "id": 1, "name": "ci", "scope": "user", "owner": "ann", "state": "good", "revoked_at": None,
+        "id": 1, "name": "ci", "scope": "user", "owner": "ann", "org": 1, "state": "good", "revoked_at": None,
         "created_at": "2027-01-15T08:00:00Z", "expires_at": "2027-02-14T08:00:00Z", "parent_id": None,
         "node": None, "kinds": None, "labels": None,
     }  # fmt: skip
@@ -367,7 +368,7 @@ async def test_a_check_costs_no_look_at_the_store_for_a_while(
 
 
 def test_the_document_says_what_is_needed(gate: web.Gate, world: World):
-    far, near = gate.api.document, web.create_app(world.services, version="1", free_pass=OWN).api.document
+    far, near = gate.api.document, web.create_app(world.services, CONTRACTS, version="1", free_pass=OWN).api.document
 
     assert far["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     assert far["security"] == [{"token": []}]

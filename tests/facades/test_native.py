@@ -14,11 +14,12 @@ import httpx
 import pytest
 import uvicorn
 
+from horae.contracts import CONTRACTS
 from horae.core.model import State, Trigger
 from horae.errors import CODES, Unavailable
 from horae.testing import START
 from horae.web import app as web
-from horae.web import connections, http, render
+from horae.web import connections, http, render, schemas, streams
 from tests.facades.world import DELAY, NODE, OWN, TWICE, Work, World, from_here
 
 JOB = {"name": "nightly", "schedule": "0 3 * * *", "steps": [{"run": "echo hello"}]}
@@ -29,7 +30,7 @@ DEADLINE = 180.0
 @pytest.fixture
 def gate(world: World) -> web.Gate:
     return web.create_app(
-        world.services, version="1.2.3", allowed_hosts=["horae.example"], free_pass=OWN, stream_limit=3
+        world.services, CONTRACTS, version="1.2.3", allowed_hosts=["horae.example"], free_pass=OWN, stream_limit=3
     )
 
 
@@ -40,7 +41,7 @@ async def api(gate: web.Gate) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def problem_of(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The problem, after checking that it has the one shape."""
+    """Return the problem, after checking that it has the one shape."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     shown: dict[str, Any] = answer.json()
     assert (answer.status_code, shown["code"]) == (status, code), shown
@@ -472,7 +473,7 @@ async def test_two_host_headers_are_not_answered(gate: web.Gate) -> None:
 
 async def test_any_host_is_answered_beyond_loopback_unless_some_are_listed(world: World) -> None:
     async def status(*listed: str) -> int:
-        gate = web.create_app(world.services, version="1", allowed_hosts=listed, loopback_only=False)
+        gate = web.create_app(world.services, CONTRACTS, version="1", allowed_hosts=listed, loopback_only=False)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://10.0.0.1") as client:
             return (await client.get("/healthz")).status_code
 
@@ -555,7 +556,7 @@ async def test_the_log_of_a_run_that_has_not_started_is_empty_and_says_so(api: h
 
 
 async def started(world: World, log: bytes) -> Work:
-    """A run at work, that has said something."""
+    """Return a run at work, that has said something."""
     work = await world.start_run()
     await work.write(log)
     return work
@@ -636,7 +637,7 @@ class Follower:
             return await self.sent.get()
 
     async def events(self, count: int) -> list[tuple[str, str | None, Any]]:
-        """The next events as (name, id, data)."""
+        """Return the next events as (name, id, data)."""
         async with asyncio.timeout(DEADLINE):
             while self.text.count("\n\n") < count:
                 message = await self.sent.get()
@@ -713,7 +714,7 @@ async def test_the_log_of_the_next_attempt_follows_from_its_beginning(gate: web.
 
 
 async def tried_twice(world: World) -> int:
-    """A run that succeeded at its second attempt, and what each said."""
+    """Return a run that succeeded at its second attempt, and what each said."""
     first = await world.start_run((await world.submit(retry=TWICE)).id)
     await first.write(b"abcdefgh")
     second = await first.fail_once()
@@ -789,7 +790,7 @@ async def test_closing_the_streams_ends_every_follower(gate: web.Gate, world: Wo
 
 
 async def test_a_silent_stream_has_a_heartbeat(gate: web.Gate, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "HEARTBEAT_SECONDS", 0.01)
     run = await world.queue_run()
     follower = Follower(gate, run.id)
     await follower.start()
@@ -1104,8 +1105,10 @@ async def test_a_follower_that_hangs_up_is_noticed(port: int, gate: web.Gate, wo
 
 
 def test_rendered_structs_are_all_documented() -> None:
-    structs = {each for each in vars(render).values() if isinstance(each, type) and each.__module__ == render.__name__}
-    assert structs == set(render.SHOWN)
+    structs = {
+        each for each in vars(schemas).values() if isinstance(each, type) and each.__module__ == schemas.__name__
+    }
+    assert structs == set(schemas.SHOWN)
 
 
 # ── secrets ──

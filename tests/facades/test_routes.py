@@ -9,12 +9,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from horae import contracts
 from horae.core.model import State
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from horae.errors import CODES
 from horae.web import app as web
 from horae.web import dashboard, http, native, openapi
-from horae.web.facades import facade_operations
+from horae.web.streams import Streams
 from tests.facades.world import NODE, World, api_document
 
 DOCUMENT = api_document()
@@ -22,10 +23,13 @@ DOCUMENT = api_document()
 
 @pytest.fixture
 def operations(world: World) -> list[http.Operation]:
-    streams = http.Streams()
+    streams = Streams()
     own = native.Native(world.services, streams)
-    pages = dashboard.Dashboard(world.services, own, openapi.Api("1"), "1")
-    return [*own.operations(), *pages.operations(), *facade_operations(world.services, streams)]
+    pages = dashboard.Dashboard(world.services, own.cluster, openapi.Api("1"), "1")
+    theirs = [
+        operation for contract in contracts.CONTRACTS for operation in contract(world.services, streams).operations()
+    ]
+    return [*own.operations(), *pages.operations(), *theirs]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from horae.core.model import State
-from horae.ports import Result
+from horae.core.runs.orders import Result
 from tests.facades.world import BOTH, World
 
 DEEP = "[" * 20_000 + "]" * 20_000

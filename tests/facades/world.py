@@ -10,27 +10,35 @@ from typing import Any
 import httpx
 import pytest
 
+from horae.contracts import CONTRACTS, DIALECTS
+from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, Job, Node, Run, State
-from horae.core.specs import parse_job
+from horae.core.runs.orders import Assignment, Result
+from horae.core.work.specs import parse_job
 from horae.files import open_files
 from horae.keys import FileKeys
-from horae.ports import Assignment, Result, Store
-from horae.queues.database import LocalQueue
+from horae.links.outside import HttpWorkers
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
 from horae.service import Services
 from horae.service.access import Access
+from horae.service.cluster.activity import Activity
+from horae.service.cluster.operators import Nodes
 from horae.service.execution import Execution
+from horae.service.external.dispatching import Dispatching
+from horae.service.external.loans import Lending
+from horae.service.external.logs import OutsideLogs
+from horae.service.external.members import ExternalMembers
+from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
+from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
-from horae.service.nodes import Nodes
-from horae.service.outside import Outside
-from horae.service.rotation import Rotation
-from horae.service.sealing import Sealing
-from horae.service.secrets import Secrets
+from horae.service.secrets.named import Secrets
+from horae.service.secrets.rotation import Rotation
+from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
-from horae.service.station import Station
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 from horae.web import app as web
@@ -94,25 +102,37 @@ class World:
         self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing)
         self.firing = Firing(store, self.queue, clock, self.metrics)
         self.jobs = Jobs(store, self.queue, sealing=sealing)
+        self.outside_workers = HttpWorkers(())
+        lending = Lending(store, self.jobs, self.execution)
+        members = ExternalMembers(store, self.queue, node=NODE)
+        self.dispatching = Dispatching(
+            store, clock, self.jobs, lending, members, self.outside_workers, DIALECTS, offer_seconds=SCAN
+        )
         insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
+        self.pushing = Pushing(store, clock, self.jobs, lending, members, self.dispatching, RpcDialect())
         self.services = Services(
             self.jobs,
             insight,
             Access(store, clock),
             Nodes(store, self.queue),
-            lending=Lending(store, self.jobs, self.execution),
-            outside=Outside(store, self.queue, node=NODE),
+            lending=lending,
+            external_members=members,
+            dispatching=self.dispatching,
+            pushing=self.pushing,
+            outside_logs=OutsideLogs(self.files, place=NODE, limit=1 << 20),
+            outside_workers=self.outside_workers,
             sources=Sources(store, self.jobs, sealing),
             secrets=secrets,
             rotation=Rotation(store, keys, secrets, sealing, node=NODE),
-            station=self._station(),
+            local_node=self._local_node(),
+            activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             lends_lake_work=True,
         )
-        self.gate = web.create_app(self.services, version="1", free_pass=OWN)
+        self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)
         self.http = httpx.AsyncClient(transport=from_here(self.gate), base_url=HERE)
 
-    def _station(self) -> Station:
-        return Station(
+    def _local_node(self) -> LocalNode:
+        return LocalNode(
             NODE,
             ("api", "coordinator", "scheduler", "agent"),
             8,
@@ -135,7 +155,7 @@ class World:
             await self.firing.catch_up()
 
     async def claim(self, kind: str, limit: int = 100) -> list[Any]:
-        """What an agent of this kind would get."""
+        """Return what an agent of this kind would get."""
         return list(await self.execution.claim(self._agent(kind), {kind: limit}))
 
     def _agent(self, kind: str) -> Node:
@@ -150,16 +170,16 @@ class World:
         await self.store.register_node(self._agent(kind))
 
     async def submit(self, **fields: Any) -> Job:
-        """A shell job that no moment starts."""
+        """Return a shell job that no moment starts."""
         document = {"name": "job", "steps": [{"run": "true"}], **fields}
         return (await self.jobs.submit([parse_job(document)])).jobs[0]
 
     async def queue_run(self, job_id: int | None = None) -> Run:
-        """A run that waits for an agent: of this job, or of one of its own."""
+        """Return a run that waits for an agent: of this job, or of one of its own."""
         return await self.jobs.run_now((await self.submit()).id if job_id is None else job_id)
 
     async def start_run(self, job_id: int | None = None) -> Work:
-        """A run that an agent works at."""
+        """Return a run that an agent works at."""
         run = await self.queue_run(job_id)
         return await self.take(run.id)
 
@@ -170,7 +190,7 @@ class World:
         return Work(self, one)
 
     async def end_run(self, state: State, **fields: Any) -> Run:
-        """A run that has ended so."""
+        """Return a run that has ended so."""
         work = await self.start_run()
         await work.end(state, **fields)
         return await self.jobs.get_run(work.run_id)
@@ -178,7 +198,7 @@ class World:
     @property
     def followers(self) -> int:
         """How many wait for a log to grow."""
-        return sum(map(len, self.files._followers.values()))  # type: ignore[attr-defined]
+        return sum(map(len, self.files._followers._by_log.values()))  # type: ignore[attr-defined]
 
     async def work(self, kind: str, state: State = State.SUCCEEDED, message: str = "", log: bytes = b"") -> list[Run]:
         """Claim everything queued of a kind, write `log` as its output, end it so; answers the runs."""
@@ -194,16 +214,18 @@ class World:
         return [await self.jobs.get_run(one.run_id) for one in claimed]
 
     async def rows(self) -> tuple[int, int, int]:
-        """How many jobs, triggers and live runs there are: what a refused request must leave as it was."""
+        """Return how many jobs, triggers and live runs there are: what a refused request must leave as it was."""
         census = await self.store.census()
         return census.jobs, census.triggers, sum(census.live.values())
 
     async def close(self) -> None:
         await self.http.aclose()
+        await self.outside_workers.close()
 
 
 def api_document() -> dict[str, Any]:
-    """The OpenAPI document of the real services, for tests that are made from it: nothing is asked of the store."""
+    """Return the OpenAPI document of the real services, for tests that are made from it: nothing is asked of the
+    store."""
     with tempfile.TemporaryDirectory() as directory:
         clock = FakeClock()
         store = SqliteStore(Path(directory) / "horae.db", clock=clock)

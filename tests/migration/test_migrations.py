@@ -274,7 +274,7 @@ async def test_a_schema_of_a_newer_horae_is_refused(database: Database, check: b
     "change",
     [
         "ALTER TABLE jobs ADD COLUMN colour text",
-        "ALTER TABLE history DROP COLUMN message",
+        "ALTER TABLE history DROP COLUMN exit_code",
         "DROP TABLE attempts",
     ],
 )

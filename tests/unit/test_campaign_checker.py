@@ -71,7 +71,7 @@ def pause(job_id: int) -> Operation:
 
 
 def asked(kind: str, job_id: int, at: int, outcome: str = OK, **fields: object) -> Operation:
-    """A request to change a job, answered 10 µs later."""
+    """Return a request to change a job, answered 10 µs later."""
     given = Operation(kind, f"{kind} at {at}", outcome, at, at + 10, job_id)
     return replace(given, **fields)  # type: ignore[arg-type]
 
@@ -521,6 +521,25 @@ def changed() -> History:
 
 def test_a_job_that_was_paused_resumed_updated_and_deleted_is_judged_by_each_schedule_in_its_time(changed: History):
     assert [violation.text() for violation in judge(changed).violations] == []
+
+
+def test_an_update_to_the_schedule_that_a_job_has_asks_for_nothing_anew():
+    """Its trigger goes on, and says when it was made: what a pause before took away stays taken."""
+    plan = Plan("changed", every=2 * SECOND)
+    at = [BEGAN + second * SECOND for second in (2, 4, 10, 12, 14, 16)]
+    runs = tuple(run_of(number, due) for number, due in enumerate(at, 1))
+    operations = [
+        submit("changed", TICKER, plan, at[0]),
+        asked(PAUSE, TICKER, BEGAN + 5 * SECOND),
+        asked(RESUME, TICKER, BEGAN + 9 * SECOND),
+        asked(UPDATE, TICKER, BEGAN + 13 * SECOND - 5, plan=plan, created_at=BEGAN),
+        asked(DELETE, TICKER, BEGAN + 17 * SECOND),
+    ]
+    history = History(operations, [witness_of(run) for run in runs], Final(runs, ()), [])
+    assert [violation.text() for violation in judge(history).violations] == []
+    history.final = replace(history.final, runs=runs[:-2])
+    history.witnesses = [one for one in history.witnesses if one.run < runs[-2].id]
+    assert {violation.rule for violation in judge(history).violations} == {"accounted"}
 
 
 @pytest.mark.parametrize("number", range(1, 7))

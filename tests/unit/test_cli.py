@@ -26,15 +26,14 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-import typer.main
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
-from horae.cli.remote import exit_code_of_run, read_since
+from horae.cli.runs import exit_code_of_run, read_since
 from horae.client import Client, server_url
 from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
-from horae.ports import Sandboxes
+from horae.ports.work import Sandboxes
 
 PATIENCE = 180.0
 
@@ -211,7 +210,7 @@ def finish(process: subprocess.Popen[bytes], text: bytes | None = None) -> tuple
 
 
 def on_terminal(*args: str, columns: int = 100, **env: str) -> tuple[int, str]:
-    """The exit code and everything a terminal got to see."""
+    """Return the exit code and everything a terminal got to see."""
     mine, theirs = pty.openpty()
     variables = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), **env}
     process = start(*args, stdin=theirs, stdout=theirs, stderr=theirs, env=variables)
@@ -250,7 +249,7 @@ def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[st
         yield from every_command(inner, (*path, name))
 
 
-@pytest.mark.parametrize("path", list(every_command(typer.main.get_command(app))), ids=" ".join)
+@pytest.mark.parametrize("path", list(every_command(app)), ids=" ".join)
 def test_the_help_of_every_command_has_an_example_and_json(path: tuple[str, ...]) -> None:
     result = invoke(None, *path, "--help")
     assert result.exit_code == 0
@@ -262,13 +261,13 @@ def test_an_unknown_flag_is_answered_with_the_nearest() -> None:  # E03
     result = invoke(None, "jobs", "--naem", "x")
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert "error[E_USAGE]: No such option: --naem (Possible options: --name)" in result.stderr
+    assert "error[E_USAGE]: there is no option --naem\nhint: did you mean --name? see `horae jobs" in result.stderr
 
 
 def test_an_unknown_command_is_answered_with_the_nearest() -> None:
     result = invoke(None, "sumbit")
     assert result.exit_code == 2
-    assert "'submit'" in result.stderr
+    assert "error[E_USAGE]: there is no command sumbit\nhint: did you mean `horae submit`? see" in result.stderr
 
 
 def test_the_version_is_shown() -> None:
@@ -423,14 +422,14 @@ def test_a_refused_start_says_why_and_what_to_do(
     async def serve(config: Any, on_ready: Any) -> None:
         raise ExceptionGroup("start", [ConfigError("not like this", code=code, hint="do that")])
 
-    monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
+    monkeypatch.setitem(sys.modules, "horae.app.process", module(serve=serve))
     result = invoke(None, "up")
     assert result.exit_code == exit_code
     assert result.stderr == f"error[{code}]: not like this\nhint: do that\n"
 
 
 def module(**members: Any) -> types.ModuleType:
-    made = types.ModuleType("horae.serving")
+    made = types.ModuleType("horae.app.process")
     vars(made).update(members)
     return made
 
@@ -652,7 +651,7 @@ def test_log_text_in_a_pipe_is_what_the_job_wrote(api: Fake) -> None:
 
 
 def log_of(content: bytes) -> Callable[[Request], Answer]:
-    """A log that is given in pieces of at most 7 bytes."""
+    """Return a log that is given in pieces of at most 7 bytes."""
 
     def answer(request: Request) -> Answer:
         offset = int(request.query["offset"])
@@ -1226,7 +1225,7 @@ def test_up_greets_when_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         plain = Sandboxes({"plain": None}, "plain", "jobs run without walls")  # type: ignore[dict-item]
         on_ready(dataclasses.replace(config, history_days=90, files_limit=5 * 2**30), plain)
 
-    monkeypatch.setitem(sys.modules, "horae.serving", module(serve=serve))
+    monkeypatch.setitem(sys.modules, "horae.app.process", module(serve=serve))
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     result = invoke(None, "up", "--port", "9123", "--data", "d", "--roles", "api,agent")
     assert (result.exit_code, result.stderr) == (0, "")
@@ -1261,7 +1260,7 @@ def test_migrate_reports_the_schema(
         assert check is bool(args)
         return Report(current, 3, [] if check else ["0003_more"], "postgresql://u:hush@h/n")
 
-    monkeypatch.setitem(sys.modules, "horae.bootstrap", module(migrate=migrate))
+    monkeypatch.setitem(sys.modules, "horae.app.store", module(migrate=migrate))
     result = invoke(None, "migrate", *args)
     assert result.exit_code == exit_code
     assert f"postgresql://u:***@h/n: schema {current}" in result.stdout

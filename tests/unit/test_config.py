@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from horae.config import MAX_FILE, OTHER_VARIABLES, SETTINGS, Config, load
+from horae.config import MAX_FILE, OTHER_VARIABLES, Config, load
 from horae.errors import ConfigError
+from horae.settings import SETTINGS
 from horae.values import mask_database
 
 
@@ -112,6 +113,7 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
         "history_days": "30", "files": "o", "files_endpoint": "http://127.0.0.1:1", "files_limit": "1GiB",
         "tls_cert": "c.pem", "tls_key": "k.pem",
         "lake_workers": "external", "lake_lease": "2m", "secret_key_file": "s.key", "docker_url": "unix:///run/d.sock",
+        "spark_warehouse": "hdfs://h:8020/warehouse", "hdfs_user": "etl",
         "spark_url": "sc://h:15002", "clickhouse_url": "http://u:p@h:8123", "lake_root": "s3://bucket/lake",
         "queue": "nats://127.0.0.1:4222", "allowed_networks": "127.0.0.0/8", "repository_roots": "j",
         "lake_buckets": "one,two", "spark_code": "true",
@@ -141,7 +143,14 @@ def test_what_opens_an_engine_is_never_shown(name: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("spark_url", "http://h"), ("spark_url", "local[0]"), ("clickhouse_url", "h:8123"), ("lake_root", "ftp://h/x")],
+    [
+        ("spark_url", "http://h"),
+        ("spark_url", "local[0]"),
+        ("clickhouse_url", "h:8123"),
+        ("lake_root", "ftp://h/x"),
+        ("spark_warehouse", "s3://bucket/x"),
+        ("hdfs_user", "a b"),
+    ],
 )
 def test_the_address_of_an_engine_must_be_one(name: str, value: str) -> None:
     assert refused({name: value}).path == name

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from horae.app.declarations import read_declarations
 from horae.core.model import JobFilter
-from horae.declaring import read_declarations
 from horae.errors import ConfigError
-from horae.queues.database import LocalQueue
-from horae.service.declarations import Declarations
+from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
+from horae.service.jobs.declarations import Declarations
 from horae.stores.sqlite import SqliteStore
 
 FIRST = "jobs: [{key: a, name: first, handler: b}, {key: z, name: stays, handler: b}]\n"

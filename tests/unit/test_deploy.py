@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from horae.config import SETTINGS
-from horae.wire.nats import servers_of
+from horae.settings import SETTINGS
+from horae.wire.nats.broker import servers_of
 
 from ..certificates import make_certificate
 from ..test_docs import ROOT, is_command
@@ -28,7 +28,7 @@ VARIABLES = {f"HORAE_{setting.name.upper()}" for setting in SETTINGS}
 
 
 def ours(service: Any) -> list[list[str]]:
-    """The commands of Horae that a service runs."""
+    """Return the commands of Horae that a service runs."""
     text = service["command"] if isinstance(service["command"], str) else "\n".join(service["command"])
     lines = text.replace("\\\n", " ").replace("$$", "$").splitlines()
     return [shlex.split(found[1]) for line in lines if (found := re.match(r"(?:exec )?(horae .+)", line))]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from horae.errors import Invalid
-from horae.handlers import Cancel, Cancellation, Context, Retry, handler, loaded, resolve
+from horae.handlers import Cancel, Cancellation, Context, Retry, handler, is_there, loaded, resolve
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "jobs"
 
@@ -204,7 +204,7 @@ def test_a_job_named_like_a_module_does_not_stand_in_for_it(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("text", "directory", "expected"),
     [
-        ("jobs/absent", "here", "has neither __init__.py nor job.py"),
+        ("jobs/absent", "here", "has neither absent/__init__.py, absent/job.py nor absent/absentHandler.py"),
         ("jobs/absent", None, "needs a jobs directory"),
         ("jobs/empty", "here", "no function or class in .* carries @handler"),
     ],
@@ -369,3 +369,29 @@ def test_a_context_knows_its_trace() -> None:
     made = context(Line())
     assert made.trace_id == "686f7261650000000000000000000007"
     assert made.traceparent == "00-686f7261650000000000000000000007-0000000000000003-01"
+
+
+@pytest.mark.parametrize("folder", ["MyJob", "my_job", "my-job"])
+def test_the_handler_of_a_folder_may_lie_in_a_file_named_as_its_class(tmp_path: Path, folder: str) -> None:
+    write(
+        tmp_path / folder / "MyJobHandler.py", "class MyJobHandler:\n    def execute(self, job_data, cancellation): ..."
+    )
+    write(tmp_path / folder / "LoggerExtensions.py", "raise RuntimeError('nobody asked for this')")
+    assert resolve(f"jobs/{folder}", tmp_path).name.endswith(":MyJobHandler")
+    assert is_there(f"jobs/{folder}", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("jobs/there", True), ("jobs/absent", False), ("jobs/hollow", False), ("known", True), ("unknown", False),
+        ("horae.handlers:echo", True), ("no_such_package.jobs:run", False),
+    ],
+)  # fmt: skip
+def test_whether_a_handler_is_there_is_told_without_running_it(tmp_path: Path, text: str, expected: bool) -> None:
+    write(
+        tmp_path / "there" / "job.py", "raise RuntimeError('it was run')\n@handler(name='known')\ndef run(context): ..."
+    )
+    write(tmp_path / "hollow" / "notes.py", "")
+    assert is_there(text, tmp_path) is expected
+    assert is_there("jobs/there", None) is False

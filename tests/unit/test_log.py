@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import structlog
-from horae.serving import set_up_logging
+from horae.app.process import set_up_logging
 set_up_logging({form!r})
 structlog.get_logger().info("agent.refused", node="\\x1b]0;mine\\x07\\x9b2J\\u202e", error="a\\nb forged=1")
 """

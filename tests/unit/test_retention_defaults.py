@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from horae.bootstrap import SystemClock, open_store, settle_retention
+from horae.app.machine import SystemClock
+from horae.app.store import decide_retention, open_store
 from horae.config import load
 from horae.stores import migrate
 
@@ -18,7 +19,7 @@ async def kept(path: Path, **flags: str) -> tuple[int | None, int | None]:
     config = load({"data": str(path), **flags}, environ={})
     store = await open_store(config, SystemClock())
     try:
-        settled = await settle_retention(config, store)
+        settled = await decide_retention(config, store)
     finally:
         await store.close()
     return settled.history_days, settled.files_limit

@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from horae.core import moments
-from horae.core.model import SECOND, State
-from horae.errors import Error, Unavailable
-from horae.files import open_files
-from horae.ports import Done, Result, Work
-from horae.queues.database import LocalQueue, LocalWatch
-from horae.roles import (
+from horae.app.roles import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     AgentRole,
@@ -25,8 +19,15 @@ from horae.roles import (
     SchedulerRole,
     persist,
 )
-from horae.service.agent import Agent
-from horae.service.cluster import Cluster
+from horae.core.model import SECOND, State
+from horae.core.runs.orders import Result
+from horae.core.time import moments
+from horae.errors import Error, Unavailable
+from horae.files import open_files
+from horae.ports.work import Done, Work
+from horae.queues.local import LocalQueue, LocalWatch
+from horae.service.agent.agent import Agent
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
@@ -286,7 +287,7 @@ async def test_a_moment_that_was_moved_forward_elsewhere_fires_soon_although_nob
     while clock.now() < START + 20 * SECOND:
         await role.step()
     due_at = clock.now() + SECOND
-    await elsewhere.patch_trigger(job.triggers[0].id, next_at=due_at)
+    await elsewhere.triggers.patch(job.triggers[0].id, next_at=due_at)
 
     while not (runs := await ledger(probe, job.id)):
         assert clock.now() < due_at + 60 * SECOND
@@ -568,10 +569,10 @@ async def test_progress_is_told_at_most_once_a_second(working: Any, probe: Probe
     async def told(rows: int) -> bool:
         return (await probe.get_run(run.id)).progress == {"rows": rows}
 
-    work.tell_progress({"rows": 1})
+    work.note_progress({"rows": 1})
     await until(lambda: told(1))
     for rows in (2, 3):
-        work.tell_progress({"rows": rows})
+        work.note_progress({"rows": rows})
         for _ in range(50):
             await asyncio.sleep(0)
     assert await told(1)

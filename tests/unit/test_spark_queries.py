@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 from horae.core.model import Json
-from horae.errors import Invalid
-from horae.executors.sections import Section
+from horae.core.runs.orders import Assignment
+from horae.errors import Invalid, Unavailable
+from horae.executors.attempts.sections import Section
+from horae.executors.destinations import check_reachable
 from horae.executors.spark import SparkQueries, faults, session_id
-from horae.ports import Assignment, Work
+from horae.ports.work import Work
 
 CLICKHOUSE = "http://u:s3cret@h:8123"
 
@@ -29,7 +32,7 @@ def work_of(spec: Json, **more: Any) -> Work:
 def section_of(tmp_path: Path, *outputs: Json, lake_root: str = "", **settings: Any) -> Section:
     queries = SparkQueries(
         "sc://h:1", settings.get("clickhouse_url"), lake_root or str(tmp_path), {"AWS_SECRET": "k"},
-        settings.get("buckets", ()),
+        str(tmp_path / "warehouse"), "etl", settings.get("buckets", ()),
     )  # fmt: skip
     [section] = queries.sections(work_of({"query": "SELECT 1", "outputs": list(outputs)}), tmp_path)
     return section
@@ -72,8 +75,23 @@ def test_a_link_does_not_lead_out_of_lake_root(tmp_path: Path) -> None:
 def test_a_query_that_runs_code_is_refused_unless_that_is_allowed(tmp_path: Path) -> None:
     work = work_of({"query": "ADD JAR 'x.jar'"})
     with pytest.raises(Invalid, match=r"runs code that is no SQL \(add jar\).*spark_code"):
-        next(SparkQueries("local[*]", None, str(tmp_path), {}).sections(work, tmp_path))
-    assert next(SparkQueries("local[*]", None, str(tmp_path), {}, allows_code=True).sections(work, tmp_path))
+        next(SparkQueries("local[*]", None, str(tmp_path), {}, str(tmp_path), "etl").sections(work, tmp_path))
+    allowing = SparkQueries("local[*]", None, str(tmp_path), {}, str(tmp_path), "etl", allows_code=True)
+    assert next(allowing.sections(work, tmp_path))
+
+
+@pytest.mark.parametrize(("spark_url", "kept"), [("local[*]", True), ("spark://h:1", True), ("sc://h:1", False)])
+def test_the_warehouse_of_a_spark_of_our_own_is_kept_and_hdfs_knows_the_user(
+    tmp_path: Path, spark_url: str, kept: bool
+) -> None:
+    warehouse = tmp_path / "warehouse"
+    queries = SparkQueries(spark_url, None, str(tmp_path), {"HADOOP_USER_NAME": "other"}, str(warehouse), "etl")
+    [section] = queries.sections(work_of({"query": "SELECT 1"}, fence=4), tmp_path)
+    assert (section.keeps == (warehouse,), warehouse.is_dir()) == (kept, kept)
+    assert section.env["HADOOP_USER_NAME"] == "etl"
+    order = json.loads(section.given)
+    assert order["warehouse"] == str(warehouse)
+    assert re.fullmatch("run-7-[0-9a-f]{8}-4", order["attempt"])
 
 
 def test_keys_are_given_for_allowed_buckets_only(tmp_path: Path) -> None:
@@ -105,14 +123,14 @@ def test_a_server_that_does_not_listen_is_told_at_once_and_may_come_back() -> No
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
-        with pytest.raises(faults.Fault, match=f"^Spark at {address} cannot be reached: Connection refused$") as caught:
-            faults.reach("Spark", f"sc://{address}/?token=hush")
-    assert caught.value.final is False
-    faults.reach("HDFS", "hdfs://group-of-servers/path")
+        with pytest.raises(Unavailable, match=f"^Spark at {address} cannot be reached: Connection refused$") as caught:
+            check_reachable("Spark", f"sc://{address}/?token=hush")
+    assert faults.explain(caught.value)[1] is False
+    check_reachable("HDFS", "hdfs://group-of-servers/path")
 
 
 def foreign(module: str, name: str, text: str) -> BaseException:
-    """An error as a library that need not be there would raise it."""
+    """Return an error as a library that need not be there would raise it."""
     made: type[BaseException] = type(name, (Exception,), {"__module__": module})
     return made(text)
 
@@ -143,7 +161,7 @@ def foreign(module: str, name: str, text: str) -> BaseException:
             foreign("clickhouse_connect.driver", "OperationalError", "http://u:s3cret@h:1 refused"),
             "ClickHouse: http://u:******@h:1 refused", False,
         ),
-        (faults.Fault("it is not there", final=False), "it is not there", False),
+        (Unavailable("it is not there"), "it is not there", False),
     ],
 )  # fmt: skip
 def test_failures_are_told_in_a_sentence_without_secrets(error: BaseException, words: str, final: bool) -> None:

@@ -2,6 +2,7 @@
 
     screen     what reaches the user                session   the frame around every command, exit codes
     jobfiles   job files as bytes                   remote    commands that ask a server
+    options    how a command says what it takes
     local      commands that need none: up, check, migrate
     secrets    commands that ask a server to keep secrets
     tokens     commands that ask whoever holds the database: token
@@ -14,44 +15,39 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from horae.cli import local, remote, secrets, tokens
-from horae.cli.session import EXIT_CODES, CaFile, Insecure, Json, Root, Server, Session, TokenFile, own_version
+from horae.cli.options import make_parameter
+from horae.cli.session import EXIT_CODES, SHARED, Root, Session, own_version
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
 _CODES = "\n".join(f"  {code}  {meaning}" for code, meaning in EXIT_CODES.items())
 _EPILOG = f"\b\nExit codes (without a command: this help, 0):\n{_CODES}\n\n\b\nExample: horae up"
 
-app = typer.Typer(cls=Root, add_completion=False, rich_markup_mode=None)
+_ABOUT = """Horae runs jobs: on time, never two copies at once, with an account of what happened.
+
+Start a server with `horae up`, then submit a job with `horae submit FILE`.
+"""
 
 
-@app.callback(invoke_without_command=True, epilog=_EPILOG)
-def horae(
-    ctx: typer.Context,
-    server: Server = None,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
-    insecure: Insecure = False,
-    json: Json = False,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
-    """Horae runs jobs: on time, never two copies at once, with an account of what happened.
-
-    Start a server with `horae up`, then submit a job with `horae submit FILE`.
-    """
+@click.pass_context
+def _begin(ctx: click.Context, /, version: bool, **shared: Any) -> None:
     ctx.obj = Session()
-    ctx.obj.adopt(server=server, token_file=token_file, ca_file=ca_file, json=json, insecure=insecure)
+    ctx.obj.adopt(**shared)
     if version:
-        typer.echo(f"horae {own_version()}")
-        raise typer.Exit
+        click.echo(f"horae {own_version()}")
+        ctx.exit()
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+        click.echo(ctx.get_help())
 
 
+_VERSION = click.Option(["--version"], is_flag=True, default=False, help="Show the version and exit.")
+_PARAMS = [*map(make_parameter, SHARED), _VERSION]
+app = Root("horae", callback=_begin, params=_PARAMS, help=_ABOUT, epilog=_EPILOG)
 local.register(app)
 remote.register(app)
 tokens.register(app)

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
-import typer
-
-from horae.cli.datawork import DATA_KINDS, DATA_PARTS
+from horae.cli.datawork import DATA_PARTS, writes_data
+from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, duration
 from horae.cli.session import Session
 from horae.errors import Error, Invalid
@@ -26,18 +25,18 @@ PARTS = frozenset({"steps", "walls", "commit", "tests", "artifacts", "caches"}) 
 
 
 def _result(run: Json) -> Json:
-    """The result of a shell job's run, or of work on data; of anything else, nothing."""
+    """Return the result of a shell job's run, or of work on data; of anything else, nothing."""
     result = run["result"]
     if not isinstance(result, dict) or not isinstance(result.get("steps"), list):
         return {}
-    if not result.keys() <= PARTS and run["kind"] not in DATA_KINDS:
+    if not result.keys() <= PARTS and not writes_data(run["kind"]):
         return {}
     steps = result["steps"]
     return result if all(isinstance(step, dict) and {"name", "seconds"} <= step.keys() for step in steps) else {}
 
 
 def result_text(run: Json) -> str:
-    """A result that is not shown in its parts, as it is."""
+    """Return a result that is not shown in its parts, as it is."""
     result = run["result"]
     if shown := _result(run):
         result = {name: value for name, value in shown.items() if name not in PARTS | DATA_PARTS} or None
@@ -91,10 +90,10 @@ def show_build(screen: Screen, run: Json) -> None:
 
 async def artifacts(
     session: Session,
-    run: Annotated[int, typer.Argument(metavar="RUN", min=1, help="Id of a run.")],
-    path: Annotated[str | None, typer.Argument(metavar="[PATH]", help="Path of an artifact; left out: a list.")] = None,
+    run: Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")],
+    path: Annotated[str | None, Argument(metavar="[PATH]", help="Path of an artifact; left out: a list.")] = None,
     output: Annotated[
-        str | None, typer.Option("--output", metavar="FILE", help="Where to write it; - writes to standard output.")
+        str | None, Option("--output", metavar="FILE", help="Where to write it; - writes to standard output.")
     ] = None,
 ) -> None:
     """List the artifacts of a run, or bring one here."""

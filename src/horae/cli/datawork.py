@@ -1,6 +1,6 @@
 """What a run says of data: how far it is, what it wrote where, and how far a sync has come.
 
-What must stay true: a result is what the work gave, so anything may stand in it. The words come from core.figures,
+What must stay true: a result is what the work gave, so anything may stand in it. Its words are of core.work.progress,
 which is imported where it is used: most commands do without.
 """
 
@@ -13,24 +13,30 @@ from horae.cli.screen import Cell, Screen, local_time
 
 Json = dict[str, Any]
 
-DATA_KINDS = frozenset({"spark_sql", "sync"})
 DATA_PARTS = frozenset({"rows", "bytes", "tables", "stages", "query_id", "cursor"})  # of a result, shown by name
 BAR = 24  # characters
 
 
-def progress_text(progress: Json) -> str:
-    from horae.core import figures
+def writes_data(kind: str) -> bool:
+    """Return whether the result of this kind of work says what it wrote where."""
+    from horae.core.work.kinds import WRITERS
 
-    return figures.progress_words(progress)
+    return kind in WRITERS
+
+
+def progress_text(progress: Json) -> str:
+    from horae.core.work.progress import progress_words
+
+    return progress_words(progress)
 
 
 def progress_bar(progress: Json | None) -> str:
-    """A bar, where it is known how much there is, and the counts."""
-    from horae.core import figures
+    """Return a bar, where it is known how much there is, and the counts."""
+    from horae.core.work.progress import progress_words, share_done
 
     if not progress:
         return ""
-    words, share = figures.progress_words(progress), figures.share_done(progress)
+    words, share = progress_words(progress), share_done(progress)
     if share is None:
         return words
     full = int(share * BAR)
@@ -45,19 +51,19 @@ def cursor_text(cursor: Json | None) -> str:
 
 
 def _result(run: Json) -> Json:
-    from horae.core import figures
+    from horae.core.work.progress import read_result
 
-    return figures.read_result(run["result"]) if run["kind"] in DATA_KINDS else {}
+    return read_result(run["result"]) if writes_data(run["kind"]) else {}
 
 
 def data_fields(run: Json) -> list[tuple[str, str | Cell]]:
-    from horae.core import figures
+    from horae.core.work.progress import amount_words
 
     result = _result(run)
     stages = result.get("stages", {})
     cursor = result.get("cursor")
     return [
-        ("written", ", ".join(figures.amount_words(result))),
+        ("written", ", ".join(amount_words(result))),
         ("stages", f"{stages['done']:,} of {stages['total']:,}" if {"done", "total"} <= stages.keys() else ""),
         ("query", result.get("query_id", "")),
         ("cursor", "" if cursor is None else json.dumps(cursor, ensure_ascii=False)),
@@ -66,13 +72,13 @@ def data_fields(run: Json) -> list[tuple[str, str | Cell]]:
 
 def show_tables(screen: Screen, run: Json) -> None:
     """What was written into each table, and how its columns changed."""
-    from horae.core import figures
+    from horae.core.work.progress import bytes_words
 
     rows: list[list[str | Cell]] = [
         [
             one["name"],
             f"{one['rows']:,}" if "rows" in one else "",
-            figures.bytes_words(one["bytes"]) if "bytes" in one else "",
+            bytes_words(one["bytes"]) if "bytes" in one else "",
             "; ".join(one["changes"]),
         ]
         for one in _result(run).get("tables", ())

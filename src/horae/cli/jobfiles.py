@@ -30,7 +30,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def read_file(name: str) -> bytes:
-    """The bytes of a file, or of stdin for `-`; at most MAX_BYTES, also of a pipe or device."""
+    """Return the bytes of a file, or of stdin for `-`; at most MAX_BYTES, also of a pipe or device."""
     if name == "-":
         return _read(sys.stdin.fileno())
     try:
@@ -68,7 +68,7 @@ def _unreadable(error: OSError) -> Error:
 
 
 def directory_of(name: str) -> str:
-    """Where its steps run, on a server of one's own."""
+    """Return where its steps run, on a server of one's own."""
     return os.getcwd() if name == "-" else os.path.dirname(os.path.abspath(name))
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from horae.errors import ConfigError, Error
+from horae.values import Refused, is_loopback, mask_database, read_queue
 
 if TYPE_CHECKING:
-    from horae.serving import Way
+    from horae.app.remote_agent import ServerAddress
 
 MAX_FILE = 1 << 20  # bytes of a token or certificate file
 GET_ONE = "make one on a server with `horae token create NAME --agent NODE`, and give it with --token-file"
 
 
 def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
-    """The flags of an agent, with its own defaults for what must differ from a server on the same machine."""
+    """Return the flags of an agent, with its own defaults for what must differ from a server on the same machine."""
     host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._") or "node"
     given = {"node": f"{host[:100]}-agent", "data": "./.horae-agent", **flags}
     if labels:
@@ -26,13 +26,13 @@ def agent_flags(flags: dict[str, str], labels: list[str]) -> dict[str, str]:
     return given
 
 
-def read_way(servers: str, token_file: str | None, ca_file: str | None) -> Way:
-    from horae.serving import Way  # loads the server
+def read_way(servers: str, token_file: str | None, ca_file: str | None) -> ServerAddress:
+    from horae.app.remote_agent import ServerAddress  # loads the server
 
     if servers.startswith(("nats://", "tls://")):
         return _way_by_nats(servers, token_file, ca_file)
     addresses = tuple(_address(text.strip()) for text in servers.split(","))
-    is_far = not all(is_loopback(address) for address in addresses)
+    is_far = not all(is_loopback(address.rpartition(":")[0].strip("[]")) for address in addresses)
     token = _read_token(token_file)
     if is_far and not token:
         raise ConfigError(
@@ -41,14 +41,13 @@ def read_way(servers: str, token_file: str | None, ca_file: str | None) -> Way:
             hint=GET_ONE,
         )
     authority = _read(ca_file, "certificate") if ca_file else None
-    return Way(addresses, token, is_secure=is_far or authority is not None, authority=authority)
+    return ServerAddress(addresses, token, is_secure=is_far or authority is not None, authority=authority)
 
 
-def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> Way:
+def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> ServerAddress:
     """Whoever reaches a broker could be anybody, so a token is always needed."""
-    from horae.serving import Way
-    from horae.values import Refused, mask_database, read_queue
-    from horae.wire.nats import hosts_of
+    from horae.app.remote_agent import ServerAddress
+    from horae.wire.nats.broker import hosts_of
 
     try:
         address = read_queue(address)
@@ -56,7 +55,7 @@ def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> W
         raise ConfigError(
             f"--server must be {refused.expected}; got {mask_database(address)!r}", code="E_URL"
         ) from None
-    if address.startswith("nats://") and not all(is_loopback(f"{host}:0") for host in hosts_of(address)):
+    if address.startswith("nats://") and not all(is_loopback(host) for host in hosts_of(address)):
         raise ConfigError(
             f"an agent calls NATS on another machine by TLS; got {mask_database(address)!r}",
             code="E_TLS_REQUIRED",
@@ -65,7 +64,9 @@ def _way_by_nats(address: str, token_file: str | None, ca_file: str | None) -> W
     token = _read_token(token_file)
     if not token:
         raise ConfigError("an agent that comes over NATS needs a token", code="E_JOIN_TOKEN", hint=GET_ONE)
-    return Way((address,), token, is_secure=True, authority=_read(ca_file, "certificate") if ca_file else None)
+    return ServerAddress(
+        (address,), token, is_secure=True, authority=_read(ca_file, "certificate") if ca_file else None
+    )
 
 
 def _read_token(token_file: str | None) -> str | None:
@@ -87,16 +88,6 @@ def _without_login(text: str) -> str:
     """What stands before @ may be a password."""
     login, at, rest = text.rpartition("@")
     return f"{login.partition('://')[0]}://***@{rest}" if at and "://" in login else f"***@{rest}" if at else text
-
-
-def is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _read(name: str, what: str) -> bytes:

@@ -14,21 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from horae.cli.jobfiles import media_type, naming, read_file
+from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, show_error
 from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
-from horae.config import SETTINGS, Config, load
+from horae.config import Config, load
 from horae.errors import Error
+from horae.settings import SETTINGS
 from horae.values import mask_database, show_bytes
 
 if TYPE_CHECKING:
-    from horae.ports import Sandboxes
+    from horae.ports.work import Sandboxes
 
 ConfigFile = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
+    Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
 AGENT_SETTINGS = [
     *(
@@ -53,7 +55,7 @@ EXAMPLE = Path("examples/hello.yaml")
 HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
 
 
-def register(app: typer.Typer) -> None:
+def register(app: click.Group) -> None:
     every = [setting.name for setting in SETTINGS]
     settings_command(app, "up", "horae up --port 9000 --data ./horae-data", every)(up)
     settings_command(app, "agent", "horae agent --server 127.0.0.1:8090 --label gpu", AGENT_SETTINGS)(agent)
@@ -78,7 +80,7 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     # Only here: the whole server is loaded with it, which no other command needs.
     import uvloop
 
-    from horae.serving import serve
+    from horae.app.process import serve
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(config, partial(_greet, session)))
@@ -128,7 +130,7 @@ def _further(config: Config) -> list[tuple[str, str]]:
 
 
 def _first_submit(address: str) -> str:
-    """A command that works in another terminal of this directory."""
+    """Return a command that works in another terminal of this directory."""
     horae = "horae" if shutil.which("horae") else os.path.relpath(sys.argv[0])  # as in a fresh checkout
     horae = horae if address == DEFAULT_SERVER else f"{horae} --server {address}"
     return f"{horae} submit {EXAMPLE}" if EXAMPLE.is_file() else f"echo {shlex.quote(HELLO)} | {horae} submit -"
@@ -143,22 +145,22 @@ def agent(
     flags: dict[str, str],
     servers: Annotated[
         str,
-        typer.Option(
+        Option(
             "--server", metavar="HOST:PORT[,…]", help="gRPC addresses of servers, tried in turn, or nats:// or tls://."
         ),
     ],
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="LABEL", help="A label of this agent; may be repeated.")
+        list[str] | None, Option("--label", metavar="LABEL", help="A label of this agent; may be repeated.")
     ] = None,
     token_file: Annotated[
-        str | None, typer.Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
+        str | None, Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
     ] = None,
     ca_file: Annotated[
-        str | None, typer.Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
+        str | None, Option("--ca-file", metavar="FILE", help="PEM file of who signed the server's certificate.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=1, max=65535, help="Serve /healthz and /metrics here, on loopback."),
+        Option("--port", metavar="N", min=1, max=65535, help="Serve /healthz and /metrics here, on loopback."),
     ] = None,
     config_file: ConfigFile = None,
 ) -> None:
@@ -174,7 +176,7 @@ def agent(
     way = read_way(servers, token_file, ca_file)
     import uvloop  # as in `up`
 
-    from horae.serving import serve_agent
+    from horae.app.remote_agent import serve_agent
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve_agent(config, way, lambda word, text: _tell(session, config.node, word, text), port))
@@ -193,7 +195,7 @@ def _tell(session: Session, node: str, word: str, text: str) -> None:
 def check(
     session: Session,
     flags: dict[str, str],
-    paths: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Job files; - reads stdin.")] = None,
+    paths: Annotated[list[str] | None, Argument(metavar="[FILE]...", help="Job files; - reads stdin.")] = None,
     config_file: ConfigFile = None,
 ) -> int:
     """Check job files, or the settings.
@@ -217,16 +219,19 @@ def check(
 
 
 def _check_declarations(config: Config) -> list[str]:
-    """The files that `up` would apply; one it would refuse is refused here too."""
+    """Return the files that `up` would apply; one it would refuse is refused here too, and so is a job without
+    handler."""
     if config.declarations is None:
         return []
-    from horae.declaring import read_declarations  # few have any
+    from horae.app.declarations import read_declarations, refuse_missing_handlers  # few have any
 
-    return [file.name for file in read_declarations(config.declarations)]
+    declared = read_declarations(config.declarations)
+    refuse_missing_handlers(declared, config.jobs_directory)
+    return [file.name for file in declared]
 
 
 def _check_tls(config: Config, screen: Screen) -> list[str]:
-    """What `up` would warn of; a certificate it would refuse is refused here too."""
+    """Return what `up` would warn of; a certificate it would refuse is refused here too."""
     if config.tls_cert is None or config.tls_key is None:
         return []
     from horae.tls import server_context  # few have a certificate
@@ -251,8 +256,8 @@ def _check_files(session: Session, paths: list[str]) -> int:
 
 
 def _check_file(name: str) -> tuple[str, list[str], Error | None]:
-    """The names of the jobs in a file, or what is wrong with it."""
-    from horae.core import specs  # with cron and time zones: only this command needs them
+    """Return the names of the jobs in a file, or what is wrong with it."""
+    from horae.core.work import specs  # with cron and time zones: only this command needs them
     from horae.web import documents
 
     try:
@@ -273,13 +278,13 @@ def migrate(
     session: Session,
     flags: dict[str, str],
     only_check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 if the schema is not the newest.")
+        bool, Option("--check", help="Change nothing; exit 1 if the schema is not the newest.")
     ] = False,
     config_file: ConfigFile = None,
 ) -> int:
     """Bring the database schema up to this version."""
     config = load_settings(flags, config_file, session.screen)
-    from horae.bootstrap import migrate as migrate_database  # as in `up`
+    from horae.app.store import migrate as migrate_database  # as in `up`
 
     report = asyncio.run(migrate_database(config, check=only_check))
     is_current = report.current == report.latest

@@ -22,6 +22,8 @@ from typing import Any
 
 from horae.errors import Error
 
+Json = dict[str, Any]  # an answer of the API
+
 # C0 and C1 controls, direction marks that reorder what is read, line separators, halves of surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
@@ -58,7 +60,7 @@ def _escape(character: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time as people say it: 3ms, 1.2s, 4m05s, 2h10m, 3d4h."""
+    """Return a length of time as people say it: 3ms, 1.2s, 4m05s, 2h10m, 3d4h."""
     if seconds is None:
         return ""
     if seconds < 0:
@@ -76,7 +78,7 @@ def duration(seconds: float | None) -> str:
 
 
 def local_time(moment: str | None) -> str:
-    """An RFC 3339 moment in this machine's time zone, to the second."""
+    """Return an RFC 3339 moment in this machine's time zone, to the second."""
     if not moment:
         return ""
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
@@ -211,3 +213,8 @@ def show_error(error: Error) -> None:
 def _problem_line(path: str, message: str, hint: str) -> str:
     where = f"{path}: " if path else ""
     return f"  - {clean(where + message)}{f' ({clean(hint)})' if hint else ''}"
+
+
+def note_more(screen: Screen, page: Json) -> None:
+    if page["cursor"]:
+        screen.note(f"these are {len(page['items'])}; there are more: raise --limit")

@@ -6,9 +6,10 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
+import click
 
 from horae.cli.jobfiles import naming, read_file
+from horae.cli.options import Argument, Option
 from horae.cli.screen import local_time
 from horae.cli.session import Session, command, family
 from horae.errors import Error
@@ -17,10 +18,10 @@ ABOUT = """Keep the secrets that jobs use.
 
 They are encrypted where they are kept, and nobody can read them back."""
 
-SecretArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of a secret.")]
+SecretArgument = Annotated[str, Argument(metavar="NAME", help="Name of a secret.")]
 
 
-def register(app: typer.Typer) -> None:
+def register(app: click.Group) -> None:
     group = family(app, "secret", ABOUT, "horae secret set DB_PASSWORD")
     command(group, "set", "horae secret set DEPLOY_KEY --from-file id_ed25519")(set_secret)
     command(group, "list", "horae secret list")(list_secrets)
@@ -32,7 +33,7 @@ async def set_secret(
     session: Session,
     name: SecretArgument,
     from_file: Annotated[
-        str | None, typer.Option("--from-file", metavar="FILE", help="Take the value from this file, as it is.")
+        str | None, Option("--from-file", metavar="FILE", help="Take the value from this file, as it is.")
     ] = None,
 ) -> None:
     """Set a secret, in the place of any earlier value.

@@ -1,8 +1,8 @@
 """The frame around every command: its options, its session, and how its outcome becomes an exit code.
 
 A command is a function `(session, its own arguments…)`, plain or async, that returns nothing or an exit
-code. `command` registers it with typer and adds the options all commands share, so `horae --json runs` and
-`horae runs --json` mean the same. The flags of a settings command are drawn from config.SETTINGS.
+code. `command` registers it with click and adds the options all commands share, so `horae --json runs` and
+`horae runs --json` mean the same. The flags of a settings command are drawn from settings.SETTINGS.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import asyncio
 import functools
 import inspect
 import os
-import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from horae.cli.jobfiles import naming, read_file
+from horae.cli.options import Option, make_parameter
 from horae.cli.screen import Screen, show_error
-from horae.config import SETTINGS, Setting
+from horae.core.spelling import suggest
 from horae.errors import (
     ConfigError,
     Conflict,
@@ -37,6 +36,7 @@ from horae.errors import (
     Unavailable,
     machine_fault,
 )
+from horae.settings import SETTINGS, Setting
 
 if TYPE_CHECKING:
     from horae.client import Client
@@ -65,6 +65,7 @@ _BY_CODE = {
     "E_SCHEMA_DRIFT": 1,
     "E_SINGLE_NODE_LOCK": 5,
     "E_NODE_TAKEN": 5,
+    "E_TIMERS": 5,
     "E_DB_UNREACHABLE": 6,
     "E_DB_READ_ONLY": 6,
 }
@@ -125,7 +126,7 @@ class Session:
         return self.named_server or DEFAULT_SERVER
 
     def token(self) -> str | None:
-        """The token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE."""
+        """Return the token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE."""
         given = None if self.token_file else os.environ.get("HORAE_TOKEN")
         file = self.token_file or os.environ.get("HORAE_TOKEN_FILE")
         if given or not file:
@@ -148,64 +149,27 @@ class Session:
         return Client(server or self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
 
 
-# ── reading the command line ───────────────────────────────────────────────────────────────────────
-#
-# typer reads words and numbers through pydantic, and loading that would double the time a command takes to
-# start. All our parameters are flags, words, lists of words and whole numbers, so they are read here.
+# ── the program ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_value(param: Any, ctx: Any, value: Any) -> Any:
-    kind = param.type_descriptor.annotation
-    if kind is bool:
-        return param.callback(ctx, param, bool(value)) if param.callback else bool(value)
-    if value is None or value == ():
-        if param.required:
-            ctx.fail(f"{param.param_type_name} {param.get_error_hint()} is missing")
-        return value
-    return _read_number(param, ctx, value) if kind is int else value
+class Group(click.Group):
+    """A word that does something alone, and has further commands, shown in the order of their registering."""
 
+    def __init__(self, name: str, **about: Any) -> None:
+        super().__init__(name, invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...", **about)
 
-def _read_number(param: Any, ctx: Any, value: int | str) -> int:
-    number = int(value) if re.fullmatch(r"[0-9]{1,18}", str(value)) else -1
-    if not param.min <= number <= (param.max or sys.maxsize):
-        name = param.metavar if param.param_type_name == "argument" else param.opts[0]
-        most = f" to {param.max}" if param.max else ""
-        ctx.fail(f"{name} must be a whole number from {param.min}{most}; got {value!r}")
-    return number
-
-
-def _read_ourselves(params: list[Any]) -> list[Any]:
-    for param in params:
-        param.process_value = functools.partial(_read_value, param)
-    return params
-
-
-class OneCommand(TyperCommand):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _read_ourselves(super().get_params(ctx))
-
-
-class Group(TyperGroup):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _read_ourselves(super().get_params(ctx))
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 class Root(Group):
     """The whole program: every way a command can end is an exit code, and never a stack trace."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order in which a new user meets them (typer would put those with sub-commands last)."""
+        """In the order in which a new user meets them (click would sort them by name)."""
         return sorted(self.commands, key=ORDER.index)
 
-    def main(
-        self,
-        args: Sequence[str] | None = None,
-        prog_name: str | None = None,
-        complete_var: str | None = None,
-        standalone_mode: bool = True,
-        windows_expand_args: bool = True,
-        **extra: Any,
-    ) -> Any:
+    def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         sys.exit(self._outcome(list(sys.argv[1:] if args is None else args)))
 
     def _outcome(self, args: list[str]) -> int:
@@ -215,7 +179,7 @@ class Root(Group):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the last flush complains
             return _CLOSED_PIPE
-        except (KeyboardInterrupt, typer.Abort):
+        except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED
         except Exception as error:  # the last line of defence: say it in one line
             return _report(error)
@@ -225,23 +189,37 @@ class Root(Group):
         try:
             with self.make_context("horae", args) as ctx:
                 return int(self.invoke(ctx) or 0)
-        except typer.Exit as asked:
+        except click.exceptions.Exit as asked:
             return asked.exit_code
 
 
 def _report(error: BaseException) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        hint = f"see `{context.command_path} --help`" if context else "see `horae --help`"
-        error = Invalid(error.format_message(), code="E_USAGE", hint=hint)
+        help_of = f"see `{context.command_path if context else 'horae'} --help`"
+        message, meant = _in_our_words(error)
+        error = Invalid(message, code="E_USAGE", hint=f"{meant} {help_of}".strip())
     if not isinstance(error, Error) and (short_of := machine_fault(error)):
         error = MachineFault(short_of, hint="make room, or give it another place (--data)")
     if not isinstance(error, Error):
         error = Error(f"{type(error).__name__}: {error}", hint="this is a fault of Horae: please report it")
     show_error(error)
     return exit_code_of(error)
+
+
+def _in_our_words(error: click.ClickException) -> tuple[str, str]:
+    """Return what is wrong, and what was most likely meant, if that can be told."""
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        return f"{error.param.param_type_name} {error.param.get_error_hint(error.ctx)} is missing", ""
+    if isinstance(error, click.NoSuchOption):
+        return f"there is no option {error.option_name}", suggest(error.option_name, error.possibilities or ())
+    if isinstance(error, click.NoSuchCommand):
+        path = error.ctx.command_path if error.ctx else "horae"
+        known = suggest(error.command_name, error.possibilities or (), lambda name: f"`{path} {name}`")
+        return f"there is no command {error.command_name}", known
+    return error.format_message(), ""
 
 
 # ── options ────────────────────────────────────────────────────────────────────────────────────────
@@ -251,14 +229,12 @@ def _option(name: str, annotation: object, default: object) -> inspect.Parameter
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_server = typer.Option(
-    "--server", metavar="URL", help=f"Server to ask. [default: $HORAE_SERVER, else {DEFAULT_SERVER}]"
-)
+_server = Option("--server", metavar="URL", help=f"Server to ask. [default: $HORAE_SERVER, else {DEFAULT_SERVER}]")
 Server = Annotated[str | None, _server]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Allow http:// to another machine.")]
+Insecure = Annotated[bool, Option("--insecure", help="Allow http:// to another machine.")]
 TokenFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--token-file",
         metavar="FILE",
         help="File with the token to send. [default: $HORAE_TOKEN, else $HORAE_TOKEN_FILE]",
@@ -266,11 +242,11 @@ TokenFile = Annotated[
 ]
 CaFile = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ca-file", metavar="FILE", help="Certificates to trust, PEM. [default: $HORAE_CA_FILE, else the usual ones]"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
 JSON = _option("json", Json, False)
 SHARED = (
     _option("server", Server, None),
@@ -282,16 +258,16 @@ SHARED = (
 
 
 def _setting_option(setting: Setting) -> inspect.Parameter:
-    """The flag of a row of SETTINGS. It gives text: config reads every source with the same eyes."""
+    """Return the flag of a row of SETTINGS. It gives text: config reads every source with the same eyes."""
     text = f"{setting.help} [default: {setting.described_default()}]"
     if setting.kind.bare:
-        return _option(setting.name, Annotated[bool, typer.Option(setting.flag, help=text)], False)
-    info = typer.Option(setting.flag, metavar=setting.kind.metavar, help=text)
+        return _option(setting.name, Annotated[bool, Option(setting.flag, help=text)], False)
+    info = Option(setting.flag, metavar=setting.kind.metavar, help=text)
     return _option(setting.name, Annotated[str | None, info], None)
 
 
 def _flag_text(setting: Setting, given: str | bool | None) -> str | None:
-    """What a flag says, as text; None when it was not given."""
+    """Return what a flag says, as text; None when it was not given."""
     if isinstance(given, bool):
         return setting.kind.bare if given else None
     return given
@@ -300,25 +276,22 @@ def _flag_text(setting: Setting, given: str | bool | None) -> str | None:
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────
 
 Command = Callable[..., Any]
-_CONTEXT = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
 
 
 def command(
-    app: typer.Typer, name: str, example: str, *, shared: Sequence[inspect.Parameter] = SHARED
+    app: click.Group, name: str, example: str, *, shared: Sequence[inspect.Parameter] = SHARED
 ) -> Callable[[Command], Command]:
     """Register a command; `shared` says which of the common options it takes."""
 
     def register(function: Command) -> Command:
-        app.command(name, cls=OneCommand, help=inspect.getdoc(function), epilog=f"Example: {example}")(
-            _framed(function, shared)
-        )
+        app.add_command(click.Command(name, **_framed(function, example, shared, _own_parameters(function))))
         return function
 
     return register
 
 
 def settings_command(
-    app: typer.Typer,
+    app: click.Group,
     name: str,
     example: str,
     settings: Sequence[str],
@@ -330,43 +303,38 @@ def settings_command(
     options = [_setting_option(setting) for setting in taken]
 
     def register(function: Command) -> Command:
+        @functools.wraps(function)
         def with_flags(session: Session, **given: Any) -> Any:
             flags = {setting.name: _flag_text(setting, given.pop(setting.name)) for setting in taken}
             return function(session, flags={name: text for name, text in flags.items() if text is not None}, **given)
 
         own = [one for one in _own_parameters(function) if one.name != "flags"]
-        framed = _framed(with_flags, shared, [*own, *options])
-        app.command(name, cls=OneCommand, help=inspect.getdoc(function), epilog=f"Example: {example}")(framed)
+        app.add_command(click.Command(name, **_framed(with_flags, example, shared, [*own, *options])))
         return function
 
     return register
 
 
-def listing(app: typer.Typer, name: str, example: str) -> Callable[[Command], typer.Typer]:
+def listing(app: click.Group, name: str, example: str) -> Callable[[Command], click.Group]:
     """Register a command that lists things and has further commands about one of them."""
 
-    def register(function: Command) -> typer.Typer:
-        group = typer.Typer(cls=Group)
-        framed = _framed(function, SHARED)
-        group.callback(invoke_without_command=True, help=inspect.getdoc(function), epilog=f"Example: {example}")(framed)
-        app.add_typer(group, name=name)
+    def register(function: Command) -> click.Group:
+        framed = _framed(function, example, SHARED, _own_parameters(function))
+        group = Group(name, **framed)
+        app.add_command(group)
         return group
 
     return register
 
 
-def family(app: typer.Typer, name: str, help: str, example: str) -> typer.Typer:
+def family(app: click.Group, name: str, help: str, example: str) -> click.Group:
     """Register a word that only further commands give a meaning; alone it shows its help."""
-    group = typer.Typer(cls=Group)
 
-    def alone(ctx: typer.Context, **given: Any) -> None:
-        ctx.obj.adopt(**given)
-        if ctx.invoked_subcommand is None:
-            typer.echo(ctx.get_help())
+    def alone(session: Session) -> None:
+        click.echo(click.get_current_context().get_help())
 
-    alone.__signature__ = inspect.Signature([_CONTEXT, *SHARED])  # type: ignore[attr-defined]
-    group.callback(invoke_without_command=True, help=help, epilog=f"Example: {example}")(alone)
-    app.add_typer(group, name=name)
+    group = Group(name, **{**_framed(alone, example, SHARED, ()), "help": help})
+    app.add_command(group)
     return group
 
 
@@ -375,11 +343,12 @@ def _own_parameters(function: Command) -> list[inspect.Parameter]:
 
 
 def _framed(
-    function: Command, shared: Sequence[inspect.Parameter], own: Sequence[inspect.Parameter] | None = None
-) -> Command:
-    """The function that typer sees: its signature is the command's, plus the shared options."""
+    function: Command, example: str, shared: Sequence[inspect.Parameter], own: Sequence[inspect.Parameter]
+) -> dict[str, Any]:
+    """Return what click is to know of a command: its parameters are the function's own, plus the shared options."""
 
-    def framed(ctx: typer.Context, **given: Any) -> Any:
+    @click.pass_context
+    def framed(ctx: click.Context, /, **given: Any) -> Any:
         session: Session = ctx.obj
         session.adopt(**{option.name: given.pop(option.name) for option in shared})
         if ctx.invoked_subcommand is not None:
@@ -387,6 +356,21 @@ def _framed(
         outcome = function(session, **given)
         return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
 
-    parameters = [_CONTEXT, *(_own_parameters(function) if own is None else own), *shared]
-    framed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return framed
+    return {
+        "callback": framed,
+        "params": [make_parameter(one) for one in (*own, *shared)],
+        "help": inspect.getdoc(function),
+        "epilog": f"Example: {example}",
+    }
+
+
+async def job_names(client: Client, job_ids: Iterable[int]) -> dict[int, str]:
+    """Return names by id, deleted jobs included; a job that is gone altogether keeps its number."""
+
+    async def name_of(job_id: int) -> tuple[int, str]:
+        try:
+            return job_id, (await client.job(job_id))["name"]
+        except NotFound:
+            return job_id, str(job_id)
+
+    return dict(await asyncio.gather(*(name_of(job_id) for job_id in set(job_ids))))

@@ -14,12 +14,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 from urllib.parse import urlsplit
 
-import typer
+import click
 
 from horae.cli.local import ConfigFile, load_settings
+from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
 from horae.cli.session import SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
+from horae.values import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +36,7 @@ ABOUT = """Make, list and revoke the tokens that people and agents log in with.
 They are needed as soon as a server listens beyond loopback."""
 
 
-def register(app: typer.Typer) -> None:
+def register(app: click.Group) -> None:
     group = family(app, "token", ABOUT, "horae token create laptop")
     for name, example, function in (
         ("create", "horae token create gpu --agent gpu-1 --kind shell --label gpu --file gpu-1.token", create),
@@ -49,7 +51,7 @@ class Tokens(Protocol):
 
     async def create_token(
         self, name: str, *, scope: str, owner: str | None, expires_in: str | None, node: str | None,
-        kinds: Sequence[str] | None, labels: Sequence[str] | None,
+        kinds: Sequence[str] | None, labels: Sequence[str] | None, org: int | None,
     ) -> Json: ...  # fmt: skip
 
     async def tokens(self) -> Json: ...
@@ -60,24 +62,24 @@ class Tokens(Protocol):
 async def create(
     session: Session,
     flags: dict[str, str],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for, for people.")],
+    name: Annotated[str, Argument(metavar="NAME", help="What it is for, for people.")],
     scope: Annotated[
         str | None,
-        typer.Option("--scope", metavar="user|agent", help="Good for the API, or for joining as --agent says."),
+        Option("--scope", metavar="user|agent", help="Good for the API, or for joining as --agent says."),
     ] = None,
     node: Annotated[
-        str | None, typer.Option("--agent", metavar="NODE", help="Good for the agent of this name; '*' is any.")
+        str | None, Option("--agent", metavar="NODE", help="Good for the agent of this name; '*' is any.")
     ] = None,
     kind: Annotated[
-        list[str] | None, typer.Option("--kind", metavar="KIND", help="What that agent may take. [default: any kind]")
+        list[str] | None, Option("--kind", metavar="KIND", help="What that agent may take. [default: any kind]")
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="LABEL", help="What it may say to have; '*' is any. [default: none]"),
+        Option("--label", metavar="LABEL", help="What it may say to have; '*' is any. [default: none]"),
     ] = None,
     owner: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--owner",
             metavar="NAME",
             help="Owner of what is made with it. [default: NAME, or that of the token it is made with]",
@@ -85,14 +87,23 @@ async def create(
     ] = None,
     expires: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--expires",
             metavar="DURATION",
             help="Ends after this, such as 30d, or never. [default: 90d; for an agent never]",
         ),
     ] = None,
+    org: Annotated[
+        int | None,
+        Option(
+            "--org",
+            metavar="N",
+            min=1,
+            help="Organisation of what is made and seen with it. [default: 1, or that of the token it is made with]",
+        ),
+    ] = None,
     file: Annotated[
-        str | None, typer.Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
+        str | None, Option("--file", metavar="FILE", help="Write it to this new file, for its owner only.")
     ] = None,
     config_file: ConfigFile = None,
 ) -> None:
@@ -104,7 +115,7 @@ async def create(
         async with _tokens(session, flags, config_file) as tokens:
             made = await tokens.create_token(
                 name, scope=scope or ("user" if node is None else "agent"), owner=owner, expires_in=expires,
-                node=node, kinds=kind or None, labels=label or None,
+                node=node, kinds=kind or None, labels=label or None, org=org,
             )  # fmt: skip
         text = made["token"] if file is None else keep(made.pop("token"))
     if session.as_json:
@@ -149,16 +160,16 @@ async def list_tokens(session: Session, flags: dict[str, str], config_file: Conf
         session.screen.json(page)
         return
     rows = [
-        [str(it["id"]), it["name"], it["scope"], it["owner"], _bounds(it), Cell(it["state"], _STYLES[it["state"]]),
-         local_time(it["created_at"]), local_time(it["expires_at"])]
+        [str(it["id"]), it["name"], it["scope"], it["owner"], str(it["org"]), _bounds(it),
+         Cell(it["state"], _STYLES[it["state"]]), local_time(it["created_at"]), local_time(it["expires_at"])]
         for it in page["items"]
     ]  # fmt: skip
-    columns = [">id", "name", "scope", "owner", "good for", "state", "created", "expires"]
+    columns = [">id", "name", "scope", "owner", ">org", "good for", "state", "created", "expires"]
     session.screen.table(columns, rows, "no tokens yet: `horae token create NAME` makes one")
 
 
 def _bounds(it: Json) -> Cell | str:
-    """What an agent's token is good for."""
+    """Return what an agent's token is good for."""
     if it["scope"] != "agent":
         return ""
     if it["node"] is None:
@@ -173,7 +184,7 @@ _STYLES = {"good": "green", "expired": "yellow", "revoked": "red"}
 async def revoke(
     session: Session,
     flags: dict[str, str],
-    token: Annotated[int, typer.Argument(metavar="TOKEN", min=1, help="Id of a token.")],
+    token: Annotated[int, Argument(metavar="TOKEN", min=1, help="Id of a token.")],
     config_file: ConfigFile = None,
 ) -> None:
     """Revoke a token: every node refuses it within 5 seconds, for ever."""
@@ -195,7 +206,7 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
             _refuse_both(session.named_server, flags)
             yield await stack.enter_async_context(session.client())
             return
-        from horae.serving import local_access  # the whole server is loaded with it
+        from horae.app.process import local_access  # the whole server is loaded with it
 
         config = load_settings(flags, config_file, session.screen)
         tokens: Tokens
@@ -217,9 +228,7 @@ def _refuse_both(server: str, flags: dict[str, str]) -> None:
 
 
 def _holder(error: ConfigError) -> str:
-    """The address of the server that holds the database, if that is why it cannot be opened."""
-    from horae.client import is_loopback
-
+    """Return the address of the server that holds the database, if that is why it cannot be opened."""
     found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
     if found is None:
         raise error
@@ -244,10 +253,10 @@ class LocalTokens:
         return render.plain(render.new_token(token, self._access.state_of(token), text))
 
     async def tokens(self) -> Json:
-        from horae.web import render
+        from horae.web import render, schemas
 
         items = [render.token(token, self._access.state_of(token)) for token in await self._access.list()]
-        return render.plain(render.TokenPage(items))
+        return render.plain(schemas.TokenPage(items))
 
     async def revoke_token(self, token_id: int) -> None:
         await self._access.revoke(token_id)

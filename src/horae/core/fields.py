@@ -1,37 +1,37 @@
 """Reading a document field by field: typed readers that note every problem at its path and go on.
 
 What must stay true:
-- A reader answers a value that fits, or notes a problem and answers a default: no caller has to check.
+- A reader returns a value that fits, or notes a problem and returns a default: no caller has to check.
 - Nothing is coerced: a boolean is not a number, and neither is text.
 - Words for people are made only when something is wrong, and never repeat a long text back.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from functools import lru_cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, cast
 
-from horae.core import moments
 from horae.core.model import SECOND, Json
+from horae.core.spelling import suggest
+from horae.core.time import moments
 from horae.errors import MAX_PROBLEMS, Denied, Invalid, Problem
 
 MAX_DEPTH = 64
 MAX_LINE = 128  # characters of a name
-LONGEST = 366 * 24 * 3600.0  # seconds, of any duration in a document
+MAX_SECONDS = 366 * 24 * 3600.0  # of any duration in a document
 
 # ------------------------------------------------------------------------- words for people
 
 
 def kind_of(value: Any) -> str:
-    """The type of a value as a writer of YAML knows it."""
+    """Return the type of a value as a writer of YAML knows it."""
     for types, word in _TYPE_WORDS:
         if isinstance(value, types):
             return word
@@ -55,15 +55,10 @@ def shown(text: str) -> str:
 
 
 def join(path: str, name: str) -> str:
-    """The path of a member: `env.PATH`, or `env['odd name']`."""
+    """Return the path of a member: `env.PATH`, or `env['odd name']`."""
     if not re.fullmatch(r"[\w<-]{1,64}", name):
         return f"{path}[{shown(name)}]"
     return f"{path}.{name}" if path else name
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word[:64].lower(), known, 1, 0.6)
-    return f"did you mean {close[0]!r}?" if close else ""
 
 
 class Problems:
@@ -95,7 +90,8 @@ class Problems:
     def deny(self, path: str, message: str, hint: str) -> None:
         self.denied.append(Problem(path, "E_POLICY", message, hint))
 
-    def settle(self) -> None:
+    def raise_any(self) -> None:
+        """Raise what was noted, if anything was."""
         if self.denied:
             raise Denied.of(self.denied + self.listed)
         if self.listed:
@@ -141,7 +137,7 @@ class Fields:
         self.fault(name, "E_TYPE", *words)
 
     def at(self, name: str) -> str:
-        """The path of a field we know."""
+        """Return the path of a field we know."""
         return f"{self.path}.{name}" if self.path else name
 
     def refuse_others(self, known: frozenset[str], notes: Mapping[str, Note] = NO_NOTES) -> None:
@@ -163,7 +159,7 @@ class Fields:
         elif name in notes:
             self.fault(name, *notes[name])
         else:
-            self.fault(name, "E_UNKNOWN_FIELD", f"there is no field {shown(name)} here", nearest(name, known))
+            self.fault(name, "E_UNKNOWN_FIELD", f"there is no field {shown(name)} here", suggest(name, known, repr))
 
     def text(self, name: str, longest: int = MAX_LINE) -> str | None:
         """One line of text."""
@@ -181,6 +177,38 @@ class Fields:
         else:
             return value
         return None
+
+    def lines(self, name: str, longest: int, *, needed: str = "") -> str | None:
+        """Text of several lines; with `needed`, it must be there."""
+        if name not in self.values:
+            if needed:
+                self.fault(name, "E_REQUIRED", needed)
+            return None
+        value = self.values[name]
+        if type(value) is not str:
+            self.wrong_type(name, "must be text")
+        elif not value or value.isspace():
+            self.fault(name, "E_EMPTY", "must not be empty")
+        elif len(value) > longest:
+            self.fault(name, "E_LEN", f"at most {longest} characters, got {len(value)}")
+        elif odd := CONTROL.search(value):
+            self.fault(name, "E_CHAR", *control_words(odd[0]))
+        else:
+            return value
+        return None
+
+    def word(self, name: str, known: tuple[str, ...], default: str | None = None) -> str | None:
+        """One of several words."""
+        value = self.values.get(name, default)
+        if type(value) is str and value in known:
+            return value
+        got = shown(value) if isinstance(value, str) else "nothing" if value is None else kind_of(value)
+        self.fault(name, "E_ENUM" if name in self.values else "E_REQUIRED", f"one of {', '.join(known)}, got {got}")
+        return default
+
+    def require(self, name: str, message: str) -> None:
+        if name not in self.values:
+            self.fault(name, "E_REQUIRED", message)
 
     def handle(self, name: str) -> str | None:
         """One line of text that no command line takes for an option."""
@@ -210,7 +238,7 @@ class Fields:
         return default
 
     def seconds(self, name: str, default: float | None, low: float) -> Any:
-        """A duration, as '10m' or in seconds."""
+        """Return a duration, as '10m' or in seconds."""
         value = self.values.get(name, ABSENT)
         if value is ABSENT:
             return default
@@ -221,7 +249,7 @@ class Fields:
                 self.problems.adopt(self.at(name), error)
                 return default
             got = math.inf
-        if low <= got <= LONGEST:
+        if low <= got <= MAX_SECONDS:
             return got
         self.fault(name, "E_RANGE", f"must be from {low:g}s to 366d, got {_number(value)}", "write 90s, 10m or 1h30m")
         return default
@@ -265,6 +293,22 @@ def fields_of(value: Any, path: str, problems: Problems, expected: str) -> Field
         return Fields(value, path, problems)
     problems.add(path, "E_TYPE", *type_words(expected, value))
     return None
+
+
+def refuse_twins(names: list[str | None], path: str, what: str, problems: Problems) -> None:
+    """Note every name that stands a second time; `path` has {} for the index."""
+    if len(set(names)) == len(names):
+        return
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name and first.setdefault(name, index) != index:
+            message = f"{what} {shown(name)} is already that of {path.format(first[name])}"
+            problems.add(path.format(index), "E_DUP_NAME", message, "give each its own")
+
+
+def without_empty(spec: Json, **more: Any) -> Json:
+    """Return the spec with those of `more` that are not empty."""
+    return {**spec, **{name: value for name, value in more.items() if value}}
 
 
 def type_words(expected: str, value: Any) -> tuple[str, str]:

@@ -24,7 +24,7 @@ def text_of(data: Json) -> str | None:
 
 
 def object_in(text: str) -> Json | None:
-    """The object that a text is; None for one that must be kept as text, or could not be told from such."""
+    """Return the object that a text is; None for one that must be kept as text, or could not be told from such."""
     try:
         value: Any = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):

@@ -17,6 +17,8 @@ Json = dict[str, Any]
 SEGMENTS = 100
 LOST_LIMIT = 5  # attempts lost with their agent before the run is failed(lost)
 DEFAULT_ORG = 1
+LARGEST_ORG = 2**31 - 1
+LARGEST_ID = 2**63 - 1  # of jobs, triggers, runs and everything else that the store numbers
 SCOPES = ("user", "agent")  # what a token is good for: the HTTP API, or joining as an agent
 
 T = TypeVar("T")
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """A frozen dataclass to the type checker, a plain one when it runs.
+    """Return a frozen dataclass to the type checker, a plain one when it runs.
 
     For the values that come by the thousand: making a frozen one takes four times as long.
     """
@@ -82,6 +84,20 @@ class Phase(IntEnum):
     RUNNING = 1
 
 
+class NodeState(StrEnum):
+    LIVE = "live"
+    DRAINING = "draining"
+    GONE = "gone"
+
+
+class OperatorWish(StrEnum):
+    """What an operator wants of a node."""
+
+    LIVE = "live"
+    CORDONED = "cordoned"  # take nothing new
+    DRAINED = "drained"  # and own no segments
+
+
 class Overlap(IntEnum):
     """What a new run does when its job still has a live one. Stored: never renumber."""
 
@@ -122,6 +138,7 @@ class Policy:
     priority: int = 5  # 0..9, higher first
     labels: tuple[str, ...] = ()  # an agent must have all of them
     offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
+    synced_at: Moment | None = None  # its last success before it came here; with it, what is overdue runs at a start
 
 
 @record
@@ -137,6 +154,8 @@ class Trigger:
     next_at: Moment | None  # None: no further moment, or not enabled
     last_at: Moment | None  # the last fired moment
     created_at: Moment
+    key: str | None = None  # by which it stays itself when its schedule is changed; unique in its job
+    name: str | None = None  # for people
 
 
 @record
@@ -190,7 +209,7 @@ class Run:
     result: Any = None
     output: str | None = None  # where its output lies, as the Files port names it
     into_run_id: int | None = None  # the run that stands for this coalesced one
-    progress: Json | None = None  # while it runs: how far it is (core.figures)
+    progress: Json | None = None  # while it runs: how far it is (core.work.progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +230,17 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Try:
+    """One attempt at a run as a history shows it: a past one, or the run's last, which may be still to come."""
+
+    run: Run
+    name: str  # of its job
+    number: int  # of the attempt, from 1; what is shown under a number stays under it
+    since_at: Moment  # since when it waited or ran: the run was made, or the attempt before had ended
+    past: Attempt | None = None  # None: the run itself says how it stands
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     name: str
     roles: tuple[str, ...]
@@ -222,11 +252,11 @@ class Node:
     started_at: Moment
     heartbeat_at: Moment  # for display; liveness is judged by watching `beat` move
     beat: int
-    state: str = "live"  # live, draining, gone
+    state: NodeState = NodeState.LIVE
     busy: int = 0
     grpc: str = ""  # where other nodes and agents reach it; empty for an agent that only calls
     via: str = ""  # the node through which a remote agent comes in; empty for a node on the database itself
-    wanted: str = "live"  # by its operator: live, cordoned (take nothing new), drained (and own no segments)
+    wanted: OperatorWish = OperatorWish.LIVE  # by its operator
     identity: str = ""  # of its data directory: tells a restart from a stranger of the same name
     session: int = 0  # grows with every registration and every new line: what an earlier one asks is refused
     holder: str = ""  # the process, for people: "pid 4711 on build-3"
@@ -269,6 +299,7 @@ class Token:
     revoked_at: Moment | None = None
     parent_id: int | None = None  # the token by which it was made, with which it ends
     bounds: Bounds | None = None  # of an agent; None is any agent, as of tokens of before there were bounds
+    org: int = DEFAULT_ORG  # the organisation of what is made and seen with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,11 +378,24 @@ class RunFilter:
     states: tuple[State, ...] = ()
     due_from: Moment | None = None
     due_until: Moment | None = None
-    org: int | None = None  # of its job; this and the rest only where runs are searched
-    name: str | None = None  # substring of its job's name
+    org: int | None = None  # of its job
+    name: str | None = None  # substring of its job's name; this and the rest only where runs are searched
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # that run it or ran it
+
+
+@dataclass(frozen=True, slots=True)
+class LatestRun:
+    """What the latest run of a job shall be. Of a job without one, what its annotations say in its place counts."""
+
+    runs: frozenset[tuple[State, Phase]]
+    said_at: tuple[str, ...]  # a path in the annotations
+    said: frozenset[str | None]  # None: nothing that is known
+    known: frozenset[str]
+
+    def has(self, run: tuple[State, Phase] | None, said: str | None) -> bool:
+        return run in self.runs if run is not None else (said if said in self.known else None) in self.said
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +412,7 @@ class JobFilter:
     source: int | None = None  # a sync from this source
     deleted: bool = False  # tombstones instead
     made_for: str | None = None  # the user whom the RPC contract names; of jobs without one, the owner
+    latest: LatestRun | None = None  # in lists that are paged by number
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 Names are looked up by whoever connects, redirects are followed and addresses change between two looks: so what counts
 is the address of each connection, at the moment it is made. Python tells before it makes one (PEP 578), and nothing
-that runs here can take the ear away again. Libraries that make connections themselves get an address that was judged
+that runs here can take the hook away again. Libraries that make connections themselves get an address that was judged
 (`pinned`) in the place of a name.
 
 What must stay true: without leave, no connection of a guarded process goes to the machine's loopback, its link (where
@@ -63,7 +63,7 @@ class Reach:
             raise _refused(f"{host}:{port}", why)
 
     def pinned(self, host: str, port: int) -> str:
-        """The first address of a name, if all that it has may be reached."""
+        """Return the first address of a name, if all that it has may be reached."""
         found = _look_up(host, port)
         if not found:
             raise Invalid(f"{host} has no address", code="E_NETWORK")
@@ -80,7 +80,7 @@ def guard(reach: Reach) -> None:
     """From now on this process connects to nothing else."""
     global _guard
     _guard = reach
-    sys.addaudithook(_hear)
+    sys.addaudithook(_check_connection)
 
 
 def guarded() -> Reach | None:
@@ -93,7 +93,7 @@ def reach_of(order: Json) -> Reach:
     return Reach(order["ports"], allowed, [(host, port) for host, port in order["places"]])
 
 
-def _hear(event: str, args: Any) -> None:
+def _check_connection(event: str, args: Any) -> None:
     if event != "socket.connect" or _guard is None:
         return
     address = args[1]
@@ -106,7 +106,7 @@ def _hear(event: str, args: Any) -> None:
 
 
 def _plain(host: str) -> Address:
-    """The address that is meant, however it is wrapped."""
+    """Return the address that is meant, however it is wrapped."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -119,7 +119,7 @@ def _plain(host: str) -> Address:
 
 
 def _is_own(address: Address) -> bool:
-    """Whether it is one of this machine's: only then it can be bound to."""
+    """Return whether it is one of this machine's: only then it can be bound to."""
     if address.is_loopback or address.is_unspecified:
         return True
     with socket.socket(socket.AF_INET6 if address.version == 6 else socket.AF_INET, socket.SOCK_STREAM) as probe:

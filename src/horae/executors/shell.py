@@ -4,14 +4,14 @@
            or {"script", "args"?, …}; with {"checkout": {"url", "ref"?}} the workspace begins as that repository
            "artifacts", "reports": globs; "cache": [{"key", "paths"}]
     result {"steps": [{"name", "seconds", "exit_code"}, …]       of the sections that were started: checkout, steps
-            "commit"?, "tests"?: {"passed", "failed", "skipped", "seconds", "failures"},
+            "commit"?, "tests"?: {"passed", "failed", "skipped", "seconds", "failures", "cases"},
             "artifacts"?: [{"path", "size"}, …], "caches"?: [{"key", "hit"}, …]}
 
 What must stay true:
 - User text reaches a shell only as the script itself; git and files are started without one.
 - A file of this machine is executed only if it really lies, links followed, below one of the `script_roots`.
 - Work that asks for an image never runs outside of it.
-How sections are carried out is executors.sections.
+How sections are carried out is executors/attempts/sections.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from horae.core.builds import FIELDS, GoTests, no_tests
-from horae.core.isolation import is_in_place
+from horae.core.work.builds import FIELDS, GoTests, no_tests
+from horae.core.work.isolation import is_in_place
 from horae.errors import Error, Invalid
-from horae.executors import artifacts
-from horae.executors.caches import Caches
-from horae.executors.git import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
-from horae.executors.process import GRACE
-from horae.executors.sections import Section, SectionExecutor, enter
-from horae.ports import Clock, Keeper, Sandboxes, Work
+from horae.executors.attempts import artifacts
+from horae.executors.attempts.caches import Caches
+from horae.executors.attempts.executor import SectionExecutor
+from horae.executors.attempts.sections import Section, enter
+from horae.executors.git.checkout import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
+from horae.executors.processes.process import GRACE
+from horae.ports.clock import Clock
+from horae.ports.work import Keeper, Sandboxes, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,8 @@ def shell_executor(
 
 
 def _find_script(script: str, workspace: Path, roots: Sequence[Path], own: Path | None = None) -> Path:
-    """The file itself, links followed: in the checkout, or below a root. Anything else is refused, but for whoever runs
-    this agent: theirs is any file, by its name in their `own` directory."""
+    """Return the file itself, links followed: in the checkout, or below a root. Anything else is refused, but for
+    whoever runs this agent: theirs is any file, by its name in their `own` directory."""
     if own is not None:
         return _executable(script, (own / script).resolve())
     is_absolute = os.path.isabs(script)

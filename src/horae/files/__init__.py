@@ -1,11 +1,13 @@
 """The output store: what attempts write, in a local directory or in a bucket that all nodes share.
 
 objects     logs and files as chunk objects, over any object store
+output      what one attempt writes, cut into chunks
 shipping    a store elsewhere, with a spool on this disk for the time that it is away
 places      which store an address means
 """
 
-from horae.files.objects import ChunkedOutput, ObjectFiles
+from horae.files.objects import ObjectFiles
+from horae.files.output import ChunkedOutput
 from horae.files.places import open_files
 from horae.files.shipping import ShippedFiles
 

@@ -20,13 +20,13 @@ from horae.files.shipping import ShippedFiles
 BUCKETS = ("s3", "gs", "az")  # schemes of stores that all nodes share
 REGION = "us-east-1"  # of services that have none
 # A request to a store that is away fails soon: its chunk then goes to the spool, where nobody waits for it.
-PATIENCE = {"max_retries": 1, "retry_timeout": timedelta(seconds=4)}
+RETRIES = {"max_retries": 1, "retry_timeout": timedelta(seconds=4)}
 CLIENT = {"timeout": "10s", "connect_timeout": "2s", "allow_http": True}
 
 
 def open_files(place: str | Path, *, endpoint: str = "", spool: Path | None = None) -> ObjectFiles:
-    """The store at an address. One that is shared is reached at `endpoint`, where it is not the service's own, and
-    needs a directory for its `spool`."""
+    """Return the store at an address. One that is shared is reached at `endpoint`, where it is not the service's own,
+    and needs a directory for its `spool`."""
     text = str(place)
     parts = urlsplit(text)
     if parts.scheme in BUCKETS and "://" in text:
@@ -55,7 +55,7 @@ def _bucket(address: str, endpoint: str, spool: Path | None) -> ShippedFiles:
         config["virtual_hosted_style_request"] = "false" if endpoint else "true"
         config["region"] = REGION
     try:
-        store = from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=PATIENCE)
+        store = from_url(address.rstrip("/"), config=config, client_options=CLIENT, retry_config=RETRIES)
     except (BaseError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(f"the output store {address} cannot be used: {reason}", code="E_URL") from error

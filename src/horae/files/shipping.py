@@ -38,6 +38,7 @@ class ShippedFiles(ObjectFiles):
         self._spool = spool
         self._waiting: dict[str, dict[int, int]] = {}  # log → its chunks in the spool, oldest first: number → size
         self._held = 0  # bytes in the spool
+        self._unnamed: dict[str, tuple[str, int, str, int]] = {}  # file → how it is named once the store has it
         self._task: asyncio.Task[None] | None = None
 
     async def take_up(self) -> None:
@@ -112,14 +113,14 @@ class ShippedFiles(ObjectFiles):
             try:
                 await self._look(ref, None)
             except Unavailable:
-                if next(iter(self._waiting.get(ref, ())), 0) > len(self._sizes.get(ref, ())):
+                if next(iter(self._waiting.get(ref, ())), 0) > len(self._sizes.get(ref)):
                     raise  # what comes before is there
             with suppress(NotFound):  # something was sent while we looked
                 return await self._read_both(ref, offset, limit)
         return await super().read(ref, offset, limit)
 
     async def _read_both(self, ref: str, offset: int, limit: int) -> bytes:
-        sizes = self._sizes.get(ref, [])
+        sizes = self._sizes.get(ref)
         count, at, parts = len(sizes), sum(sizes), []
         if offset < at:
             parts.append(await super().read(ref, offset, min(limit, at - offset)))
@@ -130,6 +131,14 @@ class ShippedFiles(ObjectFiles):
             parts.append(data[max(offset - at, 0) : max(offset + limit - at, 0)])
             count, at = count + 1, at + len(data)
         return b"".join(parts)
+
+    async def name_file(self, ref: str, number: int, path: str, size: int) -> None:
+        """A file of which something waits is named when it is there."""
+        place = self.file_ref(ref, number)
+        if place in self._waiting:
+            self._unnamed[place] = ref, number, path, size
+        else:
+            await super().name_file(ref, number, path, size)
 
     # ── sending after ──
     def _begin(self) -> None:
@@ -157,6 +166,9 @@ class ShippedFiles(ObjectFiles):
             await super().store_chunk(ref, number, data)
             await self._spool.remove_chunk(ref, number)
             self._release(ref, number)
+        if ref in self._unnamed:
+            await super().name_file(*self._unnamed[ref])
+            del self._unnamed[ref]
 
     async def settle(self, seconds: float) -> None:
         """Give what waits a last chance; what stays is sent by the next life."""

@@ -9,7 +9,8 @@ import grpc
 
 from horae import wire
 from horae.errors import Unavailable
-from horae.links.session import Line, LineEnded, RemoteLink, Ticket
+from horae.links.session import Credentials, RemoteLink
+from horae.links.stream import Line, LineEnded
 
 OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, not the dead one again
@@ -24,13 +25,13 @@ class GrpcLink(RemoteLink):
     """Servers are host:port of their gRPC."""
 
     def _line(self, server: str) -> Line:
-        return _GrpcLine(server, self._ticket)
+        return _GrpcLine(server, self._credentials)
 
 
 class _GrpcLine:
-    def __init__(self, server: str, ticket: Ticket) -> None:
-        self._channel: Any = _channel(server, ticket)
-        metadata = (("authorization", f"Bearer {ticket.token}"),) if ticket.token else ()
+    def __init__(self, server: str, credentials: Credentials) -> None:
+        self._channel: Any = _channel(server, credentials)
+        metadata = (("authorization", f"Bearer {credentials.token}"),) if credentials.token else ()
         self._call = self._channel.stream_stream(wire.CONNECT)(metadata=metadata)
 
     async def open(self, seconds: float) -> None:
@@ -64,7 +65,7 @@ class _GrpcLine:
         await self._channel.close()
 
 
-def _channel(server: str, ticket: Ticket) -> Any:
-    if not ticket.is_secure:
+def _channel(server: str, credentials: Credentials) -> Any:
+    if not credentials.is_secure:
         return grpc.aio.insecure_channel(server, options=OPTIONS)
-    return grpc.aio.secure_channel(server, grpc.ssl_channel_credentials(ticket.authority), options=OPTIONS)
+    return grpc.aio.secure_channel(server, grpc.ssl_channel_credentials(credentials.authority), options=OPTIONS)

@@ -19,17 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from horae.links.session import Line, LineEnded, RemoteLink, Stream, Ticket
+from horae.core.runs.orders import Assignment
+from horae.links.session import Credentials, RemoteLink
 from horae.links.spool import AgentSpool
-from horae.ports import Assignment
-from horae.wire import nats as broker
-from horae.wire import proofs, sealed
-from horae.wire.pipe import Ended, Pipe
+from horae.links.stream import Line, LineEnded, Stream
+from horae.wire.nats import broker, proofs, sealed
+from horae.wire.nats.pipe import Ended, Pipe
 
 PULL_SECONDS = 5.0  # that the broker holds a request for messages
 FULL_PAUSE = 0.02  # seconds between looks for a free slot
 MISSING_PAUSE = 0.2  # and between questions for a kind that the servers have not prepared
-MOST = 100  # messages asked for at once
+MOST_PULLED = 100  # messages asked for at once
 EXPIRED = "408"
 
 
@@ -37,9 +37,14 @@ class NatsLink(RemoteLink):
     """Its one server is the address of the broker."""
 
     def __init__(
-        self, servers: Sequence[str], spool: AgentSpool, ticket: Ticket, *, on_change: Callable[[str, str], None]
+        self,
+        servers: Sequence[str],
+        spool: AgentSpool,
+        credentials: Credentials,
+        *,
+        on_change: Callable[[str, str], None],
     ) -> None:
-        super().__init__(servers, spool, ticket, on_change=on_change)
+        super().__init__(servers, spool, credentials, on_change=on_change)
         self._connectors: dict[str, broker.Connector] = {}
         self._taken: dict[str, list[Any]] = {}  # messages of work, by kind, until the database was asked
         self.room: Callable[[str], int] = lambda _: 1  # how many more runs of a kind the agent could start
@@ -51,22 +56,22 @@ class NatsLink(RemoteLink):
 
     def _line(self, server: str) -> Line:
         if server not in self._connectors:
-            self._connectors[server] = broker.Connector(server, "horae agent", self._ticket.authority)
+            self._connectors[server] = broker.Connector(server, "horae agent", self._credentials.authority)
         assert self._node is not None
-        return _NatsLine(self._connectors[server], self._ticket, self._node.name)
+        return _NatsLine(self._connectors[server], self._credentials, self._node.name)
 
     # ── messages of work ──
-    async def _attend(self, stream: Stream, line: Line) -> None:
+    async def _serve_stream(self, stream: Stream, line: Line) -> None:
         assert isinstance(line, _NatsLine)
         assert self._node is not None
         self._taken = {kind: [] for kind in self._node.kinds}
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._ship(stream))
-            await line.client.subscribe(broker.WANTING, cb=self._hear_call)
+            group.create_task(self._send_output(stream))
+            await line.client.subscribe(broker.WANTING, cb=self._look_for_runs)
             for kind in self._node.kinds:
                 group.create_task(_Pull(self, line, kind).run())
 
-    async def _hear_call(self, _: Any) -> None:
+    async def _look_for_runs(self, _: Any) -> None:
         self._hints["runs"].set()
 
     def take(self, kind: str, message: Any) -> None:
@@ -95,13 +100,13 @@ class _Pull:
         client = self._line.client
         here = broker.own_subject(broker.TAKEN, self._line.node, self._line.name, self._kind)
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{broker.WORK_STREAM}.{broker.consumer_of(self._kind)}"
-        await client.subscribe(here, cb=self._hear)
+        await client.subscribe(here, cb=self._take)
         while not client.is_closed:
             room = self._link.room(self._kind)
             if room <= 0:
                 await asyncio.sleep(FULL_PAUSE)
                 continue
-            self._wanted = min(room, MOST)
+            self._wanted = min(room, MOST_PULLED)
             asked = {"batch": self._wanted, "expires": round(PULL_SECONDS * 1e9)}
             with suppress(Exception):  # the line's reader learns of a connection that is lost
                 await client.publish(subject, json.dumps(asked).encode(), reply=here)
@@ -115,7 +120,7 @@ class _Pull:
                     self._stir.clear()
                     await self._stir.wait()
 
-    async def _hear(self, message: Any) -> None:
+    async def _take(self, message: Any) -> None:
         status = (message.headers or {}).get("Status")
         self._wanted -= 1
         if status is None and self._link.room(self._kind) > 0:
@@ -130,9 +135,9 @@ class _Pull:
 
 
 class _NatsLine:
-    def __init__(self, connector: broker.Connector, ticket: Ticket, node: str) -> None:
+    def __init__(self, connector: broker.Connector, credentials: Credentials, node: str) -> None:
         self._connector = connector
-        self._token, self._credentials = ticket.token, proofs.credentials_of(ticket.token)
+        self._token, self._hashed = credentials.token, proofs.hashed_token(credentials.token)
         self.node = node
         self.client: Any = None
         self.name = secrets.token_hex(16)  # that nobody can guess
@@ -153,7 +158,7 @@ class _NatsLine:
         assert self._pipe is not None
         key = (message.headers or {}).get(sealed.KEY)
         if self._box is None and key is not None:
-            known = self._credentials.hash if self._credentials else ""
+            known = self._hashed.hash if self._hashed else ""
             try:
                 self._box = self._keys.box(key, known, self._here, is_agent=True)
             except sealed.Unsealed as error:
@@ -196,9 +201,9 @@ class _NatsLine:
 
     def _headers(self, hello: bytes) -> dict[str, str]:
         headers = {sealed.KEY: self._keys.text}
-        if self._credentials is not None:
+        if self._hashed is not None:
             message = proofs.to_prove(self._here, self._keys.text, hello)
-            headers[proofs.PROOF] = proofs.proof_header(self._credentials, message)
+            headers[proofs.PROOF] = proofs.proof_header(self._hashed, message)
         elif self._token and not self._token.startswith("horae_"):  # what is none of ours the server refuses by name
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
@@ -209,4 +214,4 @@ class _NatsLine:
         if self._pipe is not None and self._pipe.to == self._up and not self.client.is_closed:
             with suppress(Ended):
                 await self._pipe.finish()
-        await broker.farewell(self.client)
+        await broker.close_client(self.client)

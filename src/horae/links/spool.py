@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -25,18 +25,20 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
+from horae.core.runs.orders import Result
 from horae.errors import Error, MachineFault
-from horae.ports import Files, Output, Result
+from horae.ports.outputs import Files, Output
 
 log = structlog.get_logger()
 
-BATCH = 128 << 10  # bytes of chunks read at once
+MOST_READ = 128 << 10  # bytes of chunks, at once
 
 
 class Chunks(Files, Protocol):
     """Files that can be read by the chunk, as they were written."""
 
     on_stored: Callable[[str, int], None]
+    names_files: bool
 
     async def load_chunk(self, ref: str, number: int) -> bytes: ...
 
@@ -85,8 +87,8 @@ class _Kept(msgspec.Struct):
 
 
 class AgentSpool:
-    """The Files of a remote agent, and its Spool. Output goes to the server, unless `files` are those that everybody
-    shares: then it is there already."""
+    """Where the executors of a remote agent write output, and its Spool. Output goes to the server, unless `files` are
+    those that everybody shares: then it is there already."""
 
     def __init__(self, files: Chunks, directory: Path) -> None:
         self._files = files
@@ -105,9 +107,9 @@ class AgentSpool:
         self.unsettled: set[tuple[int, int]] = set()
         self.on_settled: Callable[[], None] = lambda: None
         if not self.is_shared:
-            files.on_stored = self._note_written
+            files.on_stored, files.names_files = self._note_written, False
 
-    # ── Files ──
+    # ── OutputWriter ──
     def open(self, run_id: int, attempt: int, fence: int, limit: int) -> Output:
         if not self.is_shared:
             self._add(_Shipment(run_id, attempt, fence, self._files.ref(run_id, attempt, fence)))
@@ -129,41 +131,17 @@ class AgentSpool:
     def file_ref(self, ref: str, number: int) -> str:
         return self._files.file_ref(ref, number)
 
-    async def read(self, ref: str, offset: int, limit: int) -> bytes:
-        return await self._files.read(ref, offset, limit)
-
-    async def size(self, ref: str) -> int:
-        return await self._files.size(ref)
+    def artifact_ref(self, ref: str, path: str) -> str:
+        return self._files.artifact_ref(ref, path)
 
     async def stored_sizes(self, ref: str) -> list[int]:
         return await self._files.stored_sizes(ref)
 
-    def changed(self, ref: str) -> Awaitable[None]:
-        return self._files.changed(ref)
-
     async def store_chunk(self, ref: str, number: int, data: bytes) -> None:
         await self._files.store_chunk(ref, number, data)
 
-    async def remove(self, ref: str) -> None:
-        await self._files.remove(ref)
-
-    async def remove_all(self, refs: Sequence[str]) -> None:
-        await self._files.remove_all(refs)
-
-    async def stored_ranges(self) -> tuple[list[int], int]:
-        return await self._files.stored_ranges()
-
-    async def remove_range(self, first_id: int) -> None:
-        await self._files.remove_range(first_id)
-
-    async def trim(self, limit: int) -> int:
-        return await self._files.trim(limit)
-
-    async def take_up(self) -> None:
-        await self._files.take_up()
-
-    async def settle(self, seconds: float) -> None:
-        await self._files.settle(seconds)
+    async def name_file(self, ref: str, number: int, path: str, size: int) -> None:
+        await self._files.name_file(ref, number, path, size)
 
     def _log_ref(self, shipment: _Shipment) -> str:
         return self._files.ref(shipment.run_id, shipment.attempt, shipment.fence)
@@ -181,7 +159,7 @@ class AgentSpool:
         self.work.set()
 
     def _begin_file(self, ref: str) -> _Shipment | None:
-        """The first chunk of a file beside a log that is on its way."""
+        """Return the first chunk of a file beside a log that is on its way."""
         log_ref, found, number = ref.rpartition("-files/")
         log = self._shipments.get(log_ref)
         if not found or log is None:
@@ -203,11 +181,11 @@ class AgentSpool:
         self.work.set()
 
     async def take(self, room: int) -> list[Piece]:
-        """The next chunks to send, a little of every attempt, up to `room` bytes unless one alone is larger."""
+        """Return the next chunks to send, a little of every attempt, up to `room` bytes unless one alone is larger."""
         pieces: list[Piece] = []
         size = 0
         for shipment in list(self._shipments.values()):
-            if size >= min(room, BATCH):
+            if size >= min(room, MOST_READ):
                 return pieces
             if shipment.sent < shipment.written and not shipment.is_refused:
                 data = await self._load(shipment)
@@ -335,7 +313,7 @@ def _key(result: Result) -> tuple[int, int]:
 
 
 def _read(file: Path) -> list[_Kept]:
-    """The results in a file; none of one that was not written to its end."""
+    """Return the results in a file; none of one that was not written to its end."""
     if file.suffix != ".json":
         return []
     try:

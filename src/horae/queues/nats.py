@@ -1,4 +1,4 @@
-"""The wire of hints over NATS: one subject that every node hears. What is said, and when, is the business of
+"""The wire of hints over NATS: one subject that every node hears. What is published, and when, is the business of
 queues.shared; nothing here is kept by the broker, so a broker that was wiped has lost nothing."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from horae.errors import Unavailable
-from horae.wire import nats as broker
+from horae.wire.nats import broker
 
 DEBOUNCE = 0.002  # seconds between two messages: here they cost next to nothing
 ANSWER_SECONDS = 5.0  # after which a broker that is silent counts as lost
@@ -16,7 +16,7 @@ ANSWER_SECONDS = 5.0  # after which a broker that is silent counts as lost
 class NatsWire:
     def __init__(self) -> None:
         self._client: Any = None
-        self._closed: Callable[[], None] = lambda: None
+        self._on_close: Callable[[], None] = lambda: None
         self.is_closed = False
 
     @classmethod
@@ -27,34 +27,34 @@ class NatsWire:
 
     def _end(self) -> None:
         self.is_closed = True
-        self._closed()
+        self._on_close()
 
-    async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None:
-        self._closed = closed
+    async def listen(self, on_message: Callable[[str], None], on_close: Callable[[], None]) -> None:
+        self._on_close = on_close
 
-        async def hear(message: Any) -> None:
-            heard(message.data.decode(errors="replace"))
+        async def read(message: Any) -> None:
+            on_message(message.data.decode(errors="replace"))
 
-        await self._client.subscribe(broker.HINTS, cb=hear)
-        await self._ask()
+        await self._client.subscribe(broker.HINTS, cb=read)
+        await self._check_answer()
 
     async def count_others(self) -> int:
         """Nobody counts the listeners of a subject, and a message that nobody hears costs nothing: one, always. But
         whoever asks learns whether the broker is there."""
-        await self._ask()
+        await self._check_answer()
         return 1
 
-    async def say(self, text: str) -> None:
+    async def publish(self, text: str) -> None:
         await self._client.publish(broker.HINTS, text.encode())
 
-    async def _ask(self) -> None:
+    async def _check_answer(self) -> None:
         try:
             await self._client.flush(ANSWER_SECONDS)
         except Exception as error:
             raise Unavailable(f"NATS does not answer: {error or type(error).__name__}") from error
 
     async def close(self) -> None:
-        await broker.farewell(self._client)
+        await broker.close_client(self._client)
 
     def terminate(self) -> None:
-        broker.part(self._client)
+        broker.abort_client(self._client)

@@ -13,7 +13,6 @@ whatever it likes, but it must never hold up or break whoever announces, and nev
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import time
 import uuid
@@ -23,24 +22,24 @@ from typing import Protocol
 
 import structlog
 
-from horae.queues.database import LocalQueue
+from horae.queues.local import LocalQueue
+from horae.wire.reconnect import Reconnect, end_task
 
 log = structlog.get_logger()
 
 DEBOUNCE = 0.02  # seconds between two messages, where each costs a commit
-COUNT = 3.0  # seconds between two counts of the listeners
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries to come back
-FAREWELL = 1.0  # seconds for the last message and the goodbye
+COUNT_GAP = 3.0  # seconds between two counts of the listeners
+FAREWELL_SECONDS = 1.0  # seconds for the last message and the goodbye
 
 MESSAGE = re.compile(r"([0-9a-f]{12}) ([a-z]{1,20}(?:,[a-z]{1,20}){0,20})")
 
 
 class Wire(Protocol):
-    """One connection that hears and says (stores.notices, queues.nats)."""
+    """One connection that publishes and listens (stores.postgres.notices, queues.nats)."""
 
-    async def listen(self, heard: Callable[[str], None], closed: Callable[[], None]) -> None: ...
+    async def listen(self, on_message: Callable[[str], None], on_close: Callable[[], None]) -> None: ...
     async def count_others(self) -> int: ...
-    async def say(self, text: str) -> None: ...
+    async def publish(self, text: str) -> None: ...
     @property
     def is_closed(self) -> bool: ...
     async def close(self) -> None: ...
@@ -61,6 +60,7 @@ class SharedQueue(LocalQueue):
         self._is_count_due = True
         self.others: int | None = None  # listeners beside us; None until they were counted
         self._sent_at = 0.0
+        self._reconnect = Reconnect(self._try_connection)
         self._task: asyncio.Task[None] | None = None
         self.sent = 0  # messages
         self.is_listening = asyncio.Event()
@@ -68,13 +68,11 @@ class SharedQueue(LocalQueue):
 
     async def open(self) -> None:
         """Begin to listen; a server that is away is tried again in the background."""
-        self._task = asyncio.create_task(self._stay())
+        self._task = asyncio.create_task(self._reconnect.run())
 
     async def close(self) -> None:
         task, self._task = self._task, None
-        while task is not None and not task.done():
-            task.cancel()  # again and again: the library of NATS swallows one now and then
-            await asyncio.wait([task], timeout=FAREWELL)
+        await end_task(task)
 
     def announce(self, topic: str) -> None:
         super().announce(topic)
@@ -84,25 +82,21 @@ class SharedQueue(LocalQueue):
             self._stir.set()
 
     # ── the connection ──
-    async def _stay(self) -> None:
-        """Be connected, for ever."""
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                await self._visit()
-            except Exception as error:  # whatever it is: hints are never worth a process
-                log.warning("hints.lost", error=str(error) or type(error).__name__, retry_seconds=pause)
-            if self.is_listening.is_set():
-                self.is_listening.clear()
-                pause = FIRST_PAUSE
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  all nodes lost it at once
-            pause = min(pause * 2, LONGEST_PAUSE)
+    async def _try_connection(self) -> bool:
+        try:
+            await self._hold_connection()
+        except Exception as error:  # whatever it is: hints are never worth a process
+            error_text, seconds = str(error) or type(error).__name__, self._reconnect.pause
+            log.warning("hints.lost", error=error_text, retry_seconds=seconds)
+        was_listening = self.is_listening.is_set()
+        self.is_listening.clear()
+        return was_listening
 
-    async def _visit(self) -> None:
+    async def _hold_connection(self) -> None:
         """One connection, from its first word to its end."""
         wire = await self._connect()
         try:
-            await wire.listen(self._hear, self._stir.set)
+            await wire.listen(self._read_message, self._stir.set)
             self.is_listening.set()
             self._wake_all()
             self._is_count_due = True
@@ -111,13 +105,13 @@ class SharedQueue(LocalQueue):
                 await self._exchange(wire)
             raise ConnectionError("the server closed the connection")
         except asyncio.CancelledError:
-            await self._part(wire)
+            await self._say_goodbye(wire)
             raise
         finally:
             wire.terminate()
 
     async def _exchange(self, wire: Wire) -> None:
-        """Count when it is time, say what is to be said, wait for more."""
+        """Count when it is time, publish what was announced, wait for more."""
         self._stir.clear()
         if self._is_count_due:
             self._is_count_due = False
@@ -128,7 +122,7 @@ class SharedQueue(LocalQueue):
         elif not self.others:
             self._outbox.clear()
         try:
-            async with asyncio.timeout(COUNT):
+            async with asyncio.timeout(COUNT_GAP):
                 await self._stir.wait()
         except TimeoutError:
             self._is_count_due = True
@@ -136,23 +130,23 @@ class SharedQueue(LocalQueue):
     async def _send(self, wire: Wire) -> None:
         topics, self._outbox = self._outbox, set()
         try:
-            await wire.say(f"{self.name} {','.join(sorted(topics))}")
+            await wire.publish(f"{self.name} {','.join(sorted(topics))}")
         except BaseException:
             self._outbox |= topics
             raise
         self._sent_at = time.monotonic()
         self.sent += 1
 
-    async def _part(self, wire: Wire) -> None:
+    async def _say_goodbye(self, wire: Wire) -> None:
         """Say the last words (what a stopping node announced) and goodbye, if the server hears them."""
         with suppress(Exception):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(FAREWELL_SECONDS):
                 if self._outbox and self.others:
                     await self._send(wire)
                 await wire.close()
 
     # ── what others say ──
-    def _hear(self, message: str) -> None:
+    def _read_message(self, message: str) -> None:
         found = MESSAGE.fullmatch(message)
         if found is None or found[1] == self.name:
             return

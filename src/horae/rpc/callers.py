@@ -5,11 +5,13 @@ in its place is ignored."""
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Callable, Collection
 from typing import Any
 
-from horae.core.model import DEFAULT_ORG
+from horae.core.definitions import Idempotency
+from horae.errors import Invalid
 from horae.service.access import Access, is_ours
 from horae.web.http import LOCAL, Principal
 from horae.web.peers import owner_of, was_forwarded
@@ -24,12 +26,12 @@ class Callers:
         self._needs_no_token = needs_no_token
 
     async def identify(self, context: Any) -> Principal:
-        """Who asks, or the refusal of access."""
+        """Return who asks, or the refusal of access."""
         sent = token_of(dict(context.invocation_metadata() or ()).get("authorization"))
         if (sent is None or not is_ours(sent)) and self._needs_no_token(context):
             return LOCAL
         token = await self._access.check(sent, "user", address_of(context.peer()))
-        return Principal(token.owner, DEFAULT_ORG)
+        return Principal(token.owner, token.org)
 
 
 class FreePass:
@@ -49,7 +51,7 @@ class FreePass:
         return owner_of(client, (self._server(found[1]), self._port)) in self._uids
 
     def _server(self, client: str) -> str:
-        """Where a client of this family arrived: `localhost` is two addresses."""
+        """Return where a client of this family arrived: `localhost` is two addresses."""
         if self._host.lower() == "localhost":
             return "::1" if ":" in client else "127.0.0.1"
         return self._host
@@ -70,5 +72,17 @@ def token_of(authorization: str | None) -> str | None:
 
 
 def address_of(peer: str) -> str:
-    """The host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
+    """Return the host of what gRPC calls a peer, such as ipv4:10.0.0.1:4711."""
     return re.sub(r"^ipv[46]:|:[0-9]+$", "", peer)
+
+
+def promise_of(name: str, raw: bytes, who: Principal, context: Any) -> Idempotency | None:
+    """Return the client's promise that a repeat is the same call, in the metadata: what was done for it is not done
+    again."""
+    key = dict(context.invocation_metadata() or ()).get("idempotency-key")
+    if key is None:
+        return None
+    if not 1 <= len(key) <= 200:
+        raise Invalid(f"an idempotency-key has 1 to 200 characters, got {len(key)}", code="E_LEN")
+    digest = hashlib.sha256(name.encode() + b"\n" + raw).hexdigest()
+    return Idempotency(f"{who.owner} rpc {name}", str(key), digest)

@@ -10,14 +10,14 @@ from google.protobuf.message import DecodeError
 
 from horae import wire
 from horae.errors import Error, Invalid, NotFound
-from horae.ports import Files
+from horae.ports.outputs import OutputReader
 from horae.wire.generated import outputs_pb2 as pb
 
-MOST = wire.MAX_MESSAGE - (64 << 10)  # bytes in one answer
+MOST_BYTES = wire.MAX_MESSAGE - (64 << 10)  # bytes in one answer
 
 
 class Outputs:
-    def __init__(self, files: Files, secret: str) -> None:
+    def __init__(self, files: OutputReader, secret: str) -> None:
         """`secret` is known to the servers of this cluster only."""
         self._files = files
         self._secret = secret
@@ -28,7 +28,7 @@ class Outputs:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only servers of this cluster read output here")
         try:
             asked = pb.ReadOutput.FromString(raw)
-            data = await self._files.read(asked.ref, asked.offset, min(asked.limit, MOST))
+            data = await self._files.read(asked.ref, asked.offset, min(asked.limit, MOST_BYTES))
         except (DecodeError, Invalid) as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NotFound as error:

@@ -16,13 +16,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from horae import wire
 from horae.errors import ConfigError, Error, Unavailable
-from horae.rpc.agents import Agents
-from horae.rpc.nats import NatsDoor
+from horae.rpc.agents.admission import Agents
+from horae.rpc.agents.nats import NatsListener
 from horae.rpc.outputs import Outputs
 from horae.web.connections import most_connections
 from horae.wire.generated import agents_pb2, outputs_pb2
 
-GRACE = 2.0  # seconds for calls that are under way when the server stops
+GRACE_SECONDS = 2.0  # seconds for calls that are under way when the server stops
 
 OPTIONS = (
     ("grpc.so_reuseport", 0),  # two processes on one port would share its callers
@@ -62,20 +62,20 @@ class RpcServer:
         agents: Agents | None,
         outputs: Outputs,
         contracts: Sequence[Contract] = (),
-        door: NatsDoor | None = None,
+        listener: NatsListener | None = None,
         identify: Callable[[Any], Awaitable[object]] | None = None,
     ) -> None:
-        """`agents` None: none are taken here. `door` is another way in for them. `identify` refuses those who may not
-        ask what there is; None: everybody may."""
+        """`agents` None: none are taken here. `listener` is another way in for them. `identify` refuses those who may
+        not ask what there is; None: everybody may."""
         self._identify = identify
-        self._door = door
+        self._listener = listener
         self._agents = agents
         self._outputs = outputs
         self._contracts = contracts
         self._server: Any = None
 
     async def start(self, address: str, certificate: Certificate | None = None, most: int | None = None) -> int:
-        """Listen; answers the port. `most` connections, or as many as a quarter of our files is enough for; who comes
+        """Listen; return the port. `most` connections, or as many as a quarter of our files is enough for; who comes
         then is hung up on, and tries again by itself."""
         most = most_connections(1 / 4) if most is None else most
         server = self._server = grpc.aio.server(options=(*OPTIONS, ("grpc.max_allowed_incoming_connections", most)))
@@ -94,8 +94,8 @@ class RpcServer:
                 f"cannot listen on {address} for gRPC", code="E_LISTEN", hint="give another --grpc-port"
             ) from error
         await server.start()
-        if self._door is not None:
-            self._door.start()
+        if self._listener is not None:
+            self._listener.start()
         return port
 
     def _handlers(self) -> tuple[Any, ...]:
@@ -117,14 +117,14 @@ class RpcServer:
 
     async def stop(self) -> None:
         """Send agents elsewhere, end what is under way, close."""
-        if self._door is not None:
-            await self._door.shut()
+        if self._listener is not None:
+            await self._listener.shut()
         if self._agents is not None:
             await self._agents.leave()
-        if self._door is not None:
-            await self._door.stop()
+        if self._listener is not None:
+            await self._listener.stop()
         if self._server is not None:
-            await self._server.stop(GRACE)
+            await self._server.stop(GRACE_SECONDS)
 
 
 class _Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]

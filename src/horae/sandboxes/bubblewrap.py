@@ -26,9 +26,9 @@ from pathlib import Path
 import structlog
 
 from horae.errors import Invalid
-from horae.ports import Command, Keeper, Limits, Process, Room
+from horae.ports.work import Boundary, Command, Keeper, Limits, Process
 from horae.sandboxes.cgroups import Groups
-from horae.sandboxes.doors import Reach, WithDoors, spawn_porter
+from horae.sandboxes.endpoints import Reach, Relayed, spawn_relay
 from horae.sandboxes.plain import environment
 from horae.sandboxes.seccomp import build_filter
 
@@ -65,7 +65,7 @@ class Bwrap:
 
 
 def find_bwrap() -> Bwrap | str:
-    """The bwrap of this machine, tried out; or why there is none."""
+    """Return the bwrap of this machine, tried out; or why there is none."""
     program = shutil.which("bwrap")
     if program is None:
         return "bwrap is not on PATH: install bubblewrap"
@@ -140,48 +140,50 @@ class BubblewrapSandbox:
             nodes = ((str(self._nodes / name), f"/dev/{name}") for name in DEVICES)
             self._devices = tuple(word for node, path in nodes for word in ("--dev-bind", node, path))
 
-    async def spawn(self, command: Command, room: Room) -> Process:
-        self._refuse_unseen(command.cwd, room)
-        if room.network in ("listed", "on"):
-            return await self._spawn_with_doors(command, room)
-        return await self._spawn(command, room, ("--share-net",) if room.network == "machine" else ())
+    async def spawn(self, command: Command, boundary: Boundary) -> Process:
+        self._refuse_unseen(command.cwd, boundary)
+        if boundary.network in ("listed", "on"):
+            return await self._spawn_with_relay(command, boundary)
+        return await self._spawn(command, boundary, ("--share-net",) if boundary.network == "machine" else ())
 
-    async def _spawn_with_doors(self, command: Command, room: Room) -> Process:
-        """bwrap tells the porter where the work will be, and lets it begin when the porter says so."""
-        plan = self._reach.plan(room)
+    async def _spawn_with_relay(self, command: Command, boundary: Boundary) -> Process:
+        """bwrap tells the relay where the work will be, and lets it begin when the relay says so."""
+        plan = self._reach.plan(boundary)
         with ExitStack() as stack:
             (info, told), (blocked, go) = os.pipe(), os.pipe()
             hosts, resolvers = os.memfd_create("hosts"), os.memfd_create("resolvers")
             for descriptor in (info, told, blocked, go, hosts, resolvers):
                 stack.callback(os.close, descriptor)
-            os.pwrite(hosts, plan.doors.hosts.encode(), 0)
+            os.pwrite(hosts, plan.listed.hosts.encode(), 0)
             os.pwrite(resolvers, plan.resolv_conf.encode(), 0)
-            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
+            relay = await spawn_relay(self._keeper, plan, info, go, command.stderr)
             words = (
                 *("--info-fd", str(told), "--block-fd", str(blocked), "--ro-bind-data", str(hosts), "/etc/hosts"),
                 *("--ro-bind-data", str(resolvers), "/etc/resolv.conf"),
             )
             try:
                 held_back = replace(command, keep=(*command.keep, told, blocked, hosts, resolvers))
-                return WithDoors(await self._spawn(held_back, room, words), porter, os.dup(go))
+                return Relayed(await self._spawn(held_back, boundary, words), relay, os.dup(go))
             except BaseException:
-                await porter.kill(0)
+                await relay.kill(0)
                 raise
 
-    async def _spawn(self, command: Command, room: Room, words: Sequence[str]) -> Process:
-        variables = b"".join(map(_terminated, _variables({"HOME": room.workspace, **command.env})))
+    async def _spawn(self, command: Command, boundary: Boundary, words: Sequence[str]) -> Process:
+        variables = b"".join(map(_terminated, _variables({"HOME": boundary.workspace, **command.env})))
         with _file("arguments", variables) as given, _file("filter", self._filter or b"") as calls:
             filtering = ("--seccomp", str(calls)) if self._filter else ()
-            return await self._spawn_with(command, room, (*words, *filtering, "--args", str(given)), (given, calls))
+            return await self._spawn_with(command, boundary, (*words, *filtering, "--args", str(given)), (given, calls))
 
-    async def _spawn_with(self, command: Command, room: Room, words: Sequence[str], given: Sequence[int]) -> Process:
+    async def _spawn_with(
+        self, command: Command, boundary: Boundary, words: Sequence[str], given: Sequence[int]
+    ) -> Process:
         """bwrap itself is outside the walls: what the job says of the environment is none of its own."""
         argv = (
             *self._begin,
             *self._devices,
             *words,
-            *_bind("--ro-bind", (*room.sees, *([room.secrets] if room.secrets else ()))),
-            *_bind("--bind", (*room.keeps, room.workspace)),
+            *_bind("--ro-bind", (*boundary.sees, *([boundary.secrets] if boundary.secrets else ()))),
+            *_bind("--bind", (*boundary.keeps, boundary.workspace)),
             *("--remount-ro", "/", "--chdir", command.cwd, "--"),
             *command.argv,
         )
@@ -189,20 +191,20 @@ class BubblewrapSandbox:
             command, argv=argv, env=self._fixed, cwd="/", carries=True, stdin=self._stdin(command),
             keep=(*command.keep, *given),
         )  # fmt: skip
-        return await self._groups.spawn(self._keeper, inside, room.name, _limits(room))
+        return await self._groups.spawn(self._keeper, inside, boundary.name, _limits(boundary))
 
-    def take_up(self, process: Process, room: Room) -> Process:
-        return self._groups.take_up(process, room.name, _limits(room))
+    def take_up(self, process: Process, boundary: Boundary) -> Process:
+        return self._groups.take_up(process, boundary.name, _limits(boundary))
 
-    def can_hold(self, room: Room) -> bool:
-        """But for work that has a porter, which would have to outlive us too."""
-        return room.network not in ("listed", "on")
+    def can_hold(self, boundary: Boundary) -> bool:
+        """But for work that has a relay, which would have to outlive us too."""
+        return boundary.network not in ("listed", "on")
 
     def _stdin(self, command: Command) -> int | None:
         return self._null if command.stdin is None else command.stdin
 
-    def _refuse_unseen(self, cwd: str, room: Room) -> None:
-        seen = (room.workspace, *room.keeps, *room.sees, *self._roots, *SYSTEM)
+    def _refuse_unseen(self, cwd: str, boundary: Boundary) -> None:
+        seen = (boundary.workspace, *boundary.keeps, *boundary.sees, *self._roots, *SYSTEM)
         if not any(Path(cwd).is_relative_to(path) for path in seen):
             hint = "write a path inside the workspace, or ask for `sandbox: plain`"
             raise Invalid(f"working_directory {cwd!r} cannot be seen in the sandbox bubblewrap: {hint}")
@@ -214,8 +216,8 @@ class BubblewrapSandbox:
             self._null = None
 
 
-def _limits(room: Room) -> Limits:
-    return replace(room.limits, pids=PIDS) if room.limits.pids is None else room.limits
+def _limits(boundary: Boundary) -> Limits:
+    return replace(boundary.limits, pids=PIDS) if boundary.limits.pids is None else boundary.limits
 
 
 @contextmanager
@@ -243,7 +245,7 @@ def _identity() -> tuple[str, ...]:
 
 
 def _system() -> tuple[str, ...]:
-    """The machine as every process inside sees it."""
+    """Return the machine as every process inside sees it."""
     return (
         *_programs(),
         *_bind("--ro-bind", map(str, _settings())),
@@ -271,5 +273,5 @@ def _bind(how: str, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _hide(path: str, shown: Sequence[str]) -> tuple[str, ...]:
-    """An empty directory in the place of one that lies in something shown."""
+    """Return an empty directory in the place of one that lies in something shown."""
     return ("--tmpfs", path) if any(Path(path).is_relative_to(one) for one in shown) else ()

@@ -8,6 +8,9 @@ because neither a fork bomb at its limit nor a shell that ignores its killed chi
 What must stay true:
 - A process is in its groups before it becomes anybody's program (Command.groups).
 - Groups are removed when the end of their process is known, and those of an earlier life at open.
+- A directory that an agent was killed in, and whose files are gone since, is nobody's: each agent takes away those of
+  others without a group in them, as hundreds of them slow every start and end. Its owner, if there is one, makes it
+  again.
 - Where a controller cannot be used, the nearest limit of a single process takes its place, and the log says so.
 """
 
@@ -27,15 +30,16 @@ from pathlib import Path
 import structlog
 
 from horae.core.model import Reason
-from horae.ports import NO_LIMITS, Command, Exit, Keeper, Limits, Process
+from horae.ports.work import NO_LIMITS, Command, Exit, Keeper, Limits, Process
 
 log = structlog.get_logger()
 
 CONTROLLERS = {"memory": "memory", "cpus": "cpu", "pids": "pids"}  # limit → controller
-PERIOD = 100_000  # microseconds over which processor time is shared out
+PERIOD_MICROSECONDS = 100_000  # microseconds over which processor time is shared out
 LOOK_SECONDS = 0.2
 REMOVE_SECONDS = 2.0  # the kernel may hold on to a group for a moment after its last process
 IF_THERE = {"memory.swap.max", "memory.memsw.limit_in_bytes"}  # not in a kernel that does not account for swap
+PREFIX = "horae-"
 OWN_LEAF = "horae-agent"  # where the agent itself moves on v2: a group with processes cannot have limited children
 
 
@@ -43,15 +47,21 @@ OWN_LEAF = "horae-agent"  # where the agent itself moves on v2: a group with pro
 class Place:
     """Where groups of a controller are made."""
 
+    controller: str
     parent: Path
     is_unified: bool  # v2
+
+    def found(self) -> None:
+        self.parent.mkdir(exist_ok=True)
+        if self.is_unified:
+            (self.parent / "cgroup.subtree_control").write_text(f"+{self.controller}")
 
 
 class Groups:
     """Makes the groups of one agent, which is told from others by its data directory."""
 
     def __init__(self, data: Path) -> None:
-        self._name = f"horae-{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]}"
+        self._name = f"{PREFIX}{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:12]}"
         self._places: dict[str, Place] = {}  # by controller
         self._said: set[str] = set()
 
@@ -61,19 +71,20 @@ class Groups:
         if self._places:
             return
         for controller, (top, is_unified) in find_controllers().items():
-            place = Place(top / self._name, is_unified)
+            place = Place(controller, top / self._name, is_unified)
             try:
                 if is_unified:
                     delegate(top, controller)
-                place.parent.mkdir(exist_ok=True)
-                if is_unified:
-                    (place.parent / "cgroup.subtree_control").write_text(f"+{controller}")
+                place.found()
             except OSError as error:
                 log.info("limits.unavailable", controller=controller, error=error.strerror)
                 continue
-            for left in [one for one in place.parent.iterdir() if one.is_dir() and one.name not in kept]:
-                _remove(left)
+            _, left, _ = next(os.walk(place.parent), ("", [], []))  # none where another agent has just taken it away
+            for name in set(left).difference(kept):
+                _remove(place.parent / name)
             self._places[controller] = place
+        for top in {place.parent.parent for place in self._places.values()}:
+            _remove_empty(top, but=self._name)
 
     def close(self) -> None:
         for parent in {place.parent for place in self._places.values()}:
@@ -93,7 +104,7 @@ class Groups:
             raise
 
     def take_up(self, process: Process, name: str, limits: Limits) -> Process:
-        """A process that an earlier life has started within its limits."""
+        """Return a process that an earlier life has started within its limits."""
         group = Group()
         for limit, controller in CONTROLLERS.items():
             place = self._places.get(controller)
@@ -107,9 +118,7 @@ class Groups:
             for limit, controller in CONTROLLERS.items():
                 value, place = getattr(limits, limit), self._places.get(controller)
                 if value is not None and place is not None:
-                    directory = place.parent / name
-                    directory.mkdir(exist_ok=True)
-                    group.directories[limit] = directory
+                    group.directories[limit] = directory = self._make_directory(place, name)
                     for file, text in _settings(limit, value, is_unified=place.is_unified):
                         if file not in IF_THERE or (directory / file).exists():
                             (directory / file).write_text(text)
@@ -118,8 +127,18 @@ class Groups:
             raise
         return group
 
+    def _make_directory(self, place: Place, name: str) -> Path:
+        directory = place.parent / name
+        try:
+            directory.mkdir(exist_ok=True)
+        except FileNotFoundError:  # ours was empty, and another agent took it away
+            for one in self._places.values():
+                one.found()
+            directory.mkdir(exist_ok=True)
+        return directory
+
     def _substitutes(self, limits: Limits) -> dict[int, int]:
-        """What can be had without groups: address space in place of memory, and nothing for the rest (the kernel
+        """Return what can be had without groups: address space in place of memory, and nothing for the rest (the kernel
         counts processes per user, so that one job would pay for another)."""
         missing = [
             limit
@@ -144,7 +163,7 @@ class Group:
         return tuple(dict.fromkeys(f"{directory}/cgroup.procs" for directory in self.directories.values()))
 
     def exceeded(self) -> str:
-        """The limit that was exceeded, as a reason; empty when none was."""
+        """Return the limit that was exceeded, as a reason; empty when none was."""
         if "memory" in self.directories and _count(self.directories["memory"], _OOM_FILES, "oom_kill"):
             return Reason.OOM
         if "pids" in self.directories and _count(self.directories["pids"], ("pids.events",), "max"):
@@ -167,7 +186,7 @@ class _Limited:
         self._process = process
         self._group = group
         self._limits = limits
-        self._exit = asyncio.create_task(self._attend())
+        self._exit = asyncio.create_task(self._watch())
 
     async def wait(self) -> Exit:
         return await asyncio.shield(self._exit)
@@ -176,7 +195,7 @@ class _Limited:
         await self._process.kill(grace)
         return await self.wait()
 
-    async def _attend(self) -> Exit:
+    async def _watch(self) -> Exit:
         """Watch it to its end, or end it when it has exceeded a limit. Should we be the first to go, its group stays
         with it."""
         ending = asyncio.create_task(self._process.wait())
@@ -219,7 +238,8 @@ def find_controllers(mounts: str | None = None, own: str | None = None) -> dict[
 
 
 def group_of(pid: int, name: str) -> Group:
-    """The groups of a process that others made, if their paths bear this name; else none, for they are not its own."""
+    """Return the groups of a process that others made, if their paths bear this name; else none, for they are not its
+    own."""
     own = _read(Path(f"/proc/{pid}/cgroup"))
     found = find_controllers(own=own) if name in own else {}
     limits = {controller: limit for limit, controller in CONTROLLERS.items()}
@@ -266,7 +286,7 @@ def _step_down(top: Path) -> None:
 
 
 def _family(pid: int) -> set[int]:
-    """A process and all below it."""
+    """Return a process and all below it."""
     found, fresh = {pid}, [pid]
     while fresh:
         tasks = Path(f"/proc/{fresh.pop()}/task")
@@ -281,10 +301,10 @@ def _settings(limit: str, value: float, *, is_unified: bool) -> Iterable[tuple[s
     if limit == "pids":
         return [("pids.max", str(value))]
     if limit == "cpus":
-        quota = str(int(value * PERIOD))
+        quota = str(int(value * PERIOD_MICROSECONDS))
         if is_unified:
-            return [("cpu.max", f"{quota} {PERIOD}")]
-        return [("cpu.cfs_period_us", str(PERIOD)), ("cpu.cfs_quota_us", quota)]
+            return [("cpu.max", f"{quota} {PERIOD_MICROSECONDS}")]
+        return [("cpu.cfs_period_us", str(PERIOD_MICROSECONDS)), ("cpu.cfs_quota_us", quota)]
     if is_unified:
         return [("memory.max", str(value)), ("memory.swap.max", "0"), ("memory.oom.group", "1")]
     return [("memory.limit_in_bytes", str(value)), ("memory.memsw.limit_in_bytes", str(value))]
@@ -304,6 +324,14 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def _remove_empty(top: Path, but: str) -> None:
+    """Take away what other agents have left."""
+    for directory in top.glob(f"{PREFIX}*"):
+        if directory.name not in (but, OWN_LEAF):
+            with suppress(OSError):  # there are groups in it
+                directory.rmdir()
 
 
 def _remove(directory: Path) -> None:

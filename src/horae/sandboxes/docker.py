@@ -30,9 +30,9 @@ from aiodocker.exceptions import DockerError
 
 from horae.core.model import Reason
 from horae.errors import Error, Invalid, MachineFault, Unavailable
-from horae.ports import Command, Exit, Keeper, Limits, Process, Room
+from horae.ports.work import Boundary, Command, Exit, Keeper, Limits, Process
 from horae.sandboxes.cgroups import LOOK_SECONDS, Group, group_of, words_of
-from horae.sandboxes.doors import Plan, Reach, WithDoors, spawn_porter
+from horae.sandboxes.endpoints import Plan, Reach, Relayed, spawn_relay
 from horae.sandboxes.plain import PATH
 
 NOBODY = 65534  # who works in containers of an agent that is root
@@ -67,7 +67,7 @@ while :; do
   [ "$told" ] || exit $code
 done
 """
-WAIT = "read -r go || exit 125\n"  # until the doors are open
+WAIT = "read -r go || exit 125\n"  # until the endpoints are open
 NOTHING = Reach()
 T = TypeVar("T")
 
@@ -97,12 +97,12 @@ class DockerSandbox:
             raise Unavailable("the sandbox docker is not open")
         return self._docker
 
-    async def spawn(self, command: Command, room: Room) -> Process:
-        if not room.image:
+    async def spawn(self, command: Command, boundary: Boundary) -> Process:
+        if not boundary.image:
             raise Invalid("the sandbox docker needs an image", hint="write image: golang:1.22, say")
-        plan = self._plan(room)
-        await asyncio.to_thread(_hand_over, room)
-        container = await self._create(command, room, plan)
+        plan = self._plan(boundary)
+        await asyncio.to_thread(_hand_over, boundary)
+        container = await self._create(command, boundary, plan)
         input_end, held_end = os.pipe()
         try:
             env = {"PATH": PATH, "HOME": "/nonexistent", "DOCKER_CONFIG": "/nonexistent"}
@@ -114,33 +114,33 @@ class DockerSandbox:
             raise
         finally:
             os.close(input_end)
-        contained = Contained(container, attached, held_end, room.limits)
-        return contained if plan is None else await self._open_doors(contained, command, plan)
+        contained = Contained(container, attached, held_end, boundary.limits)
+        return contained if plan is None else await self._start_relay(contained, command, plan)
 
-    def _plan(self, room: Room) -> Plan | None:
-        """None where no porter is needed. One of an agent that is not root could not enter a container's network."""
-        if room.network not in ("listed", "on"):
+    def _plan(self, boundary: Boundary) -> Plan | None:
+        """None where no relay is needed. One of an agent that is not root could not enter a container's network."""
+        if boundary.network not in ("listed", "on"):
             return None
         if os.getuid() == 0:
-            return self._reach.plan(room, is_container=True)
-        if room.network == "on" and self._reach.is_behind_loopback:
+            return self._reach.plan(boundary, is_container=True)
+        if boundary.network == "on" and self._reach.is_behind_loopback:
             return None
         raise Invalid(
-            f"a container cannot be given the network {room.network!r} by an agent that is not root",
+            f"a container cannot be given the network {boundary.network!r} by an agent that is not root",
             code="E_NETWORK",
             hint="run the agent as root, or the job without an image",
         )
 
-    async def _open_doors(self, contained: Contained, command: Command, plan: Plan) -> Process:
-        """The container waits for a line of input, which the porter writes."""
+    async def _start_relay(self, contained: Contained, command: Command, plan: Plan) -> Process:
+        """The container waits for a line of input, which the relay writes."""
         info, told = os.pipe()
         go = contained.input()
         try:
             if not (pid := await contained.find_pid()):
                 return contained  # it has ended, and its end says why
             os.write(told, json.dumps({"child-pid": pid}).encode())
-            porter = await spawn_porter(self._keeper, plan, info, go, command.stderr)
-            return WithDoors(contained, porter, os.dup(go))
+            relay = await spawn_relay(self._keeper, plan, info, go, command.stderr)
+            return Relayed(contained, relay, os.dup(go))
         except BaseException:
             await contained.kill(0)
             raise
@@ -148,14 +148,14 @@ class DockerSandbox:
             for descriptor in (info, told, go):
                 os.close(descriptor)
 
-    async def _create(self, command: Command, room: Room, plan: Plan | None) -> DockerContainer:
-        config = self._config(command, room, plan)
+    async def _create(self, command: Command, boundary: Boundary, plan: Plan | None) -> DockerContainer:
+        config = self._config(command, boundary, plan)
         try:
             return await self._client.containers.create(config)
         except DockerError as error:
             if error.status != NOT_THERE:
                 raise _refusal(error) from error
-        await self._pull(room.image)
+        await self._pull(boundary.image)
         return await _asked(lambda: self._client.containers.create(config))
 
     async def _pull(self, image: str) -> None:
@@ -165,28 +165,28 @@ class DockerSandbox:
         except (DockerError, TimeoutError, OSError) as error:
             raise Invalid(f"the image {image!r} is not there, and cannot be had: {error}") from error
 
-    def _config(self, command: Command, room: Room, plan: Plan | None) -> dict[str, Any]:
-        env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": room.workspace, **command.env}
+    def _config(self, command: Command, boundary: Boundary, plan: Plan | None) -> dict[str, Any]:
+        env = {"LANG": "C.UTF-8", "TZ": "UTC", "HOME": boundary.workspace, **command.env}
         return {
-            "Image": room.image,
+            "Image": boundary.image,
             "Entrypoint": ["/bin/sh", "-c", FIRST if plan is None else WAIT + FIRST, "sh"],
             "Cmd": list(command.argv),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "User": ":".join(map(str, _user())),
             "WorkingDir": command.cwd,
-            "Labels": {LABEL: self._agent, "horae.attempt": room.name},
+            "Labels": {LABEL: self._agent, "horae.attempt": boundary.name},
             "OpenStdin": True,
             "StdinOnce": True,  # closed with the connection of who attends to it
             "AttachStdin": True,
             "AttachStdout": True,
             "AttachStderr": True,
-            "HostConfig": _walls(room, plan),
+            "HostConfig": _walls(boundary, plan),
         }
 
-    def take_up(self, process: Process, room: Room) -> Process:
+    def take_up(self, process: Process, boundary: Boundary) -> Process:
         raise Invalid("a container does not outlive its agent")
 
-    def can_hold(self, room: Room) -> bool:
+    def can_hold(self, boundary: Boundary) -> bool:
         """A container ends with the connection of who attends to it."""
         return False
 
@@ -199,17 +199,17 @@ def _user() -> tuple[int, int]:
     return (NOBODY, NOBODY) if os.getuid() == 0 else (os.getuid(), os.getgid())
 
 
-def _hand_over(room: Room) -> None:
+def _hand_over(boundary: Boundary) -> None:
     """Let the user of the container have its workspace, and read its secrets."""
     if os.getuid() != 0:
         return
-    for tree in (room.workspace, *room.keeps):
+    for tree in (boundary.workspace, *boundary.keeps):
         _own(tree)
-    if room.secrets:
-        for entry in os.scandir(room.secrets):
+    if boundary.secrets:
+        for entry in os.scandir(boundary.secrets):
             _own(entry.path)
-        os.chown(room.secrets, 0, NOBODY)
-        os.chmod(room.secrets, 0o750)  # noqa: S103  # its group is nobody's
+        os.chown(boundary.secrets, 0, NOBODY)
+        os.chmod(boundary.secrets, 0o750)  # noqa: S103  # its group is nobody's
 
 
 def _own(tree: str) -> None:
@@ -223,16 +223,16 @@ def _own(tree: str) -> None:
                 os.lchown(path, NOBODY, NOBODY)
 
 
-def _walls(room: Room, plan: Plan | None) -> dict[str, Any]:
-    limits, names = room.limits, {} if plan is None else plan.doors.names
-    writable = [f"{path}:{path}" for path in (room.workspace, *room.keeps)]
+def _walls(boundary: Boundary, plan: Plan | None) -> dict[str, Any]:
+    limits, names = boundary.limits, {} if plan is None else plan.listed.names
+    writable = [f"{path}:{path}" for path in (boundary.workspace, *boundary.keeps)]
     walls: dict[str, Any] = {
         "Binds": [
             *writable,
-            *(f"{path}:{path}:ro" for path in (*room.sees, *([room.secrets] if room.secrets else ()))),
+            *(f"{path}:{path}:ro" for path in (*boundary.sees, *([boundary.secrets] if boundary.secrets else ()))),
         ],
-        # Through the porter, or by the daemon's bridge, which does not lead to this machine's loopback.
-        "NetworkMode": "bridge" if room.network == "on" and plan is None else "none",
+        # Through the relay, or by the daemon's bridge, which does not lead to this machine's loopback.
+        "NetworkMode": "bridge" if boundary.network == "on" and plan is None else "none",
         "Dns": [] if plan is None else plan.resolvers[0],
         "ExtraHosts": [f"{name}:{address}" for name, address in names.items()],
         "ReadonlyRootfs": True,
@@ -259,14 +259,14 @@ class Contained:
         self._held_end = held_end
         self._limits = limits if limits.pids else replace(limits, pids=PIDS)
         self._told: asyncio.Task[bool] | None = None  # to end; whether it was still there to be told
-        self._end = asyncio.create_task(self._attend())
+        self._end = asyncio.create_task(self._await_end())
 
     def input(self) -> int:
-        """A descriptor of its own for what the first process reads."""
+        """Return a descriptor of its own for what the first process reads."""
         return os.dup(self._held_end)
 
     async def find_pid(self) -> int:
-        """The container's first process, as a process of this machine; 0 when it has ended."""
+        """Return the container's first process, as a process of this machine; 0 when it has ended."""
         while not self._end.done():
             if pid := await self._pid():
                 if not group_of(pid, self._container.id).directories:
@@ -300,7 +300,7 @@ class Contained:
             return False  # it has ended, or the daemon is away
         return True
 
-    async def _attend(self) -> Exit:
+    async def _await_end(self) -> Exit:
         seen, exceeded = await self._watch()
         os.close(self._held_end)
         try:

@@ -10,14 +10,14 @@ import pwd
 from collections.abc import Collection
 from dataclasses import replace
 
-from horae.ports import Command, Keeper, Process, Room
+from horae.ports.work import Boundary, Command, Keeper, Process
 from horae.sandboxes.cgroups import Groups
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class PlainSandbox:
-    """What a room says of network and paths is not its to give or take."""
+    """What the boundary says of network and paths is not its to give or take."""
 
     name = "plain"
 
@@ -29,14 +29,14 @@ class PlainSandbox:
     async def open(self, kept: Collection[str] = ()) -> None:
         self._groups.open(kept)
 
-    async def spawn(self, command: Command, room: Room) -> Process:
-        clean = replace(command, env={**self._fixed, "HOME": room.workspace, **command.env})
-        return await self._groups.spawn(self._keeper, clean, room.name, room.limits)
+    async def spawn(self, command: Command, boundary: Boundary) -> Process:
+        clean = replace(command, env={**self._fixed, "HOME": boundary.workspace, **command.env})
+        return await self._groups.spawn(self._keeper, clean, boundary.name, boundary.limits)
 
-    def take_up(self, process: Process, room: Room) -> Process:
-        return self._groups.take_up(process, room.name, room.limits)
+    def take_up(self, process: Process, boundary: Boundary) -> Process:
+        return self._groups.take_up(process, boundary.name, boundary.limits)
 
-    def can_hold(self, room: Room) -> bool:
+    def can_hold(self, boundary: Boundary) -> bool:
         return True
 
     async def close(self) -> None:
@@ -44,7 +44,7 @@ class PlainSandbox:
 
 
 def environment(user: str) -> dict[str, str]:
-    """What every process has, whatever its job says."""
+    """Return what every process has, whatever its job says."""
     return {"PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC", "USER": user}
 
 

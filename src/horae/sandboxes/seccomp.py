@@ -70,7 +70,7 @@ ARCHITECTURES = {
 
 
 def build_filter(machine: str) -> bytes | None:
-    """The filter for a machine, as `uname -m` names it; None where its calls are not known here."""
+    """Return the filter for a machine, as `uname -m` names it; None where its calls are not known here."""
     calls = ARCHITECTURES.get(machine)
     return None if calls is None else _assemble(_program(calls))
 

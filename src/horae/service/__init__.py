@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from horae.ports.transport import OutsideWorkers
 from horae.service.access import Access
+from horae.service.cluster.activity import Activity
+from horae.service.cluster.operators import Nodes
+from horae.service.external.dispatching import Dispatching
+from horae.service.external.loans import Lending
+from horae.service.external.logs import OutsideLogs
+from horae.service.external.members import ExternalMembers
+from horae.service.external.pushing import Pushing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
-from horae.service.nodes import Nodes
-from horae.service.outside import Outside
-from horae.service.rotation import Rotation
-from horae.service.secrets import Secrets
+from horae.service.local_node import LocalNode
+from horae.service.secrets.named import Secrets
+from horae.service.secrets.rotation import Rotation
 from horae.service.sources import Sources
-from horae.service.station import Station
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,16 @@ class Services:
     access: Access
     nodes: Nodes
     lending: Lending
-    outside: Outside
+    outside_logs: OutsideLogs
+    external_members: ExternalMembers
+    dispatching: Dispatching
+    pushing: Pushing
+    outside_workers: OutsideWorkers
     sources: Sources
     secrets: Secrets
     rotation: Rotation
-    station: Station
+    local_node: LocalNode
+    activity: Activity
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -17,6 +17,10 @@ What must stay true:
 - No secret is logged.
 
 Expiry is judged by this node's clock, revocation needs none.
+
+A job is its owner's, and that of whoever runs the server. The user who runs it needs no token there, and is called
+`local`; a token in that name can be made by that user only (`horae token create NAME --owner local`), and opens every
+job of its organisation too.
 """
 
 from __future__ import annotations
@@ -28,17 +32,21 @@ import re
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from horae.core.fields import Fields, Problems, fields_of, shown
-from horae.core.model import ANY, SCOPES, SECOND, Bounds, Moment, Node, Token
+from horae.core.model import ANY, DEFAULT_ORG, LARGEST_ORG, SCOPES, SECOND, Bounds, Job, Moment, Node, Token
 from horae.errors import Denied, Limited, NotFound, Unauthenticated
-from horae.ports import Clock, Store
-from horae.wire.proofs import Proof, code_of
+from horae.ports.clock import Clock
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.tokens import Tokens
+from horae.service.patience import within
+from horae.wire.nats.proofs import Proof, code_of
 
 CACHE_SECONDS = 5.0
+LOOK_UP_SECONDS = 2.5  # after which whoever asks is told that the database does not answer
 CACHED = 4096  # tokens remembered
 TRIES = 20
 WINDOW = 60.0  # seconds
@@ -47,6 +55,7 @@ PEERS = 4096  # whose failures are remembered
 DEFAULT_SECONDS = 90 * 86_400.0  # that a user's token is good for; one of an agent, until it is revoked
 SESSION_SECONDS = 12 * 3600.0
 NEVER = "never"
+OPERATOR = "local"  # the owner of what is made without a token
 SESSION = "session"  # the scope of what is open to those who logged in, too
 
 _TEXT = re.compile(r"horae_([uas])_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
@@ -65,8 +74,12 @@ HOW_TO_LOG_IN = (
 log = structlog.get_logger(__name__)
 
 
+class AccessStore(Tokens, StoreClock, Protocol):
+    """Who may come in, and until when."""
+
+
 def is_ours(text: str) -> bool:
-    """Whether this could be a token, rather than what another system uses for one."""
+    """Return whether this could be a token, rather than what another system uses for one."""
     return text.startswith("horae_")
 
 
@@ -79,17 +92,19 @@ class Wanted:
     owner: str | None  # None: whoever it falls to
     expires_in: float | None  # seconds; None: never
     bounds: Bounds | None = None
+    org: int | None = None  # None: that of whoever asks
 
 
 def parse_token(document: Any) -> Wanted:
-    """{name, scope?, owner?, expires_in?, node?, kinds?, labels?}: a token is the user's and good for 90 days, one of
-    an agent until it is revoked, unless said. The last three are for an agent, which needs the first of them."""
+    """{name, scope?, owner?, expires_in?, org?, node?, kinds?, labels?}: a token is the user's and good for 90 days,
+    one of an agent until it is revoked, unless said. The last three are for an agent, which needs the first of them
+    and has no organisation: it works for all."""
     problems = Problems()
     fields = fields_of(document, "", problems, "an object expected")
     if fields is None:
-        problems.settle()
+        problems.raise_any()
         raise AssertionError("a problem was noted")
-    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in", *BOUNDS}))
+    fields.refuse_others(frozenset({"name", "scope", "owner", "expires_in", "org", *BOUNDS}))
     if "name" not in fields.values:
         fields.fault("name", "E_REQUIRED", "a token needs a name")
     name, scope, owner = fields.handle("name") or "", fields.text("scope") or "user", fields.handle("owner")
@@ -100,8 +115,11 @@ def parse_token(document: Any) -> Wanted:
     else:
         expires_in = fields.seconds("expires_in", None if scope == "agent" else DEFAULT_SECONDS, 1)
     bounds = _read_bounds(fields, scope)
-    problems.settle()
-    return Wanted(name, scope, owner, expires_in, bounds)
+    org = fields.number("org", None, 1, LARGEST_ORG, whole=True)
+    if scope == "agent" and org is not None:
+        fields.fault("org", "E_FIELD_CONFLICT", "an agent works for every organisation", "leave org out")
+    problems.raise_any()
+    return Wanted(name, scope, owner, expires_in, bounds, org)
 
 
 def _read_bounds(fields: Fields, scope: str) -> Bounds | None:
@@ -134,11 +152,11 @@ class _Known:
 
 
 class Access:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: AccessStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._known: dict[int, _Known] = {}
-        self._sessions: dict[int, tuple[int, str, Moment]] = {}  # id → token, hash, end
+        self._sessions: dict[int, tuple[float, tuple[int, str, Moment]]] = {}  # id → when asked; token, hash, end
         self._failures: dict[str, tuple[float, int]] = {}  # peer → since when, how many
 
     # ── making and ending ──
@@ -146,8 +164,9 @@ class Access:
     async def issue(self, wanted: Wanted, by: Token | None = None) -> tuple[Token, str]:
         """As create, for somebody who came with a token or, where none is needed, without."""
         if by is None:
+            org = DEFAULT_ORG if wanted.org is None else wanted.org
             return await self.create(
-                wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in, None, wanted.bounds
+                wanted.name, wanted.scope, wanted.owner or wanted.name, wanted.expires_in, None, wanted.bounds, org
             )
         if wanted.owner not in (None, by.owner):
             raise Denied(
@@ -155,14 +174,20 @@ class Access:
                 code="E_TOKEN_OWNER",
                 hint="leave the owner out, or make the token on the server's own machine: `horae token create`",
             )
-        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by, wanted.bounds)
+        if wanted.org not in (None, by.org):
+            raise Denied(
+                f"a token that is made by a token has its organisation: {by.org} expected, got {wanted.org}",
+                code="E_TOKEN_ORG",
+                hint="leave org out, or make the token on the server's own machine: `horae token create NAME --org N`",
+            )
+        return await self.create(wanted.name, wanted.scope, by.owner, wanted.expires_in, by, wanted.bounds, by.org)
 
     async def create(
         self, name: str, scope: str, owner: str, expires_in: float | None, parent: Token | None = None,
-        bounds: Bounds | None = None,
+        bounds: Bounds | None = None, org: int = DEFAULT_ORG,
     ) -> tuple[Token, str]:  # fmt: skip
-        """A new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A user's
-        does not outlive the token by which it is made."""
+        """Return a new token and its text, which nobody can ask for again. `expires_in` is in seconds; None: never. A
+        user's does not outlive the token by which it is made."""
         secret = secrets.token_urlsafe(32)
         now = await self._store.now()
         ends = [now + round(expires_in * SECOND)] if expires_in is not None else []
@@ -170,14 +195,14 @@ class Access:
             ends.append(parent.expires_at)
         parent_id = parent.id if parent else None
         token = await self._store.add_token(
-            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id, bounds)
+            Token(0, name, scope, owner, _hash(secret), now, min(ends, default=None), None, parent_id, bounds, org)
         )
         self._known.pop(token.id, None)  # somebody may have asked for this id before it was given
-        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, by=parent_id)
+        log.info("token.created", id=token.id, name=name, scope=scope, owner=owner, org=org, by=parent_id)
         return token, f"horae_{scope[0]}_{token.id}_{secret}"
 
     async def open_session(self, token: Token) -> str:
-        """The text of a session that ends with its token, and after half a day."""
+        """Return the text of a session that ends with its token, and after half a day."""
         secret = secrets.token_urlsafe(32)
         now = await self._store.now()
         ends = [now + round(SESSION_SECONDS * SECOND), *([token.expires_at] if token.expires_at else [])]
@@ -185,12 +210,28 @@ class Access:
         self._sessions.pop(session_id, None)
         return f"horae_s_{session_id}_{secret}"
 
-    async def list(self) -> list[Token]:
-        """Every token there ever was, newest first."""
-        return await self._store.list_tokens()
+    async def end_session(self, text: str) -> None:
+        """End a session before its time: here at once, elsewhere as with a token that is revoked. What is none, or has
+        ended, is no error."""
+        parts = _TEXT.fullmatch(text)
+        if parts is None or parts[1] != "s":
+            return
+        session_id = int(parts[2])
+        known = await self._store.get_session(session_id)
+        if known is not None and hmac.compare_digest(_hash(parts[3]), known[1]):
+            await self._store.end_session(session_id)
+            self._sessions.pop(session_id, None)
+            log.info("session.ended", token=known[0])
 
-    async def revoke(self, token_id: int) -> Token:
-        token = await self._store.revoke_token(token_id, await self._store.now())
+    async def list(self, by: Token | None = None) -> list[Token]:
+        """Every token there ever was, newest first; who came with one sees those of its organisation."""
+        return [token for token in await self._store.list_tokens() if by is None or token.org == by.org]
+
+    async def revoke(self, token_id: int, by: Token | None = None) -> Token:
+        """Return those of other organisations do not exist for who came with a token."""
+        found = await self._store.get_token(token_id) if by is not None else None
+        is_other = by is not None and (found is None or found.org != by.org)
+        token = None if is_other else await self._store.revoke_token(token_id, await self._store.now())
         if token is None:
             raise NotFound(f"there is no token {token_id}", hint="`horae token list` lists them")
         self._remember(token_id, token, self._clock.elapsed())
@@ -201,7 +242,7 @@ class Access:
         return token
 
     async def has_login(self) -> bool:
-        """Whether anybody could come in: there is a user token that is good now."""
+        """Return whether anybody could come in: there is a user token that is good now."""
         return any(
             token.scope == "user" and self.state_of(token) == "good" for token in await self._store.list_tokens()
         )
@@ -215,8 +256,8 @@ class Access:
     # ── checking ──
 
     async def check(self, text: str | None, scope: str, peer: str = "") -> Token:
-        """The token that a request came with, if it is good for this scope; for the scope `session` that is also the
-        token of one.
+        """Return the token that a request came with, if it is good for this scope; for the scope `session` that is also
+        the token of one.
 
         Unauthenticated when there is none or it is not good, Denied when it is good for another scope, Limited
         when this peer (its address) was wrong too often.
@@ -245,12 +286,12 @@ class Access:
         return token
 
     async def still_good(self, token_ids: Collection[int]) -> set[int]:
-        """Those of them that are good now, by one question for all: what is remembered may be old."""
+        """Return those of them that are good now, by one question for all: what is remembered may be old."""
         found = await self._store.load_tokens(sorted(token_ids))
         return {token.id for token in found if self.state_of(token) == "good"}
 
     async def _prove(self, text: str, peer: str, *, with_session: bool = False) -> Token | None:
-        """The token whose secret this is. An unknown id takes as long as a wrong secret."""
+        """Return the token whose secret this is. An unknown id takes as long as a wrong secret."""
         parts = _TEXT.fullmatch(text)
         if parts is None:
             return None
@@ -261,15 +302,18 @@ class Access:
         return token if is_right and token and token.scope[0] == parts[1] else None
 
     async def _prove_session(self, session_id: int, secret: str, peer: str) -> Token | None:
-        """The token of a session. What it says never changes, so it is asked for once."""
-        session = self._sessions.get(session_id)
+        """Return the token of a session, which is believed for as long as a token is."""
+        asked, session = self._sessions.get(session_id, (-math.inf, None))
+        now = self._clock.elapsed()
         if session is None:
             self._refuse_guessers(peer)
-            session = await self._store.get_session(session_id)
+        if now - asked >= CACHE_SECONDS:
+            asked, session = now, await self._store.get_session(session_id)
+            self._sessions.pop(session_id, None)  # the newest stands last
         token_id, expected, expires_at = session or (0, _NO_HASH, 0)
-        if not hmac.compare_digest(_hash(secret), expected) or self._clock.now() >= expires_at:
+        if session is None or not hmac.compare_digest(_hash(secret), expected) or self._clock.now() >= expires_at:
             return None
-        self._sessions[session_id] = (token_id, expected, expires_at)
+        self._sessions[session_id] = (asked, session)
         _keep(self._sessions, CACHED)
         return await self._look_up(token_id, peer)
 
@@ -279,7 +323,7 @@ class Access:
             return known.token
         if known is None or known.token is None:
             self._refuse_guessers(peer)
-        token = await self._store.get_token(token_id)
+        token = await within(LOOK_UP_SECONDS, self._store.get_token(token_id))
         self._remember(token_id, token, now)
         return token
 
@@ -349,3 +393,18 @@ def _keep(entries: dict[Any, Any], most: int) -> None:
     """Forget the oldest beyond `most`."""
     while len(entries) > most:
         del entries[next(iter(entries))]
+
+
+def may_see(owner: str, asker: str) -> bool:
+    return asker in (owner, OPERATOR)
+
+
+def refuse_strangers(job: Job, asker: str) -> Job:
+    """Return the job, to whoever may read, change or delete it; Denied to everybody else."""
+    if may_see(job.owner, asker):
+        return job
+    raise Denied(
+        f"job {job.id} belongs to another user",
+        code="E_NOT_OWNER",
+        hint="log in as its owner, or with a token of the operator's (`horae token create NAME --owner local`)",
+    )

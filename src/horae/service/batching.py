@@ -52,7 +52,7 @@ class Coalescer(Generic[In, Out]):
             if wait > 0:
                 await asyncio.sleep(wait)
             self._flushed_at = loop.time()
-            await self._settle(self._next_batch())
+            await self._deliver(self._next_batch())
 
     def _next_batch(self) -> list[tuple[In, asyncio.Future[Out]]]:
         count = self._limit if self._weigh is None else self._count_by_weight(self._weigh)
@@ -68,13 +68,13 @@ class Coalescer(Generic[In, Out]):
                 return max(count, 1)
         return len(self._waiting)
 
-    async def _settle(self, batch: list[tuple[In, asyncio.Future[Out]]]) -> None:
+    async def _deliver(self, batch: list[tuple[In, asyncio.Future[Out]]]) -> None:
         try:
             answers = await self._flush([item for item, _ in batch])
         except Exception as error:
             if len(batch) > 1 and not isinstance(error, Unavailable):
                 for one in batch:  # an item that cannot be written takes nobody with it
-                    await self._settle([one])
+                    await self._deliver([one])
                 return
             for _, future in batch:
                 if not future.done():

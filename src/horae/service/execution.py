@@ -1,6 +1,6 @@
 """Attempts: given to agents, taken back with a result, decided upon.
 
-This is the Link of an agent in the same process, and what a remote link will call for agents elsewhere.
+This is the Link of an agent in the same process, and what a session calls for agents elsewhere (rpc.agents).
 An agent reports what it saw; whether a failed run is tried again is decided here, from the job's policy.
 """
 
@@ -12,35 +12,57 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from secrets import token_hex
+from typing import NamedTuple, Protocol
 
 import structlog
 
-from horae.core import lifecycle, specs, traces
-from horae.core.datawork import WRITERS
-from horae.core.holdings import Fenced, Holding
-from horae.core.model import SECOND, Job, Moment, Node, Phase, Reason, Run, State
+from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
+from horae.core.runs import lifecycle, traces
+from horae.core.runs.holdings import Fenced, Holding
+from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting, Want
+from horae.core.signs import Beat, Sign
+from horae.core.work import policies
+from horae.core.work.kinds import WRITERS
 from horae.errors import ConfigError, Invalid, Superseded, Unavailable
-from horae.ports import Assignment, Beat, Clock, Finished, Held, Queue, Result, Sign, Store, Waiting, Want
+from horae.ports.clock import Clock
+from horae.ports.store.attempts import Attempts
+from horae.ports.store.cluster import Nodes
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.vault import Settings
+from horae.ports.transport import Queue, Topic
 from horae.service.batching import Coalescer
-from horae.service.datawork import DataWork
 from horae.service.events import Events
 from horae.service.metrics import Metrics
+from horae.service.no_events import NoEvents
+from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
-from horae.service.sealing import Sealing, may_be_sealed, unopened
-from horae.service.secrets import Secrets
+from horae.service.secrets.named import Secrets
+from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
 
 log = structlog.get_logger(__name__)
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
 FINISHED_TOGETHER = 2000  # and finishes, unless one batch alone is larger
-CONVINCED = 2  # beats in a row that must find the books different
+CONVINCING_BEATS = 2  # in a row that must find the books different
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
+LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
+
+
+class ExecutionStore(Attempts, Nodes, PreparationStore, Settings, StoreClock, Protocol):
+    """Runs that agents work on, and the agents."""
+
+
+class _Claimants(NamedTuple):
+    """Who claims in one statement."""
+
+    labels: tuple[str, ...]  # that they all have
+    standby: str | None = None  # the one node that they are, where it may stand by
 
 
 class Execution:
     def __init__(
         self,
-        store: Store,
+        store: ExecutionStore,
         queue: Queue,
         clock: Clock,
         metrics: Metrics,
@@ -50,11 +72,14 @@ class Execution:
         sealing: Sealing | None = None,
         events: Events | None = None,
         beat_gap: float = 0.0,
+        installation: str = "",
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
         that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
-        `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one."""
-        self._events = events
+        `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
+        `installation` is its part of trace ids."""
+        self._installation = installation
+        self._events = events or NoEvents()
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -62,18 +87,21 @@ class Execution:
         self._foreign_kinds = frozenset(foreign_kinds)
         self._secrets = secrets
         self._sealing = sealing or Sealing(store)
-        self._datawork = DataWork(store, self._sealing)
+        self._preparation = Preparation(store, self._sealing)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
-        self._claims: dict[tuple[str, ...], Coalescer[list[Want], list[Assignment] | None]] = {}  # by labels
+        self._claims: dict[_Claimants, Coalescer[list[Want], list[Assignment] | None]] = {}
         self._is_looking_again = False
 
-    async def claim(self, node: Node, room: Mapping[str, int], session: int | None = None) -> list[Assignment]:
+    async def claim(
+        self, node: Node, room: Mapping[str, int], session: int | None = None, *, may_stand_by: bool = False
+    ) -> list[Assignment]:
         """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
         wants = [Want(node.name, kind, free, session) for kind, free in room.items() if kind not in self._foreign_kinds]
         if not wants:
             return []
-        claimed = await self._claims_of(node.labels).add(wants)
+        claimants = _Claimants(tuple(sorted(node.labels)), node.name if may_stand_by else None)
+        claimed = await self._claims_of(claimants).add(wants)
         if claimed is None:
             known = await self._store.get_node(node.name)
             if known is not None and known.session == session:
@@ -83,21 +111,22 @@ class Execution:
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
         opened = await self._opened(given)
-        self._tell_started(node.name, opened)
+        self._events.runs_started(node.name, opened)
         return opened
 
-    def _claims_of(self, labels: Sequence[str]) -> Coalescer[list[Want], list[Assignment] | None]:
+    def _claims_of(self, who: _Claimants) -> Coalescer[list[Want], list[Assignment] | None]:
         """Nodes with the same labels claim together: there may be many of them, and few such sets."""
-        key = tuple(sorted(labels))
-        if key not in self._claims:
-            self._claims[key] = Coalescer(partial(self._claim_all, key), limit=CLAIMED_TOGETHER, weigh=_room)
-        return self._claims[key]
+        if who not in self._claims:
+            self._claims[who] = Coalescer(partial(self._claim_all, who), limit=CLAIMED_TOGETHER, weigh=_room)
+        return self._claims[who]
 
-    async def _claim_all(self, labels: Sequence[str], asked: list[list[Want]]) -> list[list[Assignment] | None]:
-        answers = iter(await self._store.claim([want for wants in asked for want in wants], labels))
+    async def _claim_all(self, who: _Claimants, asked: list[list[Want]]) -> list[list[Assignment] | None]:
+        labels, standby = who
+        wants_of_all = [want for wants in asked for want in wants]
+        answers = iter(await self._store.claim(wants_of_all, labels, standby=standby))
         claimed = [_together([next(answers) for _ in wants]) for wants in asked]
         given = [a for each in claimed for a in each or ()]
-        if len(given) < sum(want.room for wants in asked for want in wants):
+        if len(given) < sum(want.capacity for wants in asked for want in wants):
             await self._look_again(labels)
         if given:
             now, metrics = self._clock.now(), self._metrics
@@ -125,7 +154,7 @@ class Execution:
         return answer
 
     async def _opened(self, claimed: Sequence[Assignment]) -> list[Assignment]:
-        """Those whose own secrets open; the others have failed."""
+        """Return those whose own secrets open; the others have failed."""
         if not any(may_be_sealed(a.spec) for a in claimed):
             return list(claimed)
         opened, failed = self._sealing.open_claimed(claimed, await self._store.now())
@@ -134,7 +163,8 @@ class Execution:
         return opened
 
     async def open_lent(self, job: Job, run: Run) -> Job | None:
-        """The job of a run that was lent, with its secrets; None when they do not open, and the run has failed."""
+        """Return the job of a run that was lent, with its secrets; None when they do not open, and the run has
+        failed."""
         try:
             return self._sealing.open_job(job)
         except ConfigError as error:
@@ -142,12 +172,12 @@ class Execution:
             return None
 
     async def _ready(self, claimed: list[Assignment], room: Mapping[str, int]) -> list[Assignment]:
-        """Those that may begin, with what they need."""
+        """Return those that may begin, with what they need."""
         writers = [a for a in claimed if a.kind in WRITERS]
-        locked = await self._datawork.lock(writers)
+        locked = await self._preparation.lock(writers)
         if len(locked) < len(writers):
             self._queue.announce("waiting")
-        ready, gone = await self._datawork.equip(locked, await self._store.now())
+        ready, gone = await self._preparation.equip(locked, await self._store.now())
         if gone:
             await self.finish(gone)
         asked, left = Counter(a.kind for a in writers), Counter(a.kind for a in ready)
@@ -156,19 +186,14 @@ class Execution:
         return [*(a for a in claimed if a.kind not in WRITERS), *ready]
 
     async def lock(self, job: Job, run: Run) -> bool:
-        """Whether a run that was lent may begin; else it waits from now on."""
-        may_begin = job.kind not in WRITERS or await self._datawork.lock_one(job, run)
+        """Return whether a run that was lent may begin; else it waits from now on."""
+        may_begin = job.kind not in WRITERS or await self._preparation.lock_one(job, run)
         if not may_begin:
             self._queue.announce("waiting")
         return may_begin
 
-    def _tell_started(self, node: str, claimed: Sequence[Assignment]) -> None:
-        for one in claimed if self._events is not None else ():
-            assert self._events is not None
-            self._events.run_started(node, one)
-
     async def finish(self, results: Sequence[Result]) -> set[int]:
-        """End attempts or send them round again; answers the run ids whose fence was current."""
+        """End attempts or send them round again; return the run ids whose fence was current."""
         doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
         # A retry waits by the store's clock: that of another machine may be anywhere.
@@ -185,7 +210,7 @@ class Execution:
         self._metrics.fenced += count
 
     async def reap(self, node: str, keep: Collection[Fenced] = (), session: int | None = None) -> set[Fenced]:
-        """Take back what a node no longer runs; answers what it holds in the books. Under its fence, so a pause between
+        """Take back what a node no longer runs; return what it holds in the books. Under its fence, so a pause between
         the look and the taking does no harm: what was claimed again meanwhile has another one."""
         books = await self._store.load_running(node, session=session)
         lost = [one for one in books if one not in keep and (one[0], ANY_FENCE) not in keep]
@@ -217,11 +242,10 @@ class Execution:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
             metrics.retried += not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
-            _tell(result)
-        if self._events is not None:
-            for w in books.waiting:
-                if w.result.run_id in finished.accepted:
-                    self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
+            _log_failure(result, self._installation)
+        for w in books.waiting:
+            if w.result.run_id in finished.accepted:
+                self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
@@ -267,12 +291,12 @@ class Execution:
 
 
 def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
-    """What the wants of one node got; None when its line is not the one that counts any more."""
+    """Return what the wants of one node got; None when its line is not the one that counts any more."""
     return None if None in answers else [a for each in answers for a in each or ()]
 
 
 def _room(wants: Sequence[Want]) -> int:
-    return sum(want.room for want in wants)
+    return sum(want.capacity for want in wants)
 
 
 class _Books:
@@ -311,7 +335,7 @@ class _Books:
 
     def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(
-            specs.policy_from_text(held.policy), state=result.state, reason=result.reason, attempt=held.attempt,
+            policies.policy_from_text(held.policy), state=result.state, reason=result.reason, attempt=held.attempt,
             lost=held.lost, run_id=result.run_id, final=result.final or held.cancel_requested,
             retry_after=result.retry_after,
         )  # fmt: skip
@@ -321,25 +345,29 @@ class _Books:
             self.final.append(result)
 
 
-def _tell(result: Result) -> None:
+def _log_failure(result: Result, installation: str) -> None:
     """One line in our own log, under the trace id that the run's own lines and calls have."""
     log.warning(
-        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(result.run_id), state=result.state.word,
-        reason=str(result.reason), message=result.message,
+        "attempt.failed", run_id=result.run_id, trace_id=traces.trace_id(result.run_id, installation),
+        state=result.state.word, reason=str(result.reason), message=result.message,
     )  # fmt: skip
 
 
 class LocalLink:
-    """The Link of an agent that lives in this process, or whose words arrive in it.
+    """The Link of an agent that lives in this process, or whose frames arrive in it.
 
-    `place` is the node whose directory holds the output of its runs, and is noted with them.
+    `place` is the node whose directory holds the output of its runs, and is noted with them. Who `may_stand_by` takes
+    only what is pinned to it, unless it is the active node (see Store.claim).
     """
 
-    def __init__(self, execution: Execution, store: Store, queue: Queue, *, place: str = "") -> None:
+    def __init__(
+        self, execution: Execution, store: ExecutionStore, queue: Queue, *, place: str = "", may_stand_by: bool = False
+    ) -> None:
         self._execution = execution
         self._store = store
         self._place = place
-        self._watches = {topic: queue.watch(topic) for topic in ("runs", "cancel")}
+        self._may_stand_by = may_stand_by
+        self._watches = {topic: queue.watch(topic) for topic in LINK_TOPICS}
         self._node: Node | None = None
         self.line = token_hex(16)
         self.session: int | None = None  # of our line; None before there is one, and then whoever comes is welcome
@@ -365,7 +393,7 @@ class LocalLink:
     async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
         session = self.session
         try:
-            return await self._execution.claim(self._me, room, session)
+            return await self._execution.claim(self._me, room, session, may_stand_by=self._may_stand_by)
         except Superseded as error:
             if session == self.session:
                 raise
@@ -398,7 +426,7 @@ class LocalLink:
             self._differed = 0
         elif answer.differs:
             self._differed += 1
-            if self._differed >= CONVINCED:
+            if self._differed >= CONVINCING_BEATS:
                 self._differed = 0
                 log.warning("books.differ", node=self._me.name, held=held.size if held else 0)
                 return replace(answer, in_doubt=True)
@@ -407,7 +435,7 @@ class LocalLink:
     async def note_ailment(self, ailment: str) -> None:
         await self._store.note_ailment(self._me.name, ailment, session=self.session)
 
-    async def wait(self, topic: str, seconds: float) -> bool:
+    async def wait(self, topic: Topic, seconds: float) -> bool:
         return await self._watches[topic].wait(seconds)
 
     async def load_previous(self, job_ids: Sequence[int]) -> dict[int, str]:
@@ -419,7 +447,7 @@ class LocalLink:
         return {one for one in held if one not in ours and (one[1] != ANY_FENCE or one[0] not in runs)}
 
     async def goodbye(self) -> None:
-        await self._store.retire_node(self._me.name, "gone", session=self.session)
+        await self._store.retire_node(self._me.name, NodeState.GONE, session=self.session)
 
     @property
     def _me(self) -> Node:

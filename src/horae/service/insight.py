@@ -11,15 +11,22 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, Run, RunFilter, Trigger
-from horae.core.schedule import Previewed, preview
-from horae.errors import Error, NotFound, Unavailable
-from horae.ports import NEVER, Clock, Files, Peers, Store
-from horae.service.cluster import LEADER
+from horae.core.members import Life, is_external_name, life_of, plain_name
+from horae.core.model import SECOND, SEGMENTS, Census, Json, Moment, Node, NodeState, Run, RunFilter, Trigger
+from horae.core.runs.orders import NEVER
+from horae.core.time.schedule import Previewed, preview
+from horae.errors import Error, Invalid, NotFound, Unavailable
+from horae.ports.clock import Clock
+from horae.ports.outputs import OutputReader
+from horae.ports.store.cluster import Leases, Nodes, Segments
+from horae.ports.store.definitions import Definitions
+from horae.ports.store.moments import Moments
+from horae.ports.store.runs import Runs
+from horae.ports.transport import Peers
+from horae.service.cluster.coordination import LEADER, patience
 from horae.service.metrics import Metrics
-from horae.service.outside import plain_name
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
 FOLLOW_SLICE = 256 * 1024  # bytes of a log given at once
@@ -27,6 +34,10 @@ ARTIFACT_PIECE = 1024 * 1024  # bytes of an artifact given at once
 SHOWN_RUNS = 20  # of the overview
 SHOWN_DUE = 12
 READY_SECONDS = 2.0  # for which strangers are told the same
+
+
+class InsightStore(Runs, Moments, Nodes, Leases, Segments, Definitions, Protocol):
+    """What there is to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +55,12 @@ class Artifact(NamedTuple):
 
 
 def artifacts_of(run: Run) -> list[Artifact]:
-    """As its result names them. A result is what the work gave: of most kinds it may be anything."""
-    listed = run.result.get("artifacts") if isinstance(run.result, dict) else None
+    return artifacts_in(run.result)
+
+
+def artifacts_in(result: object) -> list[Artifact]:
+    """As a result names them. A result is what the work gave: of most kinds it may be anything."""
+    listed = result.get("artifacts") if isinstance(result, dict) else None
     named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     return [Artifact(str(one.get("path")), size) for one in named if type(size := one.get("size")) is int and size >= 0]
 
@@ -71,8 +86,8 @@ class Readiness:
 class Insight:
     def __init__(
         self,
-        store: Store,
-        files: Files,
+        store: InsightStore,
+        files: OutputReader,
         clock: Clock,
         metrics: Metrics,
         *,
@@ -80,11 +95,12 @@ class Insight:
         checks: dict[str, Callable[[], str]],
         peers: Peers | None = None,
         offer_seconds: float = 60.0,
+        lease_seconds: float = 15.0,
         warnings: Sequence[str] = (),
     ) -> None:
         """`checks` are this process's own parts: each says "ok" or what is wrong. `peers` reach other nodes.
-        `offer_seconds`: how long a moment may be left to a scheduler outside Horae. `warnings` are what whoever looks
-        at this process should know first."""
+        `offer_seconds`: how long a moment may be left to a scheduler outside Horae. `lease_seconds`: how long a leader
+        may be silent. `warnings` are what whoever looks at this process should know first."""
         self.warnings = warnings
         self._store = store
         self._files = files
@@ -94,10 +110,11 @@ class Insight:
         self._peers = peers
         self._ready, self._asking = (False, -math.inf), asyncio.Lock()  # what strangers are told, and until when
         self._offer = round(offer_seconds * SECOND)
+        self._lease = lease_seconds
         self.node = node
 
     def now(self) -> Moment:
-        """The clock of this process, for display."""
+        """Return the clock of this process, for display."""
         return self._clock.now()
 
     def preview(self, schedule: Json, *, start: Moment | None, count: int) -> list[Previewed]:
@@ -120,7 +137,7 @@ class Insight:
         if not found or place == self.node or self._files.is_shared:
             return await self._files.read(name, offset, limit)
         node = await self._node(place)
-        if node is not None and node.state != "gone" and node.grpc and self._peers is not None:
+        if node is not None and node.state != NodeState.GONE and node.grpc and self._peers is not None:
             return await self._peers.read_output(node, name, offset, limit)
         if await self._files.size(name):  # this node under an earlier name
             return await self._files.read(name, offset, limit)
@@ -133,7 +150,7 @@ class Insight:
         return next((node for node in await self._store.list_nodes() if node.name == name), None)
 
     async def _ref(self, run: Run, attempt: int | None) -> tuple[int, str | None]:
-        """The output of an attempt: the run's own, or that of an earlier one by number."""
+        """Return the output of an attempt: the run's own, or that of an earlier one by number."""
         if attempt is None or attempt == run.attempt:
             if run.fence == 0:
                 return run.attempt, None
@@ -145,7 +162,8 @@ class Insight:
         raise NotFound(f"run {run.id} has no attempt {attempt}; it is at attempt {run.attempt}")
 
     async def _placed(self, run_id: int, attempt: int, fence: int, node: str | None) -> str:
-        """Where the output of an attempt that did not say lies: with its node, or the one its agent came through."""
+        """Return where the output of an attempt that did not say lies: with its node, or the one its agent came
+        through."""
         ref = self._files.ref(run_id, attempt, fence)
         if node is None or node == self.node or self._files.is_shared:
             return ref
@@ -154,21 +172,31 @@ class Insight:
 
     # ── artifacts ──
     async def list_artifacts(self, run_id: int) -> list[Artifact]:
-        """What the last attempt of a run kept, in the order in which it lies."""
+        """Return what the last attempt of a run kept, in the order in which it lies."""
         return artifacts_of(await self._run(run_id))
 
     async def find_artifact(self, run_id: int, path: str) -> tuple[str, Artifact]:
-        """Where an artifact lies, and what is known of it."""
+        """Return where an artifact lies, and what is known of it."""
         run = await self._run(run_id)
         _, ref = await self._ref(run, None)
         for number, one in enumerate(artifacts_of(run)):
             if one.path == path and ref is not None:
                 place, colon, name = ref.rpartition(":")
-                return f"{place}{colon}{self._files.file_ref(name, number)}", one
+                named = f"{place}{colon}{self._files.artifact_ref(name, path)}"
+                numbered = f"{place}{colon}{self._files.file_ref(name, number)}"
+                return (named if await self._has_bytes(named) else numbered), one
         raise NotFound(f"run {run_id} has no artifact of that name", hint=f"`horae artifacts {run_id}` lists them")
 
+    async def _has_bytes(self, ref: str) -> bool:
+        """Return whether an artifact lies there under its name. A node of an earlier version knows no such names, and
+        what waits for a store that is away has none yet."""
+        try:
+            return bool(await self._read(ref, 0, 1))
+        except (NotFound, Invalid, Unavailable):
+            return False
+
     async def read_artifact(self, ref: str, offset: int) -> bytes:
-        """The next piece of an artifact; empty at its end."""
+        """Return the next piece of an artifact; empty at its end."""
         return await self._read(ref, offset, ARTIFACT_PIECE)
 
     async def follow(self, run_id: int, *, attempt: int | None, offset: int) -> AsyncIterator[LogSlice]:
@@ -220,11 +248,13 @@ class Insight:
         )
 
     async def _count(self) -> Census:
-        """A census; what /metrics shows of the store is as old as the last one."""
+        """Return a census; what /metrics shows of the store is as old as the last one."""
         census = await self._store.census()
         taken = await self._store.load_taken_segments()
         self._metrics.waiting = census.live
-        self._metrics.outside_segments = Counter(plain_name(worker) for worker, _ in taken.values())
+        self._metrics.outside_segments = Counter(
+            plain_name(worker) for worker, _ in taken.values() if is_external_name(worker)
+        )
         return census
 
     async def nodes(self) -> list[Node]:
@@ -235,9 +265,14 @@ class Insight:
         return await self._store.load_segments()
 
     async def leader(self) -> Node | None:
-        """The node that leads, as the lease has it; None while nobody does."""
+        """Return the node that leads; None while nobody does. A lease has no clock of its own, and stands as it was
+        when its owner dies: so the owner must have been heard within it, or be this node, which knows."""
         lease = await self._store.get_lease(LEADER)
-        return await self._node(lease.owner) if lease is not None and lease.owner else None
+        found = await self._node(lease.owner) if lease is not None and lease.owner else None
+        if found is None or (found.name == self.node and self._metrics.leads()):
+            return found
+        is_heard = life_of(found, await self._store.now(), patience(self._lease)) in (Life.ONLINE, Life.RESERVED)
+        return found if is_heard else None
 
     async def is_ready(self) -> bool:
         """As readiness, for strangers: however many ask, it is looked at once in READY_SECONDS."""
@@ -249,7 +284,7 @@ class Insight:
             return ready
 
     async def readiness(self) -> Readiness:
-        """Whether work gets through, not merely whether the process lives."""
+        """Return whether work gets through, not merely whether the process lives."""
         checks = {name: check() for name, check in self._checks.items()}
         checks["progress"] = await self._progress()
         return Readiness(all(answer.startswith("ok") for answer in checks.values()), checks)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from horae.core.model import SEGMENTS
+
 LATENESS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)  # seconds
 
 
@@ -22,7 +24,8 @@ class Metrics:
         self.retried = 0
         self.lost = 0
         self.batches: Counter[str] = Counter()
-        self.scanned = 0  # due moments that the scheduler has seen to
+        self.scanned = 0  # due moments that the scheduler has seen to, each once
+        self.segment_load = [0] * SEGMENTS  # moments by segment, whoever fired them through this node
         self.dispatches: Counter[str] = Counter()  # runs that others asked this node to run, by what they were told
         self.heartbeats: Counter[tuple[str, str]] = Counter()  # of outside members: role and outcome
         self.outside_segments: dict[str, int] = {}  # outside scheduler → segments, as of the last census
@@ -86,7 +89,14 @@ class Metrics:
     def _contract(self) -> Iterator[Metric]:
         """What a cluster of schedulers and agents, Horae's and others, is watched by."""
         yield _counter("horae_moments_scanned", "Due moments that this node's scheduler has seen to.", self.scanned)
-        yield _counter("horae_rebalances", "Times that this node, leading, moved segments.", self.rebalances())
+        text = "Times that segments changed hands, by this node as the leader or on somebody's word."
+        yield _counter("horae_rebalances", text, self.rebalances())
+        text = "Due moments of each segment that were seen to here, by Horae or by a scheduler outside it."
+        load = CounterMetricFamily("horae_segment_load", text, labels=["segment"])
+        for segment, count in enumerate(self.segment_load):
+            if count:
+                load.add_metric([str(segment)], count)
+        yield load
         dispatches = CounterMetricFamily("horae_dispatches", "Dispatches asked of this node.", labels=["outcome"])
         for outcome, count in self.dispatches.items():
             dispatches.add_metric([outcome], count)

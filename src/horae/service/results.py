@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from horae.core.model import Moment, Reason, State
-from horae.core.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT, believable, clean, fault_of, is_wait
-from horae.ports import Result
+from horae.core.runs.orders import Result
+from horae.core.runs.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT, believable, clean, fault_of, is_wait
 
 
 def make_sound(result: Result, faults: Sequence[str] = ()) -> None:

@@ -18,11 +18,15 @@ have no moment left, and names of nodes that are gone.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import structlog
 
 from horae.core.model import SECOND, Moment
 from horae.errors import Unavailable
-from horae.ports import Files, Store
+from horae.ports.outputs import OutputArchive
+from horae.ports.store.history import History
+from horae.ports.store.moments import StoreClock
 
 log = structlog.get_logger()
 
@@ -30,11 +34,15 @@ DAY = 86_400 * SECOND
 KEYS_KEPT = DAY  # a client that repeats a request later than this has made a new one
 REMAINS_KEPT = 30 * DAY  # of jobs, triggers and nodes that are over
 TEND = 3_600 * SECOND  # between looks at the whole of history
-BATCH = 5000  # runs or keys dropped at once
+DROPPED_TOGETHER = 5000  # runs or keys dropped at once
+
+
+class RetentionStore(History, StoreClock, Protocol):
+    """The past, and what time it is."""
 
 
 class Retention:
-    def __init__(self, store: Store, files: Files, *, history_days: int, files_limit: int = 0) -> None:
+    def __init__(self, store: RetentionStore, files: OutputArchive, *, history_days: int, files_limit: int = 0) -> None:
         """`history_days` 0 keeps history for ever, `files_limit` 0 all output."""
         self._store = store
         self._files = files
@@ -49,11 +57,11 @@ class Retention:
         now = await self._store.now()
         if self._tended_at is None or now - self._tended_at >= TEND:
             await self._tend(now)
-        keys = await self._store.purge_keys(now - KEYS_KEPT, BATCH)
+        keys = await self._store.purge_keys(now - KEYS_KEPT, DROPPED_TOGETHER)
         # Where parts are dropped as a whole, that has its day first.
         days = self._history_days + (1 if self._is_in_parts else 0)
         has_more = await self._purge_history(now - days * DAY) if self._history_days else False
-        return has_more or keys == BATCH
+        return has_more or keys == DROPPED_TOGETHER
 
     async def _tend(self, now: Moment) -> None:
         """Let history have room, and drop the parts of it that are past their time, their outputs first."""
@@ -84,20 +92,20 @@ class Retention:
 
     async def _purge_remains(self) -> None:
         before = await self._store.now() - REMAINS_KEPT
-        while (gone := await self._store.purge_remains(before, BATCH)) and any(gone):
+        while (gone := await self._store.purge_remains(before, DROPPED_TOGETHER)) and any(gone):
             log.info("remains.purged", jobs=gone.jobs, triggers=gone.triggers, nodes=gone.nodes)
-            if gone.jobs < BATCH:
+            if gone.jobs < DROPPED_TOGETHER:
                 break
 
     async def _remove_orphans(self) -> None:
         ranges, width = await self._files.stored_ranges()
-        for start in range(0, len(ranges), BATCH):
-            for first_id in await self._store.without_runs(ranges[start : start + BATCH], width):
+        for start in range(0, len(ranges), DROPPED_TOGETHER):
+            for first_id in await self._store.without_runs(ranges[start : start + DROPPED_TOGETHER], width):
                 await self._files.remove_range(first_id)
 
     async def _purge_history(self, before: Moment) -> bool:
         """Drop what is outdated in the next batch of the walk; True when the walk goes on."""
-        old = await self._store.load_outdated(before, self._walked, BATCH)
+        old = await self._store.load_outdated(before, self._walked, DROPPED_TOGETHER)
         if old.run_ids:
             # By the names that are ours to give, not by those that agents reported.
             await self._files.remove_all([self._files.ref(*attempt) for attempt in old.outputs])

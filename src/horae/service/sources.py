@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
-from horae.core.hiding import kept, masked, refuse_hidden
+from horae.core.definitions import Sort
 from horae.core.model import Found, JobFilter, Json, Source
+from horae.core.secrets.fields import kept, masked, refuse_hidden
 from horae.errors import ConfigError, Conflict, NotFound
-from horae.ports import Sort, Store
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.sources import Sources as SourcesPort
+from horae.ports.store.vault import Settings
 from horae.service.jobs import Jobs
-from horae.service.sealing import Sealing
+from horae.service.secrets.sealing import Sealing
 
-BATCH = 100  # jobs deleted before looking for more
+DELETED_TOGETHER = 100  # jobs deleted before looking for more
+
+
+class SourceStore(SourcesPort, Settings, StoreClock, Protocol):
+    """Sources, and what time it is."""
 
 
 class Sources:
-    def __init__(self, store: Store, jobs: Jobs, sealing: Sealing | None = None) -> None:
+    def __init__(self, store: SourceStore, jobs: Jobs, sealing: Sealing | None = None) -> None:
         """Without `sealing`, sources that hold secrets are refused."""
         self._sealing = sealing or Sealing(store)
         self._store = store
@@ -67,7 +75,7 @@ class Sources:
     async def delete(self, org: int, source_id: int) -> bool:
         """Its jobs go first: should this break off, the source is still there to be deleted again."""
         where = JobFilter(org=org, source=source_id)
-        while jobs := (await self._jobs.search(where, (), 0, BATCH)).items:
+        while jobs := (await self._jobs.search(where, (), 0, DELETED_TOGETHER)).items:
             for job in jobs:
                 await self._jobs.delete(job.id)
         return await self._store.delete_source(org, source_id)

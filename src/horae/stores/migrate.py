@@ -25,10 +25,11 @@ import asyncpg
 import structlog
 
 from horae.errors import ConfigError, Unavailable
-from horae.stores import lanes, sqlite
+from horae.stores.postgres import lanes
+from horae.stores.sqlite import connections as sqlite
 
 log = structlog.get_logger()
-PATIENCE = 600.0  # seconds a migration may take, or wait for another one
+LONGEST = 600.0  # seconds a migration may take, or wait for another one
 LOCK_TIME = "200ms"  # that everybody may have to wait for a migration that waits for a lock
 PAUSE = 1.0  # seconds between two tries
 LOCK = 0x686F726165  # "horae": the advisory lock two migrators meet at
@@ -67,12 +68,12 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
 
 
 def own_names(dialect: str) -> frozenset[str]:
-    """The tables and views that the migrations make, as both databases spell them."""
+    """Return the tables and views that the migrations make, as both databases spell them."""
     return frozenset(name.lower() for migration in migrations(dialect) for name in _MADE.findall(migration.text))
 
 
 def pending(dialect: str, done: list[tuple[int, str]], columns: Sequence[Column]) -> list[Migration]:
-    """What is still to be applied. `done` are (version, fingerprint after it), in order."""
+    """Return what is still to be applied. `done` are (version, fingerprint after it), in order."""
     known = migrations(dialect)
     latest = known[-1].version
     if done and done[-1][0] > latest:
@@ -97,7 +98,7 @@ def fingerprint(dialect: str, columns: Sequence[Column]) -> str:
 
 
 def digest(columns: Sequence[Column]) -> str:
-    """A fingerprint of these, whoever's they are: what was stored before others were told apart."""
+    """Return a fingerprint of these, whoever's they are: what was stored before others were told apart."""
     text = "\n".join("|".join(column) for column in sorted(columns) if column[0] != "migrations")
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -143,7 +144,7 @@ def _migrate_sqlite(connection: sqlite3.Connection, check: bool) -> Report:
 
 
 def _statements(text: str) -> list[str]:
-    """The statements of a script; `executescript` would commit the transaction we are in."""
+    """Return the statements of a script; `executescript` would commit the transaction we are in."""
     found, rest = [], ""
     for line in text.splitlines(keepends=True):
         rest += line
@@ -168,7 +169,7 @@ def _sqlite_columns(connection: sqlite3.Connection) -> list[Column]:
 
 async def migrate_postgres(url: str, *, check: bool = False) -> Report:
     try:
-        connection = await lanes.connect(url, timeout=PATIENCE, settings={"lock_timeout": "0"})
+        connection = await lanes.connect(url, timeout=LONGEST, settings={"lock_timeout": "0"})
     except (*lanes.LOST, asyncpg.PostgresError) as error:
         raise Unavailable(lanes.refusal(error).message, code="E_DB_UNREACHABLE") from error
     try:
@@ -196,7 +197,7 @@ async def migrate_postgres(url: str, *, check: bool = False) -> Report:
 
 async def _step(connection: lanes.Connection, check: bool) -> Report:
     """One transaction of it, tried again when others have what it needs."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LONGEST
     while True:
         try:
             async with connection.transaction():

@@ -22,20 +22,21 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache, partial
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import structlog
 
-from horae.core import model
-from horae.errors import CODES, Error, NotFound, Unauthenticated
+from horae.errors import CODES, Error, Unauthenticated
 from horae.service import Services
 from horae.service.access import HOW_TO_LOG_IN, Access, is_ours
-from horae.web import dashboard, http, native, openapi, peers
-from horae.web.connections import HEADER_BYTES, OWNER, is_loopback
-from horae.web.facades import facade_operations
+from horae.values import is_loopback
+from horae.web import dashboard, http, native, openapi, params, peers
+from horae.web.connections import HEADER_BYTES, OWNER
 from horae.web.http import Receive, Scope, Send
+from horae.web.streams import STREAM_LIMIT, Streams
 
 HEADER_COUNT = 100
 STAY_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
@@ -46,7 +47,8 @@ log = structlog.get_logger(__name__)
 class Routes:
     """Which operation answers a method and a path. A path without parameters wins."""
 
-    def __init__(self, operations: Iterable[http.Operation]) -> None:
+    def __init__(self, operations: Iterable[http.Operation], areas: Iterable[http.Area] = ()) -> None:
+        self._areas = sorted(areas, key=lambda area: -len(area.prefix))
         self._exact: dict[str, dict[str, http.Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, http.Operation]] = {}
         self.open_paths: set[str] = set()
@@ -69,7 +71,7 @@ class Routes:
             methods["HEAD"] = operation
 
     def find(self, path: str) -> tuple[dict[str, http.Operation], dict[str, str]]:
-        """What a path offers by method, and its parameters; nothing when it is not known."""
+        """Return what a path offers by method, and its parameters; nothing when it is not known."""
         methods = self._exact.get(path)
         if methods is not None:
             return methods, {}
@@ -77,6 +79,10 @@ class Routes:
             if match := pattern.match(path):
                 return methods, match.groupdict()
         return {}, {}
+
+    def area_of(self, path: str) -> http.Area | None:
+        """Whose an address is that is not known: the longest prefix wins."""
+        return next((area for area in self._areas if area.holds(path)), None)
 
 
 class Gate:
@@ -86,7 +92,7 @@ class Gate:
         self,
         api: openapi.Api,
         routes: Routes,
-        streams: http.Streams,
+        streams: Streams,
         access: Access,
         login_page: Callable[[Unauthenticated], http.Reply],
         *,
@@ -137,15 +143,16 @@ class Gate:
         scope = request.scope
         methods, scope["path_params"] = self._routes.find(scope["path"])
         operation = methods.get(scope["method"])
-        if near := operation or next(iter(methods.values()), None):
+        near = operation or next(iter(methods.values()), None) or self._routes.area_of(scope["path"])
+        if near is not None:
             request.shape = near.shape
         self._check(request)
         await self._admit(request, near)
         if not methods:
-            raise NotFound("there is nothing at this address", hint="see /docs for what there is")
+            raise http.NoRoute("there is nothing at this address", hint="see /docs for what there is")
         if operation is None:
             raise http.BadMethod(scope["method"], methods)
-        request.args = operation.read_query(scope["query_string"])
+        request.args = params.read_query(operation.params, scope["query_string"], is_lenient=operation.is_lenient)
         return await operation.endpoint(request)
 
     def _check(self, request: http.Request) -> None:
@@ -164,7 +171,7 @@ class Gate:
         if origin is not None:
             self._check_origin(origin, host)
 
-    async def _admit(self, request: http.Request, operation: http.Operation | None) -> None:
+    async def _admit(self, request: http.Request, operation: http.Operation | http.Area | None) -> None:
         """Set who asks, or refuse. The clients of other systems send whatever those wanted: of whoever needs no
         token, only what may be one of ours is looked at."""
         sent = operation.credential(request) if operation else http.bearer(request)
@@ -183,7 +190,7 @@ class Gate:
         scope = operation.scope if operation else "user"
         prove = partial(self._access.check, sent, scope, client[0] if client else "")
         token = await prove()
-        request.who, request.token, request.prove_again = http.Principal(token.owner, model.DEFAULT_ORG), token, prove
+        request.who, request.token, request.prove_again = http.Principal(token.owner, token.org), token, prove
 
     def _needs_no_token(self, request: http.Request) -> bool:
         if request.scope.get(OWNER) not in self._free_pass:
@@ -208,7 +215,7 @@ def _failure(error: Exception, request: http.Request) -> http.Reply:
 
 
 def _host_name(host: str) -> str:
-    """The name of `name:port`, lower case; empty when it is not one."""
+    """Return the name of `name:port`, lower case; empty when it is not one."""
     try:
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     except ValueError:
@@ -218,24 +225,37 @@ def _host_name(host: str) -> str:
 # ── the factory ────────────────────────────────────────────────────────────────────────────────────
 
 
+class Contract(Protocol):
+    """What another system's clients ask for, in its own words."""
+
+    def operations(self) -> Sequence[http.Operation]: ...
+
+    def areas(self) -> Sequence[http.Area]:
+        """Whose addresses are its own, also where there is nothing."""
+
+
 def create_app(
     services: Services,
+    contracts: Sequence[Callable[[Services, Streams], Contract]],
     *,
     version: str,
     allowed_hosts: Collection[str] = (),
     loopback_only: bool = True,
     free_pass: Collection[int] = (),
-    stream_limit: int = http.STREAM_LIMIT,
+    stream_limit: int = STREAM_LIMIT,
 ) -> Gate:
     """Everything that is served over HTTP. `free_pass` has the ids of the users who need no token. Call
     `streams.close()` before the server waits for its end."""
-    streams = http.Streams(stream_limit)
+    streams = Streams(stream_limit)
     api = openapi.Api(version, needs_login=not free_pass)
     own = native.Native(services, streams)
-    pages = dashboard.Dashboard(services, own, api, version)
-    operations = [*own.operations(), *pages.operations(), *facade_operations(services, streams)]
+    pages = dashboard.Dashboard(services, own.cluster, api, version)
+    theirs = [contract(services, streams) for contract in contracts]
+    asked = [operation for contract in theirs for operation in contract.operations()]
+    operations = [*own.operations(), *map(own.organisations.guarded, pages.operations()), *asked]
+    areas = [area for contract in theirs for area in contract.areas()]
     api.describe(operations)
     return Gate(
-        api, Routes(operations), streams, services.access, pages.login,
+        api, Routes(operations, areas), streams, services.access, pages.login,
         allowed_hosts=allowed_hosts, loopback_only=loopback_only, free_pass=free_pass,
     )  # fmt: skip

@@ -11,23 +11,22 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import resource
 from collections import Counter
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from horae.errors import Error, Limited, Malformed
+from horae.values import is_loopback
 from horae.web import http, peers
 
 HEADER_BYTES = 32 * 1024
 HEAD_SECONDS = 15.0  # that a client has for the head of a request, and for the handshake of TLS before it
 STALL_SECONDS = 60.0  # for which a client may read nothing of an answer
 GOODBYE_SECONDS = 0.5  # that an idle client has to end its side of a TLS connection when the server stops
-MOST = 4096  # connections, where files are not scarcer
+MAX_CONNECTIONS = 4096  # where files are not scarcer
 SHARE = 4  # one address beyond loopback has at most one in so many of them
 OWNER = "horae.owner"  # in the scope of a request: the user whose connection it is, if that is known
 
@@ -35,7 +34,7 @@ OWNER = "horae.owner"  # in the scope of a request: the user whose connection it
 def most_connections(share: float) -> int:
     """As many as this share of the files that this process may open is enough for."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if files == resource.RLIM_INFINITY else min(MOST, int(files * share))
+    return MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, int(files * share))
 
 
 class Crowd:
@@ -162,14 +161,3 @@ class Protocol(HttpToolsProtocol):
         lines += [b"%b: %b" % pair for pair in (*answer.headers, (b"connection", b"close"))]
         self.transport.write(b"\r\n".join([*lines, b"", answer.body]))
         self.transport.close()
-
-
-@lru_cache(256)
-def is_loopback(address: str) -> bool:
-    """Whether this names the machine itself: an address, or `localhost`."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -15,10 +15,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from horae.core import figures, moments
+from horae.core import model
+from horae.core.time import moments
+from horae.core.work.progress import progress_words
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
-from horae.web import http, native, openapi, render
+from horae.web import http, openapi, render, schemas
+from horae.web.native.cluster import Cluster
 
 _HERE = Path(__file__).parent
 _HTML = b"text/html; charset=utf-8"
@@ -27,19 +30,19 @@ _TYPES = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-_ALIVE = http.encode(render.Health("ok"))
+_ALIVE = http.encode(schemas.Health("ok"))
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Dashboard:
     """Everything outside /v1."""
 
-    def __init__(self, services: Services, own: native.Native, api: openapi.Api, version: str) -> None:
+    def __init__(self, services: Services, cluster: Cluster, api: openapi.Api, version: str) -> None:
         self._jobs = services.jobs
         self._insight = services.insight
-        self._own = own
+        self._cluster = cluster
         self._api = api
-        self._health = http.encode(render.Health("ok", version, services.insight.node))
+        self._health = http.encode(schemas.Health("ok", version, services.insight.node))
         self._pages = _environment(version)
         self._assets = {path.name: _asset(path) for path in (_HERE / "static").iterdir()}
 
@@ -60,7 +63,7 @@ class Dashboard:
     # ── pages ──
 
     async def overview(self, request: http.Request) -> http.Answer:
-        return self._page("overview.html", seen=await self._own.look(), warnings=self._insight.warnings)
+        return self._page("overview.html", seen=await self._cluster.read_overview(), warnings=self._insight.warnings)
 
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.get_run(request.path_id("run_id"))
@@ -85,7 +88,7 @@ class Dashboard:
         return http.Reply(200, body, kind, headers, http.ASSET)
 
     def login(self, error: Unauthenticated) -> http.Reply:
-        """What a browser shows of a refusal."""
+        """Return what a browser shows of a refusal."""
         answer = self._page("login.html", error=error)
         return http.Reply(error.status, answer.body, _HTML, http.extra_headers(error), http.PAGE)
 
@@ -103,9 +106,9 @@ class Dashboard:
         """503 names the check that failed. Strangers learn `ready` only, and not of the last two seconds."""
         if request.who is None:
             is_ready = await self._insight.is_ready()
-            return http.reply(200 if is_ready else 503, render.Readiness(is_ready, {}))
+            return http.reply(200 if is_ready else 503, schemas.Readiness(is_ready, {}))
         found = await self._insight.readiness()
-        return http.reply(200 if found.ready else 503, render.Readiness(found.ready, found.checks))
+        return http.reply(200 if found.ready else 503, schemas.Readiness(found.ready, found.checks))
 
     async def metrics(self, request: http.Request) -> http.Answer:
         return http.Reply(200, self._insight.metrics(), METRICS_TYPE)
@@ -134,8 +137,8 @@ def _environment(version: str) -> jinja2.Environment:
     return pages
 
 
-def _progress(it: render.Progress | None) -> str:
-    return "" if it is None else figures.progress_words(render.plain(it))
+def _progress(it: schemas.Progress | None) -> str:
+    return "" if it is None else progress_words(render.plain(it))
 
 
 def span(ms: float | None) -> str:
@@ -154,8 +157,8 @@ def span(ms: float | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def took(run: render.Run, now: str) -> str:
-    """How long a run has taken, so far or in all."""
+def took(run: schemas.Run, now: str) -> str:
+    """Return how long a run has taken, so far or in all."""
     if run.started_at is None:
         return "–"
     end = moments.parse_moment(run.finished_at or now)
@@ -163,7 +166,7 @@ def took(run: render.Run, now: str) -> str:
 
 
 def away(moment: str | None, now: str) -> str:
-    """How far a moment is, in its largest unit: in 5 s, 3 min ago."""
+    """Return how far a moment is, in its largest unit: in 5 s, 3 min ago."""
     if moment is None:
         return "–"
     seconds = (moments.parse_moment(moment) - moments.parse_moment(now)) / 1_000_000
@@ -178,7 +181,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def clock(moment: str | None) -> str:
-    """A moment to read: 2027-03-28 02:30:00.123 UTC."""
+    """Return a moment to read: 2027-03-28 02:30:00.123 UTC."""
     if moment is None:
         return "–"
     return re.sub(r"(\.\d{3})\d*", r"\1", moment).replace("T", " ").replace("Z", " UTC")
@@ -213,7 +216,7 @@ def _curl(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _schema_words(schema: dict[str, Any]) -> str:
-    """The type of a schema in a word or two."""
+    """Return the type of a schema in a word or two."""
     if "$ref" in schema:
         return str(schema["$ref"]).rsplit("/", 1)[-1]
     if "enum" in schema:
@@ -230,7 +233,7 @@ def _schema_words(schema: dict[str, Any]) -> str:
 
 def _limits(schema: dict[str, Any]) -> str:
     if "minimum" in schema and "maximum" in schema:
-        most = "2⁶³−1" if schema["maximum"] == http.LARGEST_ID else schema["maximum"]
+        most = "2⁶³−1" if schema["maximum"] == model.LARGEST_ID else schema["maximum"]
         return f"{schema['minimum']}…{most}"
     if "maxLength" in schema:
         return f"≤ {schema['maxLength']} characters"

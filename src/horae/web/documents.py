@@ -147,7 +147,7 @@ def read_json(data: bytes) -> Any:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether brackets nest deeper than allowed, found without parsing."""
+    """Return whether brackets nest deeper than allowed, found without parsing."""
     without_escapes = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     outside_strings = b"".join(without_escapes.split(b'"')[::2])
     steps = memoryview(outside_strings.translate(_STEPS, _NO_BRACKETS)).cast("b")
@@ -234,7 +234,7 @@ _MEANINGS: dict[str, Callable[[str], Any]] = {
 
 
 def _plain(text: str) -> Any:
-    """What an unquoted word means."""
+    """Return what an unquoted word means."""
     if text and text[0] not in _SPECIAL_BEGINNINGS:
         return text
     match = _PLAIN.fullmatch(text)

@@ -1,4 +1,4 @@
-"""What every HTTP operation needs: requests, answers, problems, query parameters, streams.
+"""What every HTTP operation needs: requests, answers, problems, credentials.
 
 An operation is a row: method, path, endpoint, parameters, answers. The row is read three times: by the
 gate (app.py) to find and check a request, by openapi.py to describe it, by the docs page to show it.
@@ -7,7 +7,6 @@ So what is checked and what is documented cannot drift apart.
 What must stay true:
 - Every failure leaves as problem+json with a code of errors.CODES, or in the shape of the contract that the
   address belongs to; a fault of ours shows no detail.
-- Query parameters are strict: unknown, repeated or unreadable ones are refused, all named at once.
 - Nothing is built from the Host header.
 - One answer is one `send` of headers and one of body. This is the hot path: 5,000 submits a second.
 """
@@ -18,30 +17,28 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Protocol
-from urllib.parse import parse_qsl, quote
 
 import msgspec
 
-from horae.core import model, moments
+from horae.core import model
+from horae.core.definitions import Idempotency
+from horae.core.time import moments
 from horae.errors import (
     CODES,
     Denied,
     Error,
     Invalid,
-    Limited,
     Malformed,
     NotFound,
-    Problem,
     Stale,
     TooLarge,
-    Unavailable,
 )
-from horae.ports import Idempotency
 from horae.web import documents
+from horae.web.params import Param
 
 Message = MutableMapping[str, Any]  # the words of ASGI
 Scope = MutableMapping[str, Any]
@@ -49,13 +46,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
-LARGEST_ID = 2**63 - 1
 BODY_LIMIT = documents.MAX_BYTES
 BODY_SECONDS = 30.0  # a body that has not arrived by then is given up
-HEARTBEAT_SECONDS = 15.0  # between comments on a silent event stream
-PROOF_SECONDS = 5.0  # between two looks whether a follower's token is still good
-STREAM_LIMIT = 256  # followers at once
-QUERY_LIMIT = 64  # parameters in one address
 
 _SAFE = (
     (b"x-content-type-options", b"nosniff"),
@@ -76,6 +68,10 @@ encode = msgspec.json.Encoder().encode
 
 
 # ── errors only HTTP knows ─────────────────────────────────────────────────────────────────────────
+
+
+class NoRoute(NotFound):
+    """There is nothing at this address."""
 
 
 class BadMethod(Error):
@@ -148,11 +144,11 @@ class Reply:
     async def send(self, request: Request) -> None:
         await request.start(self.status, self.headers)
         body = b"" if request.is_head else self.body
-        await request.tell({"type": "http.response.body", "body": body})
+        await request.send({"type": "http.response.body", "body": body})
 
 
 def reply(status: int, value: Any, headers: RawHeaders = ()) -> Reply:
-    """A JSON answer."""
+    """Return a JSON answer."""
     return Reply(status, encode(value), headers=headers)
 
 
@@ -172,7 +168,7 @@ def extra_headers(error: Error) -> RawHeaders:
 
 
 def problem(error: Error, request_id: str) -> Reply:
-    """The one shape of every failure (RFC 9457)."""
+    """Return the one shape of every failure (RFC 9457)."""
     shown: dict[str, Any] = {
         "type": f"/docs#{error.code}",
         "title": CODES.get(error.code, HTTPStatus(error.status).phrase),
@@ -203,123 +199,6 @@ PROBLEM = Shape(
 )
 
 
-class Streams:
-    """Counts the followers, and can send them all home: a server that ends must not wait for them."""
-
-    def __init__(self, limit: int = STREAM_LIMIT) -> None:
-        self.limit = limit
-        self.taken = 0
-        self.closing = asyncio.Event()
-
-    def take(self) -> None:
-        if self.taken >= self.limit:
-            raise Limited(
-                f"{self.taken} followers are connected, and {self.limit} is the limit",
-                code="E_STREAM_LIMIT",
-                hint="read the log in pieces, or wait until a follower leaves",
-            )
-        self.taken += 1
-
-    def close(self) -> None:
-        """End every stream; followers reconnect elsewhere and go on where they were."""
-        self.closing.set()
-
-
-class EventStream:
-    """Server-sent events. Made with a seat taken from `streams`; gives it back when it ends."""
-
-    media = b"text/event-stream"
-    beat = b": still here\n\n"  # said when there was nothing to say for a while
-    headers: RawHeaders = ()
-
-    def __init__(self, events: AsyncGenerator[bytes, None], streams: Streams) -> None:
-        self._events = events
-        self._streams = streams
-
-    async def send(self, request: Request) -> None:
-        try:
-            await request.start(200, [(b"content-type", self.media), *self.headers, *DATA])
-            if not request.is_head:
-                await self._pump(request)
-            await request.tell({"type": "http.response.body", "body": b""})
-        finally:
-            self._streams.taken -= 1
-            await self._events.aclose()
-
-    async def _pump(self, request: Request) -> None:
-        """Pass events on until they end, the client leaves, its token ends, or the server closes its streams."""
-        leaving = {
-            asyncio.ensure_future(_left(request)),
-            asyncio.ensure_future(self._streams.closing.wait()),
-            asyncio.ensure_future(_shut_out(request)),
-        }
-        step = asyncio.ensure_future(anext(self._events, b""))
-        try:
-            while True:
-                done, _ = await asyncio.wait(
-                    {step, *leaving}, timeout=HEARTBEAT_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                if done & leaving or (done and not step.result()):
-                    return
-                if piece := step.result() if done else self.beat:
-                    await request.tell({"type": "http.response.body", "body": piece, "more_body": True})
-                if done:
-                    step = asyncio.ensure_future(anext(self._events, b""))
-        finally:
-            await _end({step, *leaving})
-
-
-class TextStream(EventStream):
-    """Plain text as it comes. In it, silence has no sign."""
-
-    media = b"text/plain; charset=utf-8"
-    beat = b""
-
-
-class FileStream(TextStream):
-    """A file to be kept, never shown: what it holds is anybody's. Its name is offered by its last part."""
-
-    media = b"application/octet-stream"
-
-    def __init__(self, pieces: AsyncGenerator[bytes, None], streams: Streams, name: str, size: int) -> None:
-        super().__init__(pieces, streams)
-        shown = quote(name.rpartition("/")[2], safe="")
-        self.headers = (
-            (b"content-disposition", f"attachment; filename*=UTF-8''{shown}".encode()),
-            (b"content-length", b"%d" % size),
-        )
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _shut_out(request: Request) -> None:
-    """Returns when the token that a stream was opened with is no longer good."""
-    while request.prove_again is not None:
-        await asyncio.sleep(PROOF_SECONDS)
-        try:
-            await request.prove_again()
-        except Unavailable:
-            continue  # nobody can tell just now: the stream was allowed, and goes on
-        except Error:
-            return
-    await asyncio.Event().wait()
-
-
-async def _end(tasks: set[asyncio.Future[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def event(name: str, value: Any, event_id: str = "") -> bytes:
-    """One server-sent event. JSON keeps the data on one line."""
-    where = b"id: %b\n" % event_id.encode() if event_id else b""
-    return b"event: %b\n%bdata: %b\n\n" % (name.encode(), where, encode(value))
-
-
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -335,7 +214,7 @@ LOCAL = Principal("local", model.DEFAULT_ORG)  # whoever comes without a token, 
 
 
 def principal(request: Request) -> Principal:
-    """Who asks: the gate lets nobody through to an operation that is not open without knowing it."""
+    """Return who asks: the gate lets nobody through to an operation that is not open without knowing it."""
     assert request.who is not None
     return request.who
 
@@ -365,7 +244,7 @@ class Request:
     def is_head(self) -> bool:
         return bool(self.scope["method"] == "HEAD")
 
-    async def tell(self, message: dict[str, Any]) -> None:
+    async def send(self, message: dict[str, Any]) -> None:
         await self._send(message)
 
     async def start(self, status: int, headers: RawHeaders) -> None:
@@ -373,7 +252,7 @@ class Request:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.also, named]})
 
     def header(self, name: bytes) -> str | None:
-        """A header that may stand once."""
+        """Return a header that may stand once."""
         value = self.by_name.get(name)
         if value is None:
             return None
@@ -383,14 +262,14 @@ class Request:
         return value.decode("latin-1")
 
     def path_id(self, name: str) -> int:
-        """A positive 63-bit number of the path; anything else names nothing that exists."""
+        """Return a positive 63-bit number of the path; anything else names nothing that exists."""
         text = self.scope["path_params"][name]
-        if not _ID.fullmatch(text) or int(text) > LARGEST_ID:
+        if not _ID.fullmatch(text) or int(text) > model.LARGEST_ID:
             raise NotFound(f"{moments.quoted(text)} is not an id", hint="ids are whole numbers from 1 up")
         return int(text)
 
     async def read(self) -> bytes:
-        """The body, whole."""
+        """Return the body, whole."""
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return await self._read()
@@ -413,11 +292,11 @@ class Request:
                 return bytes(body)
 
     async def document(self) -> Any:
-        """The body as a JSON or YAML document."""
+        """Return the body as a JSON or YAML document."""
         return self.parse(await self.read())
 
     async def json(self) -> Any:
-        """The body as JSON, whatever its content type says: clients of the source systems do not say it right.
+        """Return the body as JSON, whatever its content type says: clients of the source systems do not say it right.
         None when there is none."""
         body = await self.read()
         return documents.read_json(body) if body.strip() else None
@@ -426,7 +305,7 @@ class Request:
         return documents.read_document(body, self.header(b"content-type"))
 
     def idempotency(self, body: bytes) -> Idempotency | None:
-        """The client's promise, if it made one: the same key never acts twice."""
+        """Return the client's promise, if it made one: the same key never acts twice."""
         key = self.header(b"idempotency-key")
         if key is None:
             return None
@@ -441,7 +320,7 @@ class Request:
         return Idempotency(f"{principal(self).owner} {act}", key, digest)
 
     def expected_version(self) -> int | None:
-        """The version of If-Match; None when any will do. A tag we never gave out matches nothing."""
+        """Return the version of If-Match; None when any will do. A tag we never gave out matches nothing."""
         tag = self.header(b"if-match")
         if tag is None or tag.strip() == "*":
             return None
@@ -474,109 +353,11 @@ def _too_large(got: str) -> TooLarge:
     return TooLarge(f"the body has at most {BODY_LIMIT} bytes, got {moments.quoted(got)}")
 
 
-# ── query parameters ───────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A query parameter (or, with `place`, a header that is only described here)."""
-
-    name: str
-    description: str
-    schema: model.Json
-    read: Callable[[str], Any] = str
-    default: Any = None
-    place: str = "query"
-    many: bool = False  # may be repeated: the values are read as one comma list
-
-
-def number(name: str, description: str, low: int, high: int, default: int | None = None) -> Param:
-    def read(text: str) -> int:
-        if not re.fullmatch(r"-?[0-9]{1,30}", text):
-            raise Invalid(f"a whole number expected, got {moments.quoted(text)}", code="E_TYPE")
-        if not low <= int(text) <= high:
-            raise Invalid(f"a number from {low} to {high} expected, got {int(text)}", code="E_RANGE")
-        return int(text)
-
-    schema: model.Json = {"type": "integer", "minimum": low, "maximum": high}
-    return Param(name, description, schema if default is None else {**schema, "default": default}, read, default)
-
-
-def identity(name: str, description: str) -> Param:
-    return number(name, description, 1, LARGEST_ID)
-
-
-def boolean(name: str, description: str) -> Param:
-    def read(text: str) -> bool:
-        if text not in ("true", "false"):
-            raise Invalid(f"true or false expected, got {moments.quoted(text)}", code="E_TYPE")
-        return text == "true"
-
-    return Param(name, description, {"type": "boolean"}, read)
-
-
-def text(name: str, description: str, longest: int) -> Param:
-    def read(value: str) -> str:
-        if not value:
-            raise Invalid("text expected, got nothing", code="E_EMPTY")
-        if len(value) > longest:
-            raise Invalid(f"at most {longest} characters expected, got {len(value)}", code="E_LEN")
-        if not value.isprintable():
-            raise Invalid("control characters are not allowed", code="E_CHAR")
-        return value
-
-    schema = {"type": "string", "minLength": 1, "maxLength": longest}
-    return Param(name, description, schema, read)
-
-
-def moment(name: str, description: str) -> Param:
-    return Param(name, description, {"type": "string", "format": "date-time"}, moments.parse_moment)
-
-
-def words(name: str, description: str, known: Mapping[str, Any]) -> Param:
-    """A comma list of known words, read as their values."""
-
-    def read(value: str) -> tuple[Any, ...]:
-        wrong = [word for word in value.split(",") if word not in known]
-        if wrong:
-            hint = f"known are {', '.join(known)}"
-            raise Invalid(f"{moments.quoted(wrong[0])} is not known here", code="E_ENUM", hint=hint)
-        return tuple(known[word] for word in value.split(","))
-
-    one = "|".join(known)
-    return Param(name, description, {"type": "string", "pattern": f"^({one})(,({one}))*$"}, read, ())
-
-
-CURSOR = Param(
-    "cursor",
-    "Where the last page ended: the `cursor` it gave.",
-    {"type": "string", "pattern": "^[A-Za-z0-9_.:=-]{1,200}$"},
-    lambda value: _cursor(value),
-)
-LIMIT = number("limit", "How many items a page has at most.", 1, 1000, 100)
-IDEMPOTENCY = Param(
-    "Idempotency-Key",
-    "Chosen by the client. Repeating the request with the same key never acts twice.",
-    {"type": "string", "pattern": "^[!-~]{1,200}$"},
-    place="header",
-)
-IF_MATCH = Param(
-    "If-Match", "The ETag that was read; refused if it is no longer the current one.", {"type": "string"},
-    place="header",
-)  # fmt: skip
-
-
-def _cursor(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.:=-]{1,200}", value):
-        raise Invalid("this is not a cursor", code="E_PATTERN", hint="give back the cursor of the last page")
-    return value
-
-
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────
 
 
 def bearer(request: Request) -> str | None:
-    """The token of an Authorization header. Another scheme is a wrong token, not a missing one."""
+    """Return the token of an Authorization header. Another scheme is a wrong token, not a missing one."""
     sent = request.header(b"authorization")
     if sent is None:
         return None
@@ -641,50 +422,16 @@ class Operation:
     scope: str = "user"  # what the token must be good for
     is_lenient: bool = False  # of another system's contract: what its clients send beyond our rules is ignored
 
-    def read_query(self, query: bytes) -> dict[str, Any]:
-        """The parameters by name, defaults filled in. All that is wrong is named at once."""
-        known = {param.name: param for param in self.params if param.place == "query"}
-        values = {name: param.default for name, param in known.items()}
-        if not query:
-            return values
-        wrong: list[Problem] = []
-        seen: set[str] = set()
-        for name, value in self._given(query, known):
-            try:
-                values[name] = _read_param(known, seen, name, value)
-            except Invalid as error:
-                wrong.append(Problem(name[:60], error.code, error.message, error.hint))
-        if wrong:
-            raise Invalid.of(wrong)
-        return values
 
-    def _given(self, query: bytes, known: Mapping[str, Param]) -> list[tuple[str, str]]:
-        given = _split_query(query)
-        joined: dict[str, list[str]] = {}
-        for name, value in given:
-            if name in known and known[name].many:
-                joined.setdefault(name, []).append(value)
-        once = [(name, value) for name, value in given if name not in joined]
-        if self.is_lenient:
-            once = list({name: value for name, value in once if name in known}.items())
-        return [*once, *((name, ",".join(values)) for name, values in joined.items())]
+@dataclass(frozen=True, slots=True)
+class Area:
+    """The addresses of another system's contract: what does not exist at or below `prefix` is refused in its shape."""
 
+    prefix: str
+    shape: Shape
+    credential: Credential = bearer
+    scope: str = "user"
+    is_lenient: bool = True
 
-def _split_query(query: bytes) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=QUERY_LIMIT)
-    except UnicodeDecodeError:
-        raise Malformed("the query of the address is not UTF-8", code="E_ENCODING") from None
-    except ValueError:
-        raise Invalid(f"at most {QUERY_LIMIT} query parameters expected", code="E_LIMIT") from None
-
-
-def _read_param(known: Mapping[str, Param], seen: set[str], name: str, value: str) -> Any:
-    if name not in known:
-        close = moments.nearest(name[:60], list(known))
-        hint = f"did you mean {close}?" if close else f"known here: {', '.join(known) or 'none'}"
-        raise Invalid("there is no such query parameter here", code="E_UNKNOWN_PARAM", hint=hint)
-    if name in seen:
-        raise Invalid("this query parameter stands twice", code="E_FIELD_CONFLICT", hint="give it once")
-    seen.add(name)
-    return known[name].read(value)
+    def holds(self, path: str) -> bool:
+        return path == self.prefix or path.startswith(f"{self.prefix}/")

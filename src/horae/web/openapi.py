@@ -1,6 +1,6 @@
 """The OpenAPI document of everything that is served, made from the operations themselves.
 
-Schemas of answers come from the types in render.py. Schemas of requests are written here: they describe
+Schemas of answers come from the types in schemas.py. Schemas of requests are written here: they describe
 what core.specs reads, as far as JSON Schema can say it (whether a cron expression has a moment, it
 cannot).
 """
@@ -12,13 +12,17 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from http import HTTPStatus
-from typing import Any
 
 import msgspec
 
-from horae.core import cron, datawork, kinds, model, specs, syncs
-from horae.core.secrets import FILE_PATTERN, MAX_FILES, MAX_VALUE, NAME_PATTERN
-from horae.web import http, render
+from horae.core import model
+from horae.core.secrets.references import MAX_VALUE
+from horae.core.time import cron
+from horae.core.work import kinds, policies, specs
+from horae.core.work.schemas import TEXT as _TEXT
+from horae.core.work.schemas import an_object as _object
+from horae.core.work.schemas import whole as _whole
+from horae.web import http, params, schemas
 
 Json = model.Json
 
@@ -104,8 +108,8 @@ def _operation_id(operation: http.Operation) -> str:
 
 
 def components() -> Json:
-    _, schemas = msgspec.json.schema_components(render.SHOWN, ref_template=_REF)
-    return {**schemas, **REQUESTS}
+    _, shown = msgspec.json.schema_components(schemas.SHOWN, ref_template=_REF)
+    return {**shown, **REQUESTS}
 
 
 def _ref(name: str) -> Json:
@@ -147,7 +151,7 @@ def _responses(operation: http.Operation) -> dict[str, Json]:
 
 
 def _failures(operation: http.Operation) -> set[int]:
-    """What may go wrong, as far as the parts of the operation tell."""
+    """Return what may go wrong, as far as the parts of the operation tell."""
     found = {400, 401, 422, *operation.errors}
     if "{" in operation.path:
         found.add(404)
@@ -163,7 +167,7 @@ def _path_params(path: str) -> list[Json]:
     ]
 
 
-def _param(param: http.Param) -> Json:
+def _param(param: params.Param) -> Json:
     return {
         "name": param.name,
         "in": param.place,
@@ -180,7 +184,7 @@ def _body(body: http.Body) -> Json:
 
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
 
-_ID: Json = {"type": "integer", "format": "int64", "minimum": 1, "maximum": http.LARGEST_ID}
+_ID: Json = {"type": "integer", "format": "int64", "minimum": 1, "maximum": model.LARGEST_ID}
 _EVENT: Json = {  # one server-sent event
     "type": "object",
     "required": ["event", "data"],
@@ -190,52 +194,20 @@ _EVENT: Json = {  # one server-sent event
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }
-_TEXT: Json = {"type": "string", "minLength": 1, "maxLength": 128}
 _WORDS: Json = {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
-_LINE: Json = {"type": "string", "minLength": 1}
-_SCRIPT: Json = {"type": "string", "minLength": 1, "maxLength": datawork.MAX_SCRIPT}
-_MODE: Json = {"enum": list(datawork.WRITE_MODES)}
-_SECRET: Json = {
-    "type": "object",
-    "properties": {"secret": {"type": "string", "pattern": f"^{NAME_PATTERN}$"}},
-    "required": ["secret"],
-    "additionalProperties": False,
-    "description": "The secret of this name.",
-}
-_TEXT_OR_SECRET: Json = {"anyOf": [{"type": "string"}, _SECRET]}
-_CREDENTIAL: Json = {"anyOf": [{"type": "string", "minLength": 1}, _SECRET]}
-_ENV: Json = {
-    "type": "object",
-    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-    "additionalProperties": _TEXT_OR_SECRET,
-}
 
 
 def _or_null(schema: Json) -> Json:
-    """What may also be null, which says as much as not to say it."""
+    """Return what may also be null, which says as much as not to say it."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-def _object(properties: Json, *required: str, **more: Any) -> Json:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-        **more,
-    }
-
-
-def _whole(low: int, high: int) -> Json:
-    return {"type": "integer", "minimum": low, "maximum": high}
-
-
 def _choice(choices: type[model.Overlap] | type[model.Misfire], low: int) -> Json:
-    """A word, or the word with a limit."""
+    """Return a word, or the word with a limit."""
     word = {"enum": [choice.name.lower() for choice in choices]}
-    return {"anyOf": [word, _object({"policy": word, "limit": _whole(low, specs.MAX_WAITING)}, "policy")]}
+    return {"anyOf": [word, _object({"policy": word, "limit": _whole(low, policies.MAX_WAITING)}, "policy")]}
 
 
 def _any_of(*fields: str) -> list[Json]:
@@ -279,88 +251,8 @@ _TRIGGER: Json = {
     "data": {"type": ["object", "null"], "description": "Given to every run it makes."},
     "enabled": {"type": "boolean"},
     "id": {**_ID, "description": "The trigger it takes the place of, when a job is replaced."},
-}
-_CREDENTIALS: Json = {
-    "username": {"type": "string", "minLength": 1},
-    "password": _CREDENTIAL,
-    "private_key": _CREDENTIAL,
-}
-_WORK: Json = {
-    "steps": {
-        "type": "array",
-        "minItems": 1,
-        "maxItems": kinds.MAX_STEPS,
-        "items": _object({"name": _TEXT, "run": {"type": "string", "minLength": 1, "maxLength": kinds.MAX_RUN}}, "run"),
-        "description": "Shell commands, one after the other.",
-    },
-    "script": {"type": "string", "minLength": 1, "description": "A file to execute, in place of steps."},
-    "checkout": _object({"url": {"type": "string", "minLength": 1}, "ref": _TEXT, **_CREDENTIALS}, "url"),
-    "image": {**_TEXT, "description": "The image of the container to run in."},
-    "working_directory": {"type": "string", "minLength": 1},
-    "walled": {"type": "boolean", "description": "Never on the machine itself, even where its one user is trusted."},
-    "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
-    "data": {"type": "object", "description": "Given to the handler."},
-    "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
-    "env": _ENV,
-    "files": {
-        "type": "object",
-        "maxProperties": MAX_FILES,
-        "propertyNames": {"pattern": f"^(?:{FILE_PATTERN})$"},
-        "additionalProperties": _SECRET,
-        "description": "Files below HORAE_SECRETS_DIR, each with a secret in it.",
-    },
-    "source": {
-        "description": "The git repository of a project, or the source of a sync, and what opens it.",
-        "anyOf": [
-            _object(
-                {
-                    "url": {"type": "string", "minLength": 1, "maxLength": datawork.MAX_ADDRESS},
-                    "branch": {"type": "string", "minLength": 1},
-                    **_CREDENTIALS,
-                },
-                "url",
-            ),
-            {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.SOURCES)}}},
-        ],
-    },
-    "build_tool": {"enum": list(datawork.BUILD_TOOLS)},
-    "maven_settings": {"type": "boolean", "description": "Whether the build gets the settings.xml of the agent."},
-    "build_cmd": _SCRIPT,
-    "main_class": {"type": "string", "minLength": 1},
-    "main_file": {"type": "string", "minLength": 1, "description": "A path inside the project."},
-    "module": {"type": "string", "minLength": 1, "description": "A module of the project, in place of main_file."},
-    "requirements": {"type": "string", "minLength": 1, "description": "A path inside the project."},
-    "args": {  # of a script one by one; of a project as one text
-        "anyOf": [{"type": "array", "maxItems": kinds.MAX_ARGS, "items": {"type": "string"}}, _SCRIPT]
-    },
-    "query": {**_SCRIPT, "description": "Spark SQL."},
-    "outputs": {
-        "type": "array",
-        "maxItems": datawork.MAX_OUTPUTS,
-        "items": {
-            "anyOf": [
-                _object({"to": {"const": "files"}, "uri": _LINE, "path": _LINE, "mode": _MODE}, "to", "path"),
-                _object(
-                    {"to": {"const": "clickhouse"}, "database": _LINE, "table": _LINE, "mode": _MODE},
-                    "to",
-                    "database",
-                    "table",
-                ),
-            ]
-        },
-    },
-    "source_id": {**_whole(0, http.LARGEST_ID), "description": "The kept source of a sync."},
-    "read": {"type": "object", "description": "What a sync reads: table, query, path, or sheet and range."},
-    "mode": {"enum": list(syncs.MODES)},
-    "cursor": {**_LINE, "description": "The column that tells what is new."},
-    "begin": {"type": ["string", "number"], "description": "The value of the cursor at which the first sync begins."},
-    "primary_key": {"type": ["string", "array"], "items": _LINE},
-    "destinations": {
-        "type": "array",
-        "minItems": 1,
-        "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.DESTINATIONS)}}},
-    },
-    "options": {"type": "object", "description": "What workers outside Horae need to know besides."},
+    "key": {**_TEXT, "pattern": r"^[^-]", "description": "By which it stays itself when its schedule is changed."},
+    "name": {**_TEXT, "maxLength": 250, "description": "For people."},
 }
 _JOB: Json = {
     "name": {**_TEXT, "pattern": r"^[^-]"},
@@ -371,7 +263,7 @@ _JOB: Json = {
     "annotations": {"type": "object"},
     "kind": {"enum": list(kinds.KINDS)},
     "spec": {"type": "object", "description": "What the kind needs, if it does not stand at the top level."},
-    **_WORK,
+    **kinds.SCHEMA,
     "schedule": _AS_TEXT,
     "timezone": {"type": "string"},
     "run_at": {"type": "string", "description": "One moment."},
@@ -400,15 +292,13 @@ _JOB: Json = {
     "priority": {**_whole(0, 9), "description": "9 goes first."},
     "labels": {
         "type": "array",
-        "maxItems": specs.MAX_LABELS,
+        "maxItems": policies.MAX_LABELS,
         "items": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}$"},
     },
 }
 
 REQUESTS: Json = {
-    "JobDocument": _object(
-        _JOB, "name", anyOf=_any_of("steps", "script", "handler", "query", "source_id", "spec", "kind")
-    ),
+    "JobDocument": _object(_JOB, "name", anyOf=_any_of(*kinds.MARKS, "spec", "kind")),
     "JobsDocument": {
         "anyOf": [
             _ref("JobDocument"),
@@ -437,6 +327,10 @@ REQUESTS: Json = {
             "expires_in": {
                 **_DURATION,
                 "description": "As 30d or in seconds, at most 366d, or never; 90d, and for agents never, unless said.",
+            },
+            "org": {
+                **_whole(1, model.LARGEST_ORG),
+                "description": "Organisation of what is made and seen with it: 1, or that of the token that makes it.",
             },
             "node": {
                 **_TEXT,

@@ -41,12 +41,12 @@ class _End(NamedTuple):
 
 
 def was_forwarded(headers: Iterable[str]) -> bool:
-    """Whether a proxy says that it passed this on: then its sender is somebody else."""
+    """Return whether a proxy says that it passed this on: then its sender is somebody else."""
     return any(map(_PROXIES.fullmatch, headers))
 
 
 def owner_of(client: Address | None, server: Address | None) -> int | None:
-    """The user id of a connection's client; None where it cannot be told."""
+    """Return the user id of a connection's client; None where it cannot be told."""
     if client is None or server is None or sys.platform != "linux":
         return None
     try:
@@ -87,7 +87,7 @@ def _ask(local: Address, remote: Address) -> _End:
 
 
 def _look_up(local: Address, remote: Address, tables: Path = Path("/proc/net")) -> _End | None:
-    """The same from the kernel's table of all connections; one over IPv4 may stand in either."""
+    """Return the same from the kernel's table of all connections; one over IPv4 may stand in either."""
     for name, form in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         ends = [_written(each, form) for each in (local, remote)]
         for line in (tables / name).read_text().splitlines()[1:] if None not in ends else ():
@@ -98,7 +98,7 @@ def _look_up(local: Address, remote: Address, tables: Path = Path("/proc/net")) 
 
 
 def _written(address: Address, family: socket.AddressFamily) -> str | None:
-    """An address as the table has it: each word of it as a number of this machine."""
+    """Return an address as the table has it: each word of it as a number of this machine."""
     host, port = address
     if family is socket.AF_INET and ":" in host:
         return None

@@ -1,394 +1,25 @@
-"""Jobs, triggers, runs and nodes as the API shows them.
-
-The structs are the contract: msgspec encodes them, and openapi.py takes their schemas from the types, so
-that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are whole numbers.
-"""
+"""Jobs, triggers, runs and nodes in the forms in which the API shows them (schemas.py)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, convert, json, to_builtins
+from msgspec import UNSET, Struct, convert, json, to_builtins
 
-from horae.core import figures, hiding, model, moments, schedule, specs
+from horae.core import model
+from horae.core.time import moments, schedule
+from horae.core.work import kinds, policies
+from horae.core.work.progress import read_progress
 from horae.errors import Invalid
-
-Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
-Count = Annotated[int, Meta(ge=0)]
-When = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2027-03-28T02:30:00Z"])]
-StateWord = Annotated[str, Meta(extra_json_schema={"enum": [state.word for state in model.State]})]
-Object = dict[str, Any]
-
-
-class Trigger(Struct):
-    """When to do it."""
-
-    id: Id
-    job_id: Id
-    schedule: Annotated[Object, Meta(description="The schedule in its canonical form.")]
-    description: Annotated[str, Meta(description="The schedule in words.")]
-    data: Object | None
-    enabled: bool
-    next_at: When | None
-    last_at: When | None
-    version: Count
-    created_at: When
-
-
-class Retry(Struct):
-    attempts: Annotated[int, Meta(description="How often it is tried in all.")]
-    backoff_seconds: float
-    factor: float
-    cap_seconds: float
-    jitter: float
-
-
-class Policy(Struct):
-    overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
-    overlap_limit: int
-    misfire: Annotated[str, Meta(extra_json_schema={"enum": ["run_latest", "run_all", "skip"]})]
-    misfire_limit: int
-    retry: Retry
-    timeout_seconds: float | None
-    start_deadline_seconds: float | None
-    priority: int
-    labels: list[str]
-    offered: bool
-
-
-class Cursor(Struct):
-    """How far the syncs of a job have come."""
-
-    value: Annotated[Any, Meta(description="As its syncs understand it.")]
-    run_id: Annotated[Id | None, Meta(description="The run that moved it; null: it was set by hand.")]
-    moved_at: When
-
-
-class Job(Struct):
-    """What to do."""
-
-    id: Id
-    name: str
-    key: str | None
-    owner: str
-    org: int
-    kind: str
-    spec: Object
-    policy: Policy
-    segment: Annotated[int, Meta(ge=0, le=99)]
-    paused: bool
-    annotations: Object
-    version: Count
-    created_at: When
-    updated_at: When
-    triggers: list[Trigger]
-    deleted_at: When | UnsetType = UNSET
-    cursor: Annotated[Cursor | UnsetType | None, Meta(description="Of a sync that is read by its id.")] = UNSET
-
-
-class Submitted(Struct):
-    """The jobs that were made, now or by an earlier request with the same Idempotency-Key."""
-
-    jobs: list[Job]
-    replayed: bool
-
-
-class Share(Struct, omit_defaults=True):
-    """How many of how many."""
-
-    done: Count | UnsetType = UNSET
-    total: Count | UnsetType = UNSET
-
-
-class Progress(Struct, omit_defaults=True):
-    """How far work on data is."""
-
-    step: str | UnsetType = UNSET
-    rows: Count | UnsetType = UNSET
-    bytes: Count | UnsetType = UNSET
-    tables: Share | UnsetType = UNSET
-    stages: Share | UnsetType = UNSET
-
-
-class TableResult(Struct, omit_defaults=True):
-    """What was written into one table."""
-
-    name: str
-    changes: Annotated[list[str], Meta(description="How its columns changed.")]
-    rows: Count | UnsetType = UNSET
-    bytes: Count | UnsetType = UNSET
-
-
-class DataResult(Struct, omit_defaults=True):
-    """What of the result of work on data has a form; there may be more in it."""
-
-    rows: Annotated[Count | UnsetType, Meta(description="Written in all.")] = UNSET
-    bytes: Count | UnsetType = UNSET
-    tables: list[TableResult] | UnsetType = UNSET
-    stages: Share | UnsetType = UNSET
-    query_id: Annotated[str | UnsetType, Meta(description="Under which the engine knows it.")] = UNSET
-    cursor: Annotated[Object | UnsetType, Meta(description="How far this sync has come.")] = UNSET
-
-
-class Run(Struct):
-    """The record of one due moment, or of one manual request."""
-
-    id: Id
-    job_id: Id
-    trigger_id: Id | None
-    due_at: When
-    state: StateWord
-    reason: Annotated[str, Meta(description="Why it is in this state; empty when the state says it all.")]
-    phase: Annotated[str | None, Meta(description="While it is running: preparing or running.")]
-    attempt: Count
-    fence: Count
-    priority: int
-    kind: str
-    node: str | None
-    created_at: When
-    started_at: When | None
-    finished_at: When | None
-    eligible_at: When | None
-    exit_code: int | None
-    message: str
-    progress: Annotated[Progress | None, Meta(description="While it is running, if it tells.")]
-    result: Annotated[Any, Meta(description="What the work gave. Of Spark SQL and syncs: see DataResult.")]
-    data: Object | None
-    into_run_id: Id | None
-    cancel_requested: bool
-    lost: Count
-    output: Annotated[bool, Meta(description="Whether it has written anything.")]
-    late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
-
-
-class Attempt(Struct):
-    """A try that did not end its run."""
-
-    attempt: Count
-    fence: Count
-    node: str | None
-    state: StateWord
-    reason: str
-    started_at: When | None
-    finished_at: When
-    exit_code: int | None
-    message: str
-    output: bool
-
-
-class RunDetail(Run):
-    """A run with its earlier attempts."""
-
-    attempts: list[Attempt]
-
-
-class Node(Struct):
-    name: str
-    state: str
-    roles: list[str]
-    kinds: list[str]
-    labels: list[str]
-    slots: int
-    busy: int
-    version: str
-    address: Annotated[str, Meta(description="Of its API; empty for a remote agent.")]
-    started_at: When
-    heartbeat_at: When
-    via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
-    wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
-    segments: Annotated[int, Meta(ge=0, le=100, description="How many of the 100 segments it schedules.")]
-    ailment: Annotated[
-        str,
-        Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
-    ]
-
-
-class Segment(Struct):
-    segment: Annotated[int, Meta(ge=0, le=99)]
-    owner: str
-    term: Count
-
-
-class Census(Struct):
-    """How much of everything there is."""
-
-    jobs: Count
-    triggers: Count
-    live: dict[str, int]
-    oldest_due_at: When | None
-    oldest_queued_at: When | None
-
-
-class CatchUp(Struct):
-    """What the node that answers has still to record of moments that were missed."""
-
-    triggers: Count
-    moments: Annotated[Count, Meta(description="About how many.")]
-
-
-class Overview(Struct):
-    """What the front page shows. `names` maps ids of jobs to their names; `unreadable` maps ids of triggers that the
-    node that answers cannot fire to the reason."""
-
-    at: When
-    node: str
-    census: Census
-    nodes: list[Node]
-    live: list[Run]
-    recent: list[Run]
-    due: list[Trigger]
-    names: dict[str, str]
-    catch_up: CatchUp
-    unreadable: dict[str, str]
-
-
-class Previewed(Struct):
-    at: When
-    local: str
-    note: str
-
-
-class Preview(Struct):
-    """The next moments of a schedule."""
-
-    dialect: str | None
-    description: str
-    moments: list[Previewed]
-
-
-class JobPage(Struct):
-    items: list[Job]
-    cursor: str | None
-
-
-class TriggerPage(Struct):
-    items: list[Trigger]
-    cursor: str | None
-
-
-class RunPage(Struct):
-    items: list[Run]
-    cursor: str | None
-
-
-class NodePage(Struct):
-    items: list[Node]
-    cursor: None = None
-
-
-class SegmentPage(Struct):
-    items: list[Segment]
-    cursor: None = None
-
-
-class Artifact(Struct):
-    """A file that a run kept."""
-
-    path: str
-    size: int
-
-
-class ArtifactPage(Struct):
-    items: list[Artifact]
-    cursor: None = None
-
-
-class Token(Struct):
-    """A token, without its secret."""
-
-    id: Id
-    name: str
-    scope: Annotated[str, Meta(extra_json_schema={"enum": list(model.SCOPES)})]
-    owner: Annotated[str, Meta(description="Who owns what is made with it.")]
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked"]})]
-    created_at: When
-    expires_at: When | None
-    revoked_at: When | None
-    parent_id: Annotated[Id | None, Meta(description="The token by which it was made, with which it ends.")]
-    node: Annotated[
-        str | None, Meta(description="The agent that it is for, `*` for any; of an agent without one, any.")
-    ]
-    kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
-    labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
-
-
-class NewToken(Token):
-    """A token that was just made. Its text is not shown again."""
-
-    token: Annotated[str, Meta(description="What to send: Authorization: Bearer …")]
-
-
-class TokenPage(Struct):
-    items: list[Token]
-    cursor: None = None
-
-
-class Secret(Struct):
-    """A secret, without its value."""
-
-    name: str
-    version: Annotated[int, Meta(ge=1, description="How often it was set.")]
-    created_at: When
-    updated_at: When
-
-
-class SecretPage(Struct):
-    items: list[Secret]
-    cursor: None = None
-
-
-class KeyRotation(Struct):
-    key: str
-    resealed: int
-    unopened: int
-    old: list[str]
-
-
-class Health(Struct):
-    status: str
-    version: str | UnsetType = UNSET
-    node: str | UnsetType = UNSET
-
-
-class Readiness(Struct):
-    ready: bool
-    checks: dict[str, str]
-
-
-class FieldError(Struct):
-    path: str
-    code: str
-    message: str
-    hint: str | UnsetType = UNSET
-
-
-class Problem(Struct):
-    """Why a request was not done (RFC 9457). `code` is stable; every code is explained on /docs."""
-
-    type: str
-    title: str
-    status: Annotated[int, Meta(ge=400, le=599)]
-    code: Annotated[str, Meta(pattern="^E_[A-Z_]+$")]
-    detail: str
-    request_id: str
-    errors: list[FieldError]
-    hint: str | UnsetType = UNSET
-
-
-SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
-    NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
-    RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
-    Trigger, TriggerPage,
-)  # fmt: skip
+from horae.web import schemas
 
 
 @lru_cache(maxsize=4096)
 def stamp(moment: model.Moment) -> str:
-    """A moment as text. One job names the same moment several times."""
+    """Return a moment as text. One job names the same moment several times."""
     return moments.format_moment(moment)
 
 
@@ -405,8 +36,8 @@ def _in_words(document: bytes) -> str:
         return f"cannot be read, and is not fired, by this node: {error.message}"
 
 
-def trigger(it: model.Trigger) -> Trigger:
-    return Trigger(
+def trigger(it: model.Trigger) -> schemas.Trigger:
+    return schemas.Trigger(
         it.id,
         it.job_id,
         it.schedule,
@@ -417,23 +48,25 @@ def trigger(it: model.Trigger) -> Trigger:
         when(it.last_at),
         it.version,
         stamp(it.created_at),
+        UNSET if it.key is None else it.key,
+        UNSET if it.name is None else it.name,
     )
 
 
 @lru_cache(maxsize=1024)
-def policy(it: model.Policy) -> Policy:
-    return convert(specs.render_policy(it), Policy)
+def policy(it: model.Policy) -> schemas.Policy:
+    return convert(policies.render_policy(it), schemas.Policy)
 
 
-def job(it: model.Job) -> Job:
-    return Job(
+def job(it: model.Job) -> schemas.Job:
+    return schemas.Job(
         id=it.id,
         name=it.name,
         key=it.key,
         owner=it.owner,
         org=it.org,
         kind=it.kind,
-        spec=hiding.shown_spec(it.kind, it.spec),
+        spec=kinds.shown_spec(it.kind, it.spec),
         policy=policy(it.policy),
         segment=it.segment,
         paused=it.paused,
@@ -446,12 +79,12 @@ def job(it: model.Job) -> Job:
     )
 
 
-def cursor(it: model.Cursor | None) -> Cursor | None:
-    return None if it is None or it.value is None else Cursor(it.value, it.run_id, stamp(it.moved_at))
+def cursor(it: model.Cursor | None) -> schemas.Cursor | None:
+    return None if it is None or it.value is None else schemas.Cursor(it.value, it.run_id, stamp(it.moved_at))
 
 
-def progress(it: model.Json | None) -> Progress | None:
-    return None if it is None else convert(figures.read_progress(it), Progress)
+def progress(it: model.Json | None) -> schemas.Progress | None:
+    return None if it is None else convert(read_progress(it), schemas.Progress)
 
 
 def _run_fields(it: model.Run) -> dict[str, Any]:
@@ -485,16 +118,16 @@ def _run_fields(it: model.Run) -> dict[str, Any]:
     }
 
 
-def run(it: model.Run) -> Run:
-    return Run(**_run_fields(it))
+def run(it: model.Run) -> schemas.Run:
+    return schemas.Run(**_run_fields(it))
 
 
-def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> RunDetail:
-    return RunDetail(**_run_fields(it), attempts=[attempt(each) for each in attempts])
+def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> schemas.RunDetail:
+    return schemas.RunDetail(**_run_fields(it), attempts=[attempt(each) for each in attempts])
 
 
-def attempt(it: model.Attempt) -> Attempt:
-    return Attempt(
+def attempt(it: model.Attempt) -> schemas.Attempt:
+    return schemas.Attempt(
         it.attempt,
         it.fence,
         it.node,
@@ -508,8 +141,8 @@ def attempt(it: model.Attempt) -> Attempt:
     )
 
 
-def node(it: model.Node, segments: int) -> Node:
-    return Node(
+def node(it: model.Node, segments: int) -> schemas.Node:
+    return schemas.Node(
         it.name,
         it.state,
         list(it.roles),
@@ -528,38 +161,38 @@ def node(it: model.Node, segments: int) -> Node:
     )
 
 
-def nodes(them: Iterable[model.Node], segments: Mapping[int, tuple[str, int]]) -> list[Node]:
+def nodes(them: Iterable[model.Node], segments: Mapping[int, tuple[str, int]]) -> list[schemas.Node]:
     owned = Counter(owner for owner, _ in segments.values())
     return [node(it, owned[it.name]) for it in them]
 
 
-def census(it: model.Census) -> Census:
-    return Census(it.jobs, it.triggers, it.live, when(it.oldest_due_at), when(it.oldest_queued_at))
+def census(it: model.Census) -> schemas.Census:
+    return schemas.Census(it.jobs, it.triggers, it.live, when(it.oldest_due_at), when(it.oldest_queued_at))
 
 
 def _token_fields(it: model.Token, state: str) -> dict[str, Any]:
     return {
         "id": it.id, "name": it.name, "scope": it.scope, "owner": it.owner, "state": state,
         "created_at": stamp(it.created_at), "expires_at": when(it.expires_at), "revoked_at": when(it.revoked_at),
-        "parent_id": it.parent_id,
+        "parent_id": it.parent_id, "org": it.org,
         "node": it.bounds and it.bounds.node, "kinds": it.bounds and list(it.bounds.kinds),
         "labels": it.bounds and list(it.bounds.labels),
     }  # fmt: skip
 
 
-def token(it: model.Token, state: str) -> Token:
-    return Token(**_token_fields(it, state))
+def token(it: model.Token, state: str) -> schemas.Token:
+    return schemas.Token(**_token_fields(it, state))
 
 
-def new_token(it: model.Token, state: str, text: str) -> NewToken:
-    return NewToken(**_token_fields(it, state), token=text)
+def new_token(it: model.Token, state: str, text: str) -> schemas.NewToken:
+    return schemas.NewToken(**_token_fields(it, state), token=text)
 
 
-def secret(it: model.Secret) -> Secret:
-    return Secret(it.name, it.version, stamp(it.created_at), stamp(it.updated_at))
+def secret(it: model.Secret) -> schemas.Secret:
+    return schemas.Secret(it.name, it.version, stamp(it.created_at), stamp(it.updated_at))
 
 
-def plain(it: Struct) -> Object:
+def plain(it: Struct) -> schemas.Object:
     """As a program that reads the JSON would see it."""
-    seen: Object = to_builtins(it)
+    seen: schemas.Object = to_builtins(it)
     return seen

@@ -30,7 +30,7 @@ class Outbox:
         self._filled.set()
 
     async def get(self) -> bytes | None:
-        """The next frame; None once it is closed."""
+        """Return the next frame; None once it is closed."""
         while not self._waiting and not self._is_closed:
             self._filled.clear()
             await self._filled.wait()

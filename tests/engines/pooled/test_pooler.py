@@ -14,9 +14,10 @@ import pytest
 from horae.errors import Unavailable
 from horae.queues.shared import SharedQueue
 from horae.service.jobs import Jobs
-from horae.stores import lanes, migrate, partitions
-from horae.stores.notices import Notices, PolledNotices
-from horae.stores.postgres import BY_INDEX, PostgresStore
+from horae.stores import migrate
+from horae.stores.postgres import PostgresStore, lanes, partitions
+from horae.stores.postgres.database import BY_INDEX
+from horae.stores.postgres.notices import Notices, PolledNotices
 from tests.acceptance.server import Server
 from tests.acceptance.witness import check_ledger
 from tests.claiming import claim
@@ -170,7 +171,7 @@ async def test_what_others_announce_is_heard_once(pooled_url: str):
     await hearer.count_others()
     assert await teller.count_others() == 1
     assert await hearer.count_others() == 1
-    await teller.say("0123456789ab due,runs")
+    await teller.publish("0123456789ab due,runs")
     async with asyncio.timeout(DEADLINE):
         while not said:
             await asyncio.sleep(0.01)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from horae.core.guids import Kind, guid, number_of
+from horae.contracts.admin.guids import Kind, guid, number_of
 from horae.core.model import Job
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from tests.facades.world import World
 
 

@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from horae.core.guids import Kind, guid
+from horae.contracts import CONTRACTS
+from horae.contracts.admin import calls, failures, vocabulary
+from horae.contracts.admin.guids import Kind, guid
 from horae.core.model import Phase, Reason, Run, RunFilter, State
-from horae.core.traces import trace_id
+from horae.core.runs.orders import Result
+from horae.core.runs.traces import trace_id
 from horae.errors import Conflict, Error, Stale, TooLarge, Unavailable
-from horae.ports import Result
 from horae.web import app as web
-from horae.web.facades.admin import calls, failures, words
 from tests.facades.admin.jobs import job_guid, make, run_id, statuses
 from tests.facades.world import NODE, World
 
@@ -63,7 +64,7 @@ async def test_a_trigger_keeps_its_name_when_others_come_and_go(world: World) ->
         triggers=[{"cron": "0 3 * * *"}, {"cron": "0 12 * * *"}, {"cron": "0 13 * * *"}],
         annotations={"admin": {"triggers": named}},
     )
-    await world.jobs.delete_trigger(job.triggers[0].id)
+    await world.jobs.triggers.delete(job.triggers[0].id)
     shown = (await world.http.get("/api/v1/triggers")).json()["Triggers"]
     assert [each["TriggerName"] for each in shown] == ["noon", "DownloadRdmCodebooks #2"]
 
@@ -136,7 +137,7 @@ async def test_a_disabled_job_and_a_deleted_one_are_not_run(world: World) -> Non
 
 async def test_a_node_without_agent_says_that_it_runs_nothing(world: World) -> None:
     job = await make(world)
-    services = replace(world.services, station=replace(world.services.station, roles=("api", "scheduler")))
+    services = replace(world.services, local_node=replace(world.services.local_node, roles=("api", "scheduler")))
     with pytest.raises(Unavailable, match="has no agent"):
         await calls.Calls(services).execute_job(web.http.LOCAL, {"JobId": job_guid(job)})
 
@@ -209,7 +210,7 @@ async def test_a_run_of_a_trigger_names_it_and_ends_with_its_moment(world: World
 async def test_a_run_of_a_trigger_that_is_gone_is_still_shown(world: World) -> None:
     job = await make(world, run_once=True)
     await world.fire()
-    await world.jobs.delete_trigger(job.triggers[0].id)
+    await world.jobs.triggers.delete(job.triggers[0].id)
     [status] = await statuses(world)
     assert "TriggerId" in status
     assert "TriggerName" not in status
@@ -269,23 +270,23 @@ async def test_the_scheduler_is_told_to_read_its_triggers_again(world: World) ->
 
 def test_every_state_has_a_word_of_the_contract() -> None:
     for state, reason, phase in itertools.product(State, Reason, Phase):
-        word = words.status_word(state, reason, phase)
+        word = vocabulary.status_word(state, reason, phase)
         assert word in WORDS
         assert (word == "InProgress") == (not state.is_terminal)
         assert (word == "Finished") == (state is State.SUCCEEDED)
         run = Run(1, 1, None, 1, state, reason, 1, 1, 5, "shell", 1, phase=phase, finished_at=2)
-        assert words.status(run, "job", {})["Status"] == word
+        assert vocabulary.status(run, "job", None, "")["Status"] == word
 
 
 def test_the_words_that_depend_on_the_reason() -> None:
-    assert words.status_word(State.FAILED, Reason.LOST, Phase.RUNNING) == "Stale"
-    assert words.status_word(State.QUEUED, Reason.LOST, Phase.RUNNING) == "InProgress"
-    assert words.status_word(State.SKIPPED, Reason.OVERLAP, Phase.PREPARING) == "FailedBecauseOfLock"
-    assert words.status_word(State.SKIPPED, Reason.MISFIRE, Phase.PREPARING) == "Failed"
+    assert vocabulary.status_word(State.FAILED, Reason.LOST, Phase.RUNNING) == "Stale"
+    assert vocabulary.status_word(State.QUEUED, Reason.LOST, Phase.RUNNING) == "InProgress"
+    assert vocabulary.status_word(State.SKIPPED, Reason.OVERLAP, Phase.PREPARING) == "FailedBecauseOfLock"
+    assert vocabulary.status_word(State.SKIPPED, Reason.MISFIRE, Phase.PREPARING) == "Failed"
 
 
 def test_nanoseconds_are_nanoseconds() -> None:
-    assert words.date_time(1_800_000_000_123_456)["nanos"] == 123_456_000
+    assert vocabulary.date_time(1_800_000_000_123_456)["nanos"] == 123_456_000
 
 
 def _errors(of: type[Error] = Error) -> list[type[Error]]:
@@ -317,7 +318,7 @@ def test_failures_that_no_request_here_can_provoke_have_their_place_too(
 
 
 async def test_beyond_loopback_the_password_of_basic_is_a_token(world: World) -> None:
-    gate = web.create_app(world.services, version="1", loopback_only=False)
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
     _, token = await world.services.access.create("noby", "user", "noby", None)
 
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="http://horae") as far:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.declarations import read_declaration
+from horae.contracts.admin.declarations import read_declaration
 from horae.core.model import SECOND
 from horae.web.documents import read_yaml
 from tests.facades.admin.jobs import job_guid
@@ -18,7 +18,7 @@ from tests.facades.world import World
 DOCUMENT = Path(__file__).parent / "document"
 REQUESTS = json.loads((DOCUMENT / "requests.json").read_text())
 SHAPES = {
-    "guid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"),
+    "guid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[48][0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"),
     "trace": re.compile(r"[0-9a-f]{32}"),
     "text": re.compile(r".+"),
 }

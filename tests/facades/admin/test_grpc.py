@@ -18,9 +18,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 import horae.wire
-from horae.core.guids import Kind, guid
+from horae.contracts.admin.grpc import Administration
+from horae.contracts.admin.guids import Kind, guid
 from horae.core.model import State
-from horae.rpc.administration import Administration
 from horae.rpc.callers import Callers
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import RpcServer

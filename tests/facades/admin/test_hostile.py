@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from horae.core.guids import Kind, guid
+from horae.contracts.admin.guids import Kind, guid
 from horae.core.model import Job
 from tests.facades.admin.jobs import job_guid, make
 from tests.facades.world import World

@@ -13,11 +13,12 @@ from xml.etree import ElementTree
 import httpx
 import pytest
 
+from horae.contracts import CONTRACTS
+from horae.contracts.ci import rendering
 from horae.core.model import Phase, Reason, Run, Standing, State
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from horae.testing import START, make_job
 from horae.web import app as web
-from horae.web.facades.ci import rendering
 from tests.facades.world import World
 
 DOCUMENT = Path(__file__).parent / "document"
@@ -37,7 +38,7 @@ async def get(world: World, path: str, status: int = 200) -> Any:
 
 
 def one(**fields: Any) -> str:
-    """A file with one job, as YAML (of which JSON is a part)."""
+    """Return a file with one job, as YAML (of which JSON is a part)."""
     return json.dumps({"jobs": [{"name": "a", "run_once": True, "steps": [{"run": "true"}], **fields}]})
 
 
@@ -83,8 +84,15 @@ async def test_every_route_of_the_document_answers_with_its_fields(world: World)
         "logs_path": f"/api/v1/execution_logs/{row['execution_id']}",
         "reason": "",
         "message": "",
+        "attempts": [
+            {
+                "attempt": 1, "status": "SUCCEEDED", "start_time": "2027-01-15T09:30:00Z",
+                "end_time": "2027-01-15T09:30:00Z", "exit_code": 0, "node": "node-1", "reason": "", "message": "",
+                "logs_path": f"/api/v1/execution_logs/{row['execution_id']}?attempt=1",
+            }
+        ],
         "artifacts": [],
-    }
+    }  # fmt: skip
     assert shown["last_execution_logs"].text == "── step 1/1 step 1 ──\nhello\n"
     assert shown["last_execution_logs"].headers["content-type"].startswith("text/plain")
     assert (await world.http.get(row["logs_path"])).text.endswith("hello\n")
@@ -146,9 +154,52 @@ async def test_a_list_at_the_root_is_taken_too(world: World) -> None:
     assert [step["run"] for step in (await world.jobs.get(made["job_ids"][1])).spec["steps"]] == ["go build -v ./..."]
 
 
-async def test_steps_say_what_to_do_where_a_task_stands_beside_them(world: World) -> None:
-    made = await submit(world, one(task=["test"]))
-    assert [step["run"] for step in (await world.jobs.get(made["job_id"])).spec["steps"]] == ["true"]
+async def test_a_task_beside_steps_is_refused_with_a_sentence(world: World) -> None:
+    answer = await world.http.post(f"{API}/submit_job", content=one(task=["test"]))
+    assert answer.status_code == 400
+    [error] = answer.json()["errors"]
+    assert (error["path"], error["code"]) == ("jobs[0].task", "E_FIELD_CONFLICT")
+    assert "task stands for steps of a Go package, and steps are there too" in answer.json()["message"]
+
+
+async def test_where_and_how_a_build_runs_can_be_written_in_the_file(world: World) -> None:
+    fields = {
+        "schedule": "0 30 2 *", "run_once": False, "timezone": "Europe/Berlin", "sandbox": "bubblewrap",
+        "labels": ["linux"], "limits": {"memory": "512MiB", "cpus": 1.5, "pids": 200},
+        "retry": {"attempts": 3, "backoff": "1s"}, "network": ["pypi.org"],
+    }  # fmt: skip
+    made = await submit(world, one(**fields))
+    job = await world.jobs.get(made["job_id"])
+
+    assert made["jobs"][0]["next_execution_time"] == "2027-01-16T01:30:00Z"
+    assert job.policy.labels == ("linux", "sandbox:bubblewrap")
+    assert (job.policy.retry.attempts, job.policy.retry.backoff_seconds) == (3, 1)
+    assert job.spec["limits"] == {"memory": 512 << 20, "cpus": 1.5, "pids": 200}
+    assert (job.spec["sandbox"], job.spec["network"]) == ("bubblewrap", ["pypi.org:443", "pypi.org:80"])
+    assert job.spec["walled"] is True
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "words"),
+    [
+        ({"sandbox": "plain"}, "sandbox", "never runs on the machine itself"),
+        ({"sandbox": "chroot"}, "sandbox", "one of plain, bubblewrap, docker"),
+        ({"schedule": "0 0 0 *", "timezone": "Europe/Nowhere"}, "timezone", "no time zone"),
+        ({"timezone": "UTC"}, "timezone", "means nothing without a schedule"),
+        ({"labels": ["no blanks"]}, "labels[0]", "letters, digits"),
+        ({"limits": {"memory": "1 potato"}}, "limits.memory", "a size expected"),
+        ({"retry": 0}, "retry", "1"),
+        ({"schedule": "* * *"}, "schedule", "4 fields (second minute hour day)"),
+    ],
+)
+async def test_what_cannot_be_kept_is_told_at_its_field(
+    world: World, fields: dict[str, object], path: str, words: str
+) -> None:
+    answer = await world.http.post(f"{API}/submit_job", content=one(**fields))
+    assert answer.status_code == 400
+    assert [error["path"] for error in answer.json()["errors"]] == [f"jobs[0].{path}"]
+    assert words in answer.json()["message"]
+    assert (await world.rows())[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -281,7 +332,7 @@ async def test_while_an_execution_waits_the_last_log_is_the_one_before(world: Wo
 
 
 async def test_a_long_log_is_sent_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.web.facades.ci.PIECE", 1000)
+    monkeypatch.setattr("horae.contracts.ci.executions.PIECE", 1000)
     log = b"".join(b"line %d\n" % n for n in range(1000))
     job_id = (await submit(world, one()))["job_id"]
     await world.fire()
@@ -363,7 +414,7 @@ def test_every_run_has_a_word() -> None:
         run = Run(1, 1, None, START, state, reason, 1, 1, 5, "shell", START, phase=phase)
         word = rendering.execution(run)["status"]
         assert word in WORDS
-        assert rendering.status(job, Standing(run, None))["status"] == word
+        assert rendering.status(job, Standing(run, None), [])["status"] == word
 
 
 WORDS = {"SCHEDULED", "RUNNING", "SUCCEEDED", "FAILED", "TIMEOUT", "CANCELLED", "SKIPPED", "COALESCED"}
@@ -384,7 +435,7 @@ async def test_on_loopback_nobody_needs_a_token_but_a_wrong_one_of_ours_is_refus
 @pytest.mark.parametrize("form", ["json", "data"])
 async def test_a_login_gives_a_cookie_that_opens_the_other_routes(world: World, form: str) -> None:
     _, token = await world.services.access.create("ci", "user", "ann", None)
-    gate = web.create_app(world.services, version="1", loopback_only=False)
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="https://ci.example.org") as far:
         for method, path in (("POST", "submit_job"), ("GET", "job_status/1"), ("DELETE", "job/1")):
             refused = await far.request(method, f"{API}/{path}", content=one())

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from tests.facades.world import World
 
 API = "/api/v1"

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from horae.contracts.ci import reports
 from horae.core.model import Run, State
 from horae.testing import START, make_job
-from horae.web.facades.ci import reports
 
 RUN = Run(7, 1, None, START, State.SUCCEEDED, "", 1, 1, 5, "shell", START)
 STEPS = {"steps": [{"name": "a", "run": "x"}, {"name": "b", "run": "y"}, {"name": "c", "run": "z"}]}
@@ -94,3 +94,68 @@ def test_junit_counts_and_escapes() -> None:
     assert failure.get("type") == "TIMEOUT"
     assert shown is not None
     assert (shown.text or "").startswith("]]> <b>&amp; ")
+
+
+TESTS = {
+    "passed": 2, "failed": 1, "skipped": 1, "seconds": 1.5, "failures": [{"name": "m.bad", "message": "1 != 2"}],
+    "cases": [
+        {"name": "m.good", "outcome": "passed", "seconds": 0.5},
+        {"name": "m.fine", "outcome": "passed", "seconds": 0.1},
+        {"name": "later", "outcome": "skipped", "seconds": 0.0},
+    ],
+}  # fmt: skip
+
+
+def suites(run: Run) -> list[dict[str, Any]]:
+    """Of a JUnit report: names, counts, and the cases with how they ended."""
+    found = ElementTree.fromstring(reports.as_junit(JOB, run, "── step 1/3 a ──\n"))
+    return [
+        {
+            "name": suite.get("name"),
+            "counts": [int(suite.get(name, "")) for name in ("tests", "failures", "skipped")],
+            "cases": [(case.get("name"), *(it.tag for it in case if it.tag != "system-out")) for case in suite],
+        }
+        for suite in found
+    ]
+
+
+def test_junit_has_the_tests_where_there_are_reports() -> None:
+    run = replace(RUN, result={**ended(0, 0, 0), "tests": {**TESTS, "failed": 0, "failures": []}})
+    assert suites(run) == [
+        {"name": "build tests", "counts": [3, 0, 1], "cases": [("good",), ("fine",), ("later", "skipped")]}
+    ]
+
+
+def test_a_failed_test_and_a_failed_step_both_show() -> None:
+    run = replace(RUN, state=State.FAILED, result={**ended(0, 1), "tests": TESTS})
+    tests, failed = suites(run)
+    assert tests["counts"] == [4, 1, 1]
+    assert tests["cases"][0] == ("bad", "failure")
+    assert failed == {"name": "build", "counts": [1, 1, 0], "cases": [("b", "failure")]}
+
+
+def test_a_failed_test_shows_also_where_every_step_went_well() -> None:
+    [tests] = suites(replace(RUN, result={**ended(0, 0, 0), "tests": TESTS}))
+    assert tests["counts"][1] == 1
+    assert ("bad", "failure") in tests["cases"]
+
+
+def test_tests_that_are_not_named_are_counted_and_those_that_failed_are_a_failure() -> None:
+    [tests] = suites(replace(RUN, result={**ended(0, 0, 0), "tests": {**TESTS, "failed": 40, "passed": 900}}))
+    assert tests["counts"] == [941, 40, 1]
+    assert ("39 more that are not named here", "failure") in tests["cases"]
+    assert ("898 more that are not named here",) in tests["cases"]
+
+
+@pytest.mark.parametrize("tests", [None, {}, 5, {"passed": 0, "failed": 0, "skipped": 0}, {"passed": "many"}])
+def test_without_tests_the_steps_are_reported(tests: Any) -> None:
+    [steps] = suites(replace(RUN, result={**ended(0, 0, 0), "tests": tests}))
+    assert [case[0] for case in steps["cases"]] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("state", [State.FAILED, State.TIMED_OUT, State.CANCELLED])
+@pytest.mark.parametrize("extra", [{}, {"tests": {**TESTS, "failed": 0, "failures": []}}])
+def test_an_execution_that_failed_after_its_steps_is_a_failure(state: State, extra: dict[str, Any]) -> None:
+    found = suites(replace(RUN, state=state, result={**ended(0, 0, 0), **extra}))
+    assert sum(suite["counts"][1] for suite in found) == 1
+    assert found[-1]["cases"][-1] == ("build", "failure")

@@ -48,7 +48,7 @@ def endpoints() -> list[dict[str, Any]]:
 
 
 def data_of(answer: httpx.Response) -> Any:
-    """The data of a good answer, whose envelope is whole."""
+    """Return the data of a good answer, whose envelope is whole."""
     shown = answer.json()
     assert answer.status_code == 200, answer.text
     assert set(shown) == ENVELOPE
@@ -58,7 +58,7 @@ def data_of(answer: httpx.Response) -> Any:
 
 
 def refusal_of(answer: httpx.Response, status: int, code: str) -> str:
-    """The message of a refusal, whose envelope is whole."""
+    """Return the message of a refusal, whose envelope is whole."""
     shown = answer.json()
     assert (answer.status_code, shown.get("errorCode")) == (status, code), answer.text
     assert set(shown) == ENVELOPE
@@ -70,7 +70,7 @@ def refusal_of(answer: httpx.Response, status: int, code: str) -> str:
 
 
 def missing_fields(expected: Any, got: Any, path: str = "") -> list[str]:
-    """What an example shows that an answer does not have; values are the server's own."""
+    """Return what an example shows that an answer does not have; values are the server's own."""
     if isinstance(expected, dict):
         if not isinstance(got, dict):
             return [path]

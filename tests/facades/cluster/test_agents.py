@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from horae.contracts import CONTRACTS
 from horae.core.model import State
 from horae.web import app as web
 from tests.facades.cluster.commands import JOB, data_of, refusal_of
@@ -114,6 +115,7 @@ async def test_assignments_name_the_agent_and_how_far_it_is(world: World) -> Non
     await submit(world)
     refusal_of(await world.http.get("/api/execution-coordinator/assignments/1"), 404, "ASSIGNMENT_NOT_FOUND")
     await schedule(world)
+    await world.http.post("/api/execution-coordinator/workers/agent-1")
     report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING", "checkpointData": {"row": 5}}
     data_of(await world.http.post("/api/job-store/executions", json=report))
     found = data_of(await world.http.get("/api/execution-coordinator/assignments/1"))
@@ -128,14 +130,19 @@ async def test_assignments_name_the_agent_and_how_far_it_is(world: World) -> Non
 async def test_a_job_that_lost_its_agent_is_a_reassignment(world: World) -> None:
     await submit(world)
     await schedule(world)
-    report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING"}
+    for name in ("agent-1", "agent-2"):
+        await world.http.post(f"/api/execution-coordinator/workers/{name}")
+    report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING", "checkpointData": "row 7"}
     data_of(await world.http.post("/api/job-store/executions", json=report))
     await world.execution.reap("agent-1@agent")
     [event] = data_of(await world.http.get("/api/execution-coordinator/reassignments?limit=5"))
     assert (event["jobId"], event["fromWorkerId"], event["success"]) == (1, "agent-1", False)
-    await world.work("python")
+    assert await world.work("python") == []  # it is not for Horae's own agents
+    await schedule(world)
+    data_of(await world.http.post("/api/job-store/executions", json={**report, "workerId": "agent-2"}))
     [event] = data_of(await world.http.get("/api/execution-coordinator/reassignments"))
-    assert (event["toWorkerId"], event["success"], event["errorMessage"]) == (NODE, True, None)
+    assert (event["toWorkerId"], event["success"], event["errorMessage"]) == ("agent-2", True, None)
+    assert event["checkpointData"] == "row 7"
     assert data_of(await world.http.get("/api/execution-coordinator/health"))["reassignmentEvents"] == 1
 
 
@@ -155,7 +162,7 @@ async def test_a_scheduled_job_is_dispatched_in_both_forms_and_runs(world: World
     assert await world.work("python") == []
     sent = {"jobId": 1, "jobName": "Test Job", "payload": "Test payload", "maxRetries": 3, **form}
     assert data_of(await world.http.post(DISPATCH, json=sent)) == "Job execution triggered"
-    assert data_of(await world.http.post(DISPATCH, json=sent)) == "Job execution triggered"
+    refusal_of(await world.http.post(DISPATCH, json=sent), 409, "INVALID_STATE")
     [run] = await world.work("python")
     assert (run.state, run.attempt) == (State.SUCCEEDED, 1)
     refusal_of(await world.http.post(DISPATCH, json=sent), 409, "INVALID_STATE")
@@ -179,8 +186,8 @@ async def test_what_is_not_due_ended_or_cancelled_is_not_dispatched(world: World
 @pytest.mark.parametrize("changes", [{"busy": lambda: 8}, {"roles": ("api", "scheduler")}])
 async def test_a_node_without_a_free_slot_refuses(world: World, changes: dict[str, Any]) -> None:
     await submit(world)
-    full = replace(world.services, station=replace(world.services.station, **changes))
-    gate = web.create_app(full, version="1", free_pass=OWN)
+    full = replace(world.services, local_node=replace(world.services.local_node, **changes))
+    gate = web.create_app(full, CONTRACTS, version="1", free_pass=OWN)
     async with httpx.AsyncClient(transport=from_here(gate), base_url="http://127.0.0.1:8080") as client:
         refusal_of(await client.post(DISPATCH, json={"jobId": 1}), 503, "WORKER_AT_CAPACITY")
     assert await status_of(world) == "PENDING"
@@ -190,7 +197,7 @@ async def test_a_node_without_a_free_slot_refuses(world: World, changes: dict[st
 
 async def test_beyond_loopback_a_dispatch_needs_the_token_of_an_agent(world: World) -> None:
     await submit(world)
-    gate = web.create_app(world.services, version="1", loopback_only=False)
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
     texts = {scope: (await world.services.access.create(scope, scope, "ann", None))[1] for scope in ("user", "agent")}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="https://10.0.0.1:8443") as client:
         refusal_of(await client.post(DISPATCH, json={"jobId": 1}), 401, "UNAUTHORIZED")
@@ -201,11 +208,11 @@ async def test_beyond_loopback_a_dispatch_needs_the_token_of_an_agent(world: Wor
         data_of(await client.get("/api/jobs/1", headers=bearer["user"]))
 
 
-async def test_the_status_of_this_nodes_agent_counts_its_jobs(world: World) -> None:
-    await submit(world, maxRetries=0)
-    await world.fire()
-    await world.work("python", State.FAILED)
-    found = data_of(await world.http.get("/api/worker-agent/status"))
+async def test_the_status_of_this_nodes_agent_counts_its_jobs(cluster: World) -> None:
+    await submit(cluster, maxRetries=0)
+    await cluster.fire()
+    await cluster.work("python", State.FAILED)
+    found = data_of(await cluster.http.get("/api/worker-agent/status"))
     assert found == {
         "workerId": NODE, "status": "ONLINE", "capacity": 8, "currentLoad": 0, "availableSlots": 8,
         "totalJobsExecuted": 1, "successfulJobs": 0, "failedJobs": 1,
@@ -221,6 +228,42 @@ async def test_running_jobs_of_this_node_are_listed_with_their_time(world: World
     assert found == {
         "jobId": 1, "jobName": "Test Job", "startTime": "2027-01-15T08:00:00Z", "elapsedTime": "01:02:03",
     }  # fmt: skip
+
+
+async def test_load_and_capacity_are_the_same_wherever_one_asks(cluster: World) -> None:
+    await submit(cluster)
+    await cluster.fire()
+    await cluster.claim("python")
+    status = data_of(await cluster.http.get("/api/worker-agent/status"))
+    listed = await agent(cluster, NODE)
+    health = data_of(await cluster.http.get("/api/execution-coordinator/health"))
+    assert (status["currentLoad"], status["capacity"], status["availableSlots"]) == (1, 8, 7)
+    assert (listed["currentLoad"], listed["capacity"]) == (1, 8)
+    assert (health["usedCapacity"], health["totalCapacity"]) == (1, 8)
+
+
+async def test_the_load_of_an_agent_outside_is_what_it_has_or_says(world: World) -> None:
+    await world.http.post(f"{AGENTS}/agent-1")
+    await submit(world)
+    await schedule(world)
+    report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING"}
+    data_of(await world.http.post("/api/job-store/executions", json=report))
+    assert (await agent(world))["currentLoad"] == 1
+    await world.http.post(f"{AGENTS}/agent-1/heartbeat", json={"currentLoad": 3})
+    assert (await agent(world))["currentLoad"] == 3
+
+
+async def test_an_agent_of_horae_is_an_ordinary_member(cluster: World) -> None:
+    made = data_of(await cluster.http.post(f"{AGENTS}/{NODE}?capacity=4"))
+    assert (made["workerId"], made["capacity"], made["status"]) == (NODE, 8, "ONLINE")
+    assert len(data_of(await cluster.http.get("/api/workers"))) == 1
+    data_of(await cluster.http.put(f"/api/workers/{NODE}/status?status=UNASSIGNED"))
+    assert (await agent(cluster, NODE))["status"] == "UNASSIGNED"
+    data_of(await cluster.http.put(f"/api/workers/{NODE}/status?status=ONLINE"))
+    said = refusal_of(await cluster.http.delete(f"{AGENTS}/{NODE}"), 409, "INVALID_STATE")
+    assert "SIGTERM" in said
+    await cluster.store.retire_node(NODE, "gone")  # as it does itself when it is told to stop
+    assert (await agent(cluster, NODE))["status"] == "OFFLINE"
 
 
 async def test_the_health_of_the_service_has_no_envelope(world: World) -> None:

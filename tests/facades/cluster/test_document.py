@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from horae.core import moments
+from horae.core.time import moments
 from tests.facades.cluster.commands import JOB, Call, calls, data_of, endpoints, missing_fields
 from tests.facades.world import World
 

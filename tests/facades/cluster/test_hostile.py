@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from horae.core import specs
+from horae.core.work import specs
 from tests.facades.cluster.commands import ENVELOPE, JOB, data_of
 from tests.facades.world import World
 

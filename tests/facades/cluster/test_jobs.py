@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from horae.core import moments
 from horae.core.model import Policy, RunFilter, State
+from horae.core.time import moments
 from tests.facades.cluster.commands import JOB, data_of, refusal_of
 from tests.facades.world import SCAN, World
 
@@ -42,6 +42,21 @@ async def test_a_submitted_job_is_given_back_as_it_was_sent(world: World) -> Non
     expected = {**JOB, "executionTime": "2030-01-01T10:00:00Z", "status": "PENDING", "retryCount": 0}
     assert {name: made[name] for name in expected} == expected
     assert made == data_of(await world.http.get("/api/jobs/1"))
+
+
+async def test_a_job_that_runs_before_the_answer_is_written_was_pending_when_it_was_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = world.jobs.submit
+
+    async def submit_and_fire(*args: Any, **more: Any) -> Any:
+        done = await submitted(*args, **more)
+        await world.fire()
+        return done
+
+    monkeypatch.setattr(type(world.jobs), "submit", lambda _, *args, **more: submit_and_fire(*args, **more))
+    assert (await submit(world))["status"] == "PENDING"
+    assert await status_of(world) == "SCHEDULED"
 
 
 async def test_a_submitted_job_is_offered_and_is_tried_again_as_the_contract_says(world: World) -> None:
@@ -270,10 +285,17 @@ async def test_a_failure_waits_for_its_retry_as_pending(world: World) -> None:
         data_of(await put(world, word))
     shown = data_of(await world.http.get("/api/jobs/1"))
     assert (shown["status"], shown["retryCount"]) == ("PENDING", 1)
+    assert await due(world) == []
     world.clock.advance(61)
     await world.store.sweep()
-    await world.work("python", State.FAILED)
-    assert await status_of(world) == "FAILED"
+    assert await world.work("python") == []  # Horae's agents never do what another one has begun
+    assert [each["jobId"] for each in await due(world)] == [1]
+    for word in ("SCHEDULED", "RUNNING", "FAILED"):
+        data_of(await put(world, word))
+        assert await status_of(world) == word
+    executions = data_of(await world.http.get("/api/executions?jobId=1"))
+    assert [each["status"] for each in executions] == ["FAILED", "FAILED"]
+    assert executions[0]["id"] != executions[1]["id"] == 1
 
 
 async def test_a_job_given_back_is_run_by_horae(world: World) -> None:
@@ -307,6 +329,8 @@ async def test_an_agent_outside_reports_on_its_execution(world: World) -> None:
     await submit(world, maxRetries=0)
     data_of(await put(world, "SCHEDULED"))
     report = {"jobId": 1, "workerId": "agent-1", "status": "RUNNING", "startTime": "2027-01-15T08:00:00Z"}
+    refusal_of(await world.http.post("/api/job-store/executions", json=report), 409, "INVALID_STATE")
+    await world.http.post("/api/execution-coordinator/workers/agent-1")
     begun = data_of(await world.http.post("/api/job-store/executions", json=report))
     assert (begun["workerId"], begun["status"], begun["checkpointData"]) == ("agent-1", "RUNNING", None)
     data_of(await world.http.post("/api/job-store/executions", json={**report, "checkpointData": "row 100"}))
@@ -330,7 +354,7 @@ async def test_executions_are_asked_for_by_job_or_worker(world: World) -> None:
 
 
 async def test_jobs_of_another_organisation_do_not_exist(world: World) -> None:
-    from horae.core import specs
+    from horae.core.work import specs
 
     draft = specs.parse_job({"name": "theirs", "run_once": True, "handler": "horae.handlers:echo"})
     await world.jobs.submit([draft], owner="eve", org=2)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.facades.cluster.commands import data_of, refusal_of
-from tests.facades.world import NODE, World
+from horae.contracts import CONTRACTS
+from horae.core.model import Node
+from horae.web import app as web
+from tests.facades.cluster.commands import JOB, data_of, refusal_of
+from tests.facades.world import NODE, OWN, World, from_here
 
 WORKERS = "/api/scheduler-workers"
 
@@ -54,7 +59,7 @@ async def test_a_coordinators_heartbeat_is_recorded_or_ignored(world: World) -> 
     world.clock.advance(5)
     for name in ("nodeId=c-1", "coordinatorId=c-1", "nodeId=unknown"):
         assert data_of(await world.http.post(f"/api/coordinator/heartbeat?{name}")) == "Heartbeat recorded"
-    [node] = await world.services.outside.members("coordinator")
+    [node] = await world.services.external_members.members("coordinator")
     assert node.heartbeat_at == world.clock.now()
     refusal_of(await world.http.post("/api/coordinator/heartbeat"), 400, "VALIDATION_ERROR")
 
@@ -132,7 +137,7 @@ async def test_the_distribution_names_every_segment(cluster: World) -> None:
     assert every[1] == {
         "segment": 1, "workerId": "worker-1", "assignedAt": "2027-01-15T08:00:00Z", "status": "ASSIGNED", "owner": NODE,
     }  # fmt: skip
-    assert (every[2]["status"], every[2]["workerId"], every[2]["assignedAt"]) == ("AVAILABLE", None, None)
+    assert (every[2]["status"], every[2]["workerId"], every[2]["assignedAt"]) == ("ASSIGNED", NODE, None)
     assert len(every) == 100
     held = data_of(await cluster.http.get("/api/segments?workerId=worker-1"))
     assert held == {"workerId": "worker-1", "segments": [0, 1]}
@@ -152,14 +157,87 @@ async def test_this_nodes_scheduler_shows_its_segments_and_scans(cluster: World)
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("body", [{"segments": [0, 1]}, [0, 1], []])
-async def test_segments_that_the_node_has_can_be_pushed_in_both_forms(cluster: World, body: Any) -> None:
+@pytest.mark.parametrize("body", [{"segments": [0, 1]}, [1, 0], [0, 1, 1], []])
+async def test_a_push_changes_what_the_node_holds_on_every_port(cluster: World, body: Any) -> None:
     assert data_of(await cluster.http.post("/api/scheduler-worker/segments", json=body)) == "Segments updated"
+    held = sorted(set(body["segments"] if isinstance(body, dict) else body))
+    assert data_of(await cluster.http.get("/api/scheduler-worker/segments")) == {"workerId": NODE, "segments": held}
+    assert data_of(await cluster.http.get("/api/scheduler-worker/status"))["assignedSegmentCount"] == len(held)
+    every = data_of(await cluster.http.get("/api/segments"))
+    assert [each["segment"] for each in every if each["workerId"] == NODE] == held
+    assert {each["status"] for each in every if each["segment"] not in held} == {"AVAILABLE"}
+    assert {each["owner"] for each in every} == {NODE}  # which goes on firing them
 
 
-async def test_segments_that_others_have_cannot_be_pushed(world: World) -> None:
-    answer = await world.http.post("/api/scheduler-worker/segments", json=[3, 4])
-    assert "3, 4" in refusal_of(answer, 409, "INVALID_STATE")
+async def test_a_push_takes_segments_from_who_held_them(cluster: World) -> None:
+    await register(cluster)
+    await assign(cluster, 10)
+    data_of(await cluster.http.post("/api/scheduler-worker/segments", json=[3, 4]))
+    every = data_of(await cluster.http.get("/api/segments"))
+    assert [each["workerId"] for each in every[2:6]] == ["worker-1", NODE, NODE, "worker-1"]
+    assert await assign(cluster, 10) == [0, 1, 2, 5, 6, 7, 8, 9, 10, 11]  # what was told is not free
+
+
+async def test_a_node_that_schedules_nothing_cannot_be_told(cluster: World) -> None:
+    idle = replace(cluster.services, local_node=replace(cluster.services.local_node, roles=("api",)))
+    gate = web.create_app(idle, CONTRACTS, version="1", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url="http://127.0.0.1:8080") as client:
+        refusal_of(await client.post("/api/scheduler-worker/segments", json=[1]), 503, "SERVICE_UNAVAILABLE")
+
+
+# ── a registration and a process of one name ──
+
+
+async def test_who_registers_as_a_process_of_horae_is_that_process(cluster: World) -> None:
+    made = await register(cluster, NODE)
+    assert (made["assignedSegments"], made["status"]) == (list(range(100)), "ONLINE")
+    assert await assign(cluster, 10, NODE) == list(range(10))
+    assert data_of(await cluster.http.get("/api/scheduler-worker/segments"))["segments"] == list(range(10))
+    assert [each["workerId"] for each in data_of(await cluster.http.get(WORKERS))] == [NODE]
+    assert await cluster.services.external_members.members("scheduler") == []
+    beat = data_of(await cluster.http.post(f"{WORKERS}/heartbeat?workerId={NODE}"))
+    assert beat == {**made, "assignedSegments": list(range(10))}
+    data_of(await cluster.http.delete(f"/api/segments/release?workerId={NODE}"))
+    assert data_of(await cluster.http.get("/api/scheduler-worker/segments"))["segments"] == []
+
+
+async def test_what_a_process_was_told_it_fires_at_once(cluster: World) -> None:
+    await assign(cluster, 10, NODE)
+    data_of(await cluster.http.post("/api/jobs", json=JOB))
+    await cluster.fire()
+    assert data_of(await cluster.http.get("/api/jobs/1"))["status"] == "SCHEDULED"
+
+
+async def test_a_registration_from_before_the_process_came_is_one_with_it(world: World) -> None:
+    await register(world, NODE)
+    await assign(world, 3, NODE)
+    now = world.clock.now()
+    node = Node(
+        name=NODE, roles=("scheduler",), kinds=(), labels=(), slots=0, version="1", address="", started_at=now,
+        heartbeat_at=now, beat=0,
+    )  # fmt: skip
+    await world.store.register_node(node)
+    assert [each["workerId"] for each in data_of(await world.http.get(WORKERS))] == [NODE]
+    data_of(await world.http.post(f"{WORKERS}/heartbeat?workerId={NODE}"))
+    assert await world.store.load_taken_segments() == dict.fromkeys(range(3), (NODE, now))
+    assert [one.state for one in await world.services.external_members.members("scheduler")] == ["gone"]
+
+
+async def test_a_silent_member_is_shown_so_before_anybody_declares_it_gone(cluster: World) -> None:
+    await register(cluster)
+    await assign(cluster, 10)
+    cluster.clock.advance(61)
+    await cluster.store.beat(NODE, 0)
+    assert [each["workerId"] for each in data_of(await cluster.http.get(WORKERS))] == [NODE]
+    every = data_of(await cluster.http.get("/api/segments"))
+    assert {each["workerId"] for each in every} == {NODE}
+
+
+async def test_a_leader_that_was_not_heard_within_its_lease_leads_no_more(cluster: World) -> None:
+    cluster.clock.advance(15)
+    assert data_of(await cluster.http.get("/api/coordinator/leader"))["nodeId"] == NODE
+    cluster.clock.advance(2)
+    refusal_of(await cluster.http.get("/api/coordinator/leader"), 503, "NO_LEADER")
 
 
 async def test_a_push_makes_the_scheduler_look_at_once(cluster: World) -> None:

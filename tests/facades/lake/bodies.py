@@ -73,7 +73,7 @@ class Client:
         return next(row["job"] for row in listed["data"] if row["job"]["job_id"] == job_id)
 
     async def report(self, taken: Any, status: str, **more: Any) -> Any:
-        """What a worker says of what it pulled."""
+        """Return what a worker says of what it pulled."""
         is_sync = "sync_id" in taken
         progress = {
             "class_name": "jdbc_progress" if is_sync else "java_job_progress", "org_id": 1,

@@ -19,7 +19,7 @@ def text(name: str) -> Any:
 
 
 def differences(expected: Any, got: Any, path: str = "") -> list[str]:
-    """Where an answer lacks what the document shows. More than it shows is allowed."""
+    """Return where an answer lacks what the document shows. More than it shows is allowed."""
     if isinstance(expected, dict):
         if not isinstance(got, dict):
             return [f"{path}: no object"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from horae.core import specs
+from horae.core.work import specs
 from tests.facades.lake.bodies import Client, java, source, sync
 from tests.facades.world import World
 

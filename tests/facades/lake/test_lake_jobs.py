@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from horae.core import specs
 from horae.core.model import State
+from horae.core.work import specs
 from tests.facades.lake.bodies import NEVER, ONCE, Client, java, sync
 from tests.facades.world import World
 
@@ -200,9 +200,14 @@ async def test_deleting_what_is_not_there_is_a_success(client: Client) -> None:
 
 async def test_the_other_half_of_the_contract_has_jobs_of_its_own(client: Client) -> None:
     lake, other = await client.make(java()), await client.make(sync(), "")
-    assert (await client.refused("GET", f"/lake/job/{other}"))[1] == f"No job was found for id = {other}."
-    await client.ask("DELETE", f"/lake/job/{other}")
-    await client.ask("DELETE", f"/job/{lake}")
+    for method, path, address in (
+        ("GET", f"/lake/job/{other}", f"a sync job: its address is /job/{other}"),
+        ("DELETE", f"/lake/job/{other}", f"a sync job: its address is /job/{other}"),
+        ("DELETE", f"/job/{lake}", f"a lake job: its address is /lake/job/{lake}"),
+    ):
+        reason, message = await client.refused(method, path)
+        assert (reason, address in message) == ("bad_request", True), message
+    assert (await client.refused("DELETE", "/job/multi_delete", {"ids": [other, lake]}))[0] == "bad_request"
     assert await client.job(lake)
     assert await client.sync_job(other)
     assert (await client.ask("POST", "/lake/job/list", {}))["total"] == 1

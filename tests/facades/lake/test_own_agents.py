@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from horae.core.definitions import Submission
 from horae.core.model import SECOND, State
-from horae.ports import Result, Submission
+from horae.core.runs.orders import Result
 from horae.testing import START, make_job
 from tests.facades.lake.bodies import NEVER, Client, sync
 from tests.facades.world import World
@@ -22,7 +23,7 @@ FACTS = {
 
 
 async def claimed(client: Client, kind: str = "sync") -> Any:
-    """A run that an agent works at."""
+    """Return a run that an agent works at."""
     [assignment] = await client.world.claim(kind)
     return assignment
 

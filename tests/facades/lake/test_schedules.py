@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from horae.contracts.lake import schedules
 from horae.core.fields import Fields, Problems
 from horae.core.model import Job, Policy, Trigger
-from horae.core.schedule import compile_schedule
-from horae.web.facades.lake import schedules
+from horae.core.time.schedule import compile_schedule
 
 NOW = datetime(2026, 11, 15, 12, 30, 0, tzinfo=UTC)
 DAYS = ["MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"]
@@ -30,12 +30,12 @@ def us(moment: datetime) -> int:
 def read(value: Any) -> schedules.Timetable:
     problems = Problems()
     found = schedules.read(Fields({"schedule_time": value}, "job", problems))
-    problems.settle()
+    problems.raise_any()
     return found
 
 
 def moments_of(value: dict[str, Any], count: int) -> list[datetime]:
-    """The first moments of a job made NOW."""
+    """Return the first moments of a job made NOW."""
     doc = read(value).document
     assert doc is not None
     schedule = compile_schedule(doc, seed=1, created_at=us(NOW))
@@ -47,7 +47,7 @@ def moments_of(value: dict[str, Any], count: int) -> list[datetime]:
 
 
 def from_now(series: list[datetime], start: datetime, count: int) -> list[datetime]:
-    """What a series comes to: strictly after its start, and not before the job was made."""
+    """Return what a series comes to: strictly after its start, and not before the job was made."""
     return sorted(each for each in series if each > start and each >= NOW)[:count]
 
 

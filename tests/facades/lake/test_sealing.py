@@ -11,8 +11,9 @@ import httpx
 import pytest
 import structlog
 
+from horae.contracts import CONTRACTS
+from horae.core.definitions import Submission
 from horae.core.model import State
-from horae.ports import Submission
 from horae.stores.sqlite import SqliteStore
 from horae.testing import make_job
 from horae.web import app as web
@@ -52,7 +53,7 @@ async def submitted(world: World, document: Any) -> Any:
 
 
 async def filled(client: Client) -> dict[str, int]:
-    """A world with a canary in every place."""
+    """Return a world with a canary in every place."""
     kept = await client.ask("POST", "/source/create", source(jdbc_url=URL, password=CANARY))
     shell = await submitted(
         client.world, {"name": "sh", "checkout": CHECKOUT, "steps": [{"run": "true"}], "run_once": True}
@@ -225,7 +226,7 @@ async def test_where_agents_do_the_work_nobody_pulls_it_and_nobody_gets_the_secr
     world = client.world
     ids = await filled(client)
     await world.fire()
-    gate = web.create_app(replace(world.services, lends_lake_work=False), version="1", free_pass=OWN)
+    gate = web.create_app(replace(world.services, lends_lake_work=False), CONTRACTS, version="1", free_pass=OWN)
     friend = await with_token(client, "ann")
     async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE) as api:
         for headers in ({}, friend):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from horae.contracts.lake import connectors
 from horae.core.model import State
-from horae.web.facades.lake import connectors
 from tests.facades.lake.bodies import NEVER, Client, source, sync
 
 MINUTELY = {"class_name": "schedule_minutely", "recur_every": 5}
@@ -38,7 +38,10 @@ async def test_every_class_of_sync_can_be_made_and_is_shown_as_sent(client: Clie
     for field in (*connector.needed, *(connector.others or ("anything",))):
         types, _ = connectors._EXPECTED.get(field, (str, ""))
         own[field] = examples.get(types if isinstance(types, type) else types[0], "x")
-    body = {name: value for name, value in sync()["job"].items() if name in connectors.COMMON}
+        if field == "primary_key":
+            own[field] = ["id"]
+    mode = "FullSync" if name in connectors.FULL_ONLY else "IncrementalSync"
+    body = {name: value for name, value in sync(sync_mode=mode)["job"].items() if name in connectors.COMMON}
     job = (await client.ask("POST", "/job/create", {"job": {**body, "class_name": name, **own}}))["job"]
     hidden = {"access_token", "refresh_token", "api_key"}
     assert {field: job[field] for field in own} == {k: "******" if k in hidden else v for k, v in own.items()}
@@ -126,9 +129,9 @@ async def test_a_sync_worker_pulls_with_the_source_and_its_secrets(client: Clien
     job_id = await client.make(sync(source_id=made["id"]), "")
     await client.world.fire()
     [waiting] = await client.ask("GET", "/schedule/job/status")
-    assert (waiting["job"]["job_id"], waiting["source"]["password"], waiting["sync_id"] % 1000) == (job_id, "******", 0)
+    assert (waiting["job"]["job_id"], waiting["source"]["password"], waiting["sync_id"] % 1000) == (job_id, "******", 1)
     taken = await client.pull("")
-    assert taken["sync_id"] == waiting["sync_id"] + 1
+    assert taken["sync_id"] == waiting["sync_id"]
     assert (taken["source"]["password"], taken["source"]["jdbc_url"]) == (
         "hunter2",
         source()["data_source"]["jdbc_url"],
@@ -279,7 +282,8 @@ async def test_agents_are_told_in_our_own_words_what_to_sync(client: Client) -> 
     job_id = await client.make(sync(source_id=made["id"], last_synced_value="7"), "")
     spec = (await client.world.jobs.get(job_id)).spec
     assert spec == {
-        "source_id": made["id"], "read": {"table": "shop.orders"}, "mode": "incremental", "cursor": "id", "begin": "7",
+        "source_id": made["id"], "read": {"database": "shop", "table": "orders"}, "mode": "incremental",
+        "cursor": "id", "begin": "7",
         "destinations": [{"type": "clickhouse", "database": "lake", "table": "orders"}], "options": spec["options"],
     }  # fmt: skip
     sources = client.world.services.sources
@@ -290,7 +294,8 @@ async def test_agents_are_told_in_our_own_words_what_to_sync(client: Client) -> 
 @pytest.mark.parametrize(
     ("job", "read"),
     [
-        ({"query_statement": "select 1"}, {"query": "select 1"}),
+        ({"query_statement": "select 1"}, {"database": "shop", "query": "select 1"}),
+        ({"primary_key": ["id"]}, {"database": "shop", "table": "orders"}),
         (
             {
                 "class_name": "amazon_s3_job", "bucket_name": "b", "folder_path": "in/",
@@ -322,4 +327,8 @@ async def test_what_another_interface_changes_is_shown(client: Client) -> None:
     changed = {**spec, "read": {"table": "shop.customers"}, "cursor": "updated_at"}
     await client.ask("PUT", f"/v1/jobs/{job_id}", {"name": "n", "kind": "sync", "spec": changed})
     job = await client.sync_job(job_id)
-    assert (job["table_name"], job["incremental_column"], job["max_fetch_size"]) == ("customers", "updated_at", 1000)
+    assert (job["table_name"], job["incremental_column"], job["max_fetch_size"]) == (
+        "shop.customers",
+        "updated_at",
+        1000,
+    )

@@ -263,6 +263,6 @@ async def test_history_shows_runs_of_other_interfaces_but_no_skipped_moments(cli
         await world.fire()
     history = await client.ask("POST", "/lake/history/list", {"sorts": [{"field": "start_time", "order": "DESC"}]})
     assert [(row["job_id"], row["job_status"], row["run_id"] % 1000) for row in history["data"]] == [
-        (made["id"], "Queued", 0)
+        (made["id"], "Queued", 1)
     ]
     assert history["total"] == 1

@@ -15,12 +15,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 import horae.wire
+from horae.contracts.rpc.calls import Calls
+from horae.contracts.rpc.grpc import METHODS, Scheduling
 from horae.core.model import State
 from horae.rpc.callers import Callers
 from horae.rpc.outputs import Outputs
-from horae.rpc.scheduling import METHODS, Scheduling
 from horae.rpc.server import RpcServer
-from horae.web.facades.rpc.calls import Calls
 from horae.wire.generated import scheduling_pb2 as pb
 from tests.facades.world import NODE, World
 
@@ -84,15 +84,29 @@ job = calls.SubmitJob(pb.SubmitJobRequest(user_id="ann", schedule="*/5 * * * *",
 assert (found.job_id, found.job_type, found.code_location, found.status) == (job, "periodic", "jobs/report", "pending")
 assert [each.job_id for each in calls.GetJobsInNext5Mins(pb.GetJobsInNext5MinsRequest()).jobs] == [job]
 execution = calls.Dispatch(pb.DispatchRequest(job_id=job)).execution_id
+[due] = calls.GetDueJobs(pb.GetDueJobsRequest()).executions
+assert (due.execution_id, due.code_location, due.HasField("lease_seconds")) == (execution, "jobs/report", False)
+[taken] = calls.TakeDueJobs(pb.TakeDueJobsRequest(worker_id="w", limit=5)).executions
+assert (taken.execution_id, taken.attempt, taken.lease_seconds) == (execution, 1, 30)
+written = pb.WriteLogRequest(execution_id=execution, worker_id="w", offset=0, text="hello")
+assert calls.WriteLog(written).next_offset == calls.WriteLog(written).next_offset == 5
+piece = calls.GetLog(pb.GetLogRequest(execution_id=execution))
+assert (piece.text, piece.next_offset, piece.status) == ("hello", 5, "running")
+said = calls.Heartbeat(pb.HeartbeatRequest(worker_id="w", held=pb.Executions(ids=[execution, 99])))
+assert (list(said.lost), said.HasField("load")) == ([99], False)
 assert calls.Heartbeat(pb.HeartbeatRequest(worker_id="w")).status == "ok"
 calls.StatusUpdate(pb.StatusUpdateRequest(execution_id=execution, status="running", worker_id="w", progress=5))
 assert list(calls.Cancel(pb.CancelRequest(execution_id=execution)).cancelled) == [execution]
 assert list(calls.Heartbeat(pb.HeartbeatRequest(worker_id="w")).cancel) == [execution]
-calls.StatusUpdate(pb.StatusUpdateRequest(execution_id=execution, status="cancelled", worker_id="w"))
-[row] = calls.GetExecHistory(pb.GetExecHistoryRequest(job_id=job)).executions
+ended = {"status": "cancelled", "worker_id": "w", "message": "stopped", "exit_code": 143, "attempt": 1}
+calls.StatusUpdate(pb.StatusUpdateRequest(execution_id=execution, **ended))
+page = calls.GetExecHistory(pb.GetExecHistoryRequest(job_id=job, cursor=""))
+[row] = page.executions
+assert (row.message, row.exit_code, row.logs_path) == ("stopped", 143, f"/v1/runs/{execution}/log")
+assert not page.HasField("cursor")
 assert (row.status, row.worker_id, row.HasField("finished_at")) == ("cancelled", "w", True)
 assert calls.DeleteJob(pb.DeleteJobRequest(user_id="ann", job_id=job)).deleted
-print("all nine calls were answered")
+print("every call was answered")
 """
 
 
@@ -109,7 +123,7 @@ async def test_a_client_made_from_the_proto_file_can_make_every_call(port: int, 
     protoc = (sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO.parent}")
     await run(*protoc, "--python_out=.", "--grpc_python_out=.", str(PROTO), cwd=tmp_path)
     (tmp_path / "client.py").write_text(CLIENT)
-    assert "all nine" in await run(sys.executable, "client.py", str(port), cwd=tmp_path)
+    assert "every call" in await run(sys.executable, "client.py", str(port), cwd=tmp_path)
 
 
 async def test_the_service_is_found_by_reflection(port: int) -> None:
@@ -162,7 +176,7 @@ async def test_what_is_wrong_is_told_by_status_and_code(client: Caller, world: W
     execution = (await client("Dispatch", waiting, pb.DispatchReply)).execution_id
     early = pb.StatusUpdateRequest(execution_id=execution, status="completed")
     assert await client.refused("StatusUpdate", early) == (status.FAILED_PRECONDITION, "E_CONFLICT")
-    object.__setattr__(world.services.station, "busy", lambda: 8)
+    object.__setattr__(world.services.local_node, "busy", lambda: 8)
     assert await client.refused("Dispatch", waiting) == (status.RESOURCE_EXHAUSTED, "E_LIMITED")
     assert await client.refused("DeleteJob", pb.DeleteJobRequest(user_id="a", job_id=-1)) == (
         status.INVALID_ARGUMENT,
@@ -172,7 +186,7 @@ async def test_what_is_wrong_is_told_by_status_and_code(client: Caller, world: W
 
 
 async def test_a_fault_of_ours_shows_nothing_of_itself(client: Caller, world: World) -> None:
-    object.__setattr__(world.services.station, "busy", lambda: 1 // 0)
+    object.__setattr__(world.services.local_node, "busy", lambda: 1 // 0)
     job_id = await submit(client)
     assert await client.refused("Dispatch", pb.DispatchRequest(job_id=job_id)) == (
         grpc.StatusCode.INTERNAL,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from tests.facades.world import World
 
 SQL, PATH, LONG = "' OR 1=1 --", "../../etc/passwd", "x" * 5000
@@ -16,12 +16,14 @@ for _ in range(50):
 USERS: list[Any] = [None, True, 1.5, [], {}, "", " ", "a\x00b", "a\nb", LONG, 2**63, -(2**64), DEEP]
 IDS: list[Any] = [None, True, 0, -1, 2**63, 2**70, 1.5, "1", SQL, [], {}, "", DEEP, 999_999]
 WORKERS: list[Any] = [True, 5, [], {}, "", SQL, PATH, "a b", "-x", LONG, "w\x00"]
+LIMITS: list[Any] = [0, -1, 10_001, "1", True, [], 1.5]
+CURSORS: list[Any] = [5, True, [], {}, "x", SQL, PATH, LONG, "1", "-", "1-", "c" * 40, "\x00"]
 PARAMS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "submit_job": (
         {"user_id": "u", "schedule": "1h", "code_location": "a:b"},
         {
             "user_id": USERS,
-            "schedule": [True, 1.5, [], {}, "", SQL, PATH, "61 * * * *", "-1h", "0s", LONG, -1, 2**62, 10**15, DEEP,
+            "schedule": [True, [], {}, "", SQL, PATH, "61 * * * *", "-1h", "0s", LONG, -1, 2**62, 10**15, DEEP,
                          "9" * 18],
             "code_location": [None, True, 5, [], {}, "", SQL, PATH, "-x", "a b", "ext::sh -c id", "fd::3", LONG, DEEP,
                               "ftp://example.org/x", "https://example.org/x@-b", "https://example.org/x#../y",
@@ -33,20 +35,39 @@ PARAMS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
             SQL: ["x"],
         },
     ),
-    "retrieve_all_jobs": ({"user_id": "u"}, {"user_id": USERS, "limit": [5]}),
+    "retrieve_all_jobs": ({"user_id": "u"}, {"user_id": USERS, "limit": LIMITS, "cursor": CURSORS, "offset": [5]}),
     "delete_job": ({"user_id": "u", "job_id": 1}, {"user_id": [*USERS, "somebody"], "job_id": IDS}),
-    "get_exec_history": ({"job_id": 1}, {"job_id": IDS, "limit": [0, -1, 10_001, "1", True, [], 1.5]}),
-    "get_jobs_in_next_5_mins": ({}, {"x": [1], "user_id": ["u"]}),
-    "dispatch": ({"job_id": 1}, {"job_id": IDS, "execution_id": [each for each in IDS if each is not None]}),
+    "get_exec_history": ({"job_id": 1}, {"job_id": IDS, "limit": LIMITS, "cursor": CURSORS}),
+    "get_jobs_in_next_5_mins": ({}, {"x": [1], "user_id": ["u"], "limit": LIMITS, "cursor": CURSORS}),
+    "get_due_jobs": ({}, {"worker_id": ["w"], "limit": LIMITS, "cursor": CURSORS}),
+    "get_log": (
+        {"execution_id": 1},
+        {"execution_id": IDS, "attempt": [0, -1, "1", 2**40, 9], "offset": [-1, 2**63], "limit": [0, 3, 2**20 + 1]},
+    ),
+    "dispatch": (
+        {"job_id": 1},
+        {"job_id": IDS, "execution_id": [each for each in IDS if each is not None], "worker_id": [*WORKERS, "nobody"]},
+    ),
+    "take_due_jobs": ({"worker_id": "w"}, {"worker_id": [None, *WORKERS], "limit": [0, -1, 101, "1", True, []]}),
+    "write_log": (
+        {"execution_id": 2, "worker_id": "w", "offset": 0, "text": "x"},
+        {
+            "execution_id": IDS, "worker_id": [None, *WORKERS, "w"], "offset": [-1, "0", 2**63, 1.5],
+            "attempt": [0, "1"], "text": [5, [], {}, "x" * 300_000, "\ud800"],
+        },
+    ),
     "heartbeat": (
         {"worker_id": "w"},
-        {"worker_id": WORKERS, "load": [-1, "1", True, 2**70, []], "capacity": [0, -1, "1", True, 2**70, {}]},
+        {"worker_id": WORKERS, "load": [-1, "1", True, 2**70, []], "capacity": [0, -1, "1", True, 2**70, {}],
+         "address": [5, "", "x", "x:0", "x:99999", "x:y", "a b:1", "u@h:1", "http://x:1", "x:1/y", SQL, LONG],
+         "held": [5, "1", {}, [0], ["1"], [True], [2**63], [None], DEEP]},
     ),
     "status_update": (
         {"execution_id": 2, "status": "completed", "worker_id": "w"},
         {
             "execution_id": IDS, "status": [None, True, 5, "", "queued", SQL, [], {}, "RUNNING now"],
             "worker_id": WORKERS, "message": [5, [], {}, "\x00", LONG], "progress": [-1, 101, "5", True, [], 2**70],
+            "exit_code": ["1", 2**31, 1.5, True, []], "attempt": [0, -1, "1", 2**40],
         },
     ),
     "cancel": ({}, {"job_id": IDS, "execution_id": IDS}),

@@ -10,11 +10,12 @@ from typing import Any
 import httpx
 import pytest
 
+from horae.contracts import CONTRACTS
+from horae.contracts.rpc import jsonrpc, rendering
 from horae.core.model import SECOND, Phase, Reason, Run, State
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from horae.testing import START, make_job
 from horae.web import app as web
-from horae.web.facades.rpc import jsonrpc, rendering
 from tests.facades.world import NODE, World
 
 DOCUMENT = Path(__file__).parent / "document"
@@ -57,7 +58,7 @@ async def test_every_call_of_the_document_has_its_answer(world: World) -> None:
         "get_exec_history(job_id)": [],
         "get_jobs_in_next_5_mins()": [job],
         "Job Dispatching": 1,
-        "Health Checks (Heart Beats)": {"status": "ok", "worker_id": "worker-1", "cancel": []},
+        "Health Checks (Heart Beats)": {"status": "ok", "worker_id": "worker-1", "cancel": [], "lost": []},
         "Status Updates": {"status": "ok", "cancel": False},
         "Job Cancellation": {"cancelled": [1]},
         "delete_job(user_id, job_id)": True,
@@ -150,11 +151,12 @@ async def test_history_is_newest_first_and_tells_who_worked(world: World) -> Non
     for state in (State.SUCCEEDED, State.FAILED):
         world.clock.advance(60)
         await world.fire()
-        await world.work("python", state)
+        await world.work("python", state, "broken" if state is State.FAILED else "")
     rows = await call(world, "get_exec_history", job_id)
     assert rows[0] == {
         "execution_id": 2, "job_id": job_id, "status": "failed", "worker_id": NODE, "retry_count": 0,
         "scheduled_for": NOW + 120, "started_at": NOW + 120, "finished_at": NOW + 120, "created_at": NOW + 120,
+        "message": "broken", "exit_code": 1, "logs_path": "/v1/runs/2/log",
     }  # fmt: skip
     assert [row["status"] for row in rows] == ["failed", "completed"]
     assert await call(world, "get_exec_history", job_id, 1) == rows[:1]
@@ -192,7 +194,7 @@ async def test_a_due_moment_that_is_dispatched_is_not_fired_again(world: World) 
 
 async def test_a_node_without_a_free_slot_takes_nothing(world: World) -> None:
     job_id = await call(world, "submit_job", "u", "1h", NOOP)
-    object.__setattr__(world.services.station, "busy", lambda: 8)
+    object.__setattr__(world.services.local_node, "busy", lambda: 8)
     assert await refused(world, "dispatch", job_id) == (-32029, "E_LIMITED")
     assert (await world.rows())[2] == 0
 
@@ -211,7 +213,7 @@ async def test_cancel_ends_one_execution_or_all_of_a_job(world: World) -> None:
 
 
 async def waiting(world: World) -> int:
-    """An execution that nobody has taken yet."""
+    """Return an execution that nobody has taken yet."""
     job_id = await call(world, "submit_job", "u", "1h", NOOP, 5, 1)
     return int(await call(world, "dispatch", job_id))
 
@@ -227,7 +229,7 @@ async def test_a_worker_takes_an_execution_reports_and_ends_it(world: World, wor
     taken = await call(world, "status_update", execution_id=execution, status="running", worker_id="w", progress=10)
     assert taken == {"status": "ok", "cancel": False}
     run = await world.jobs.get_run(execution)
-    assert (run.state, run.phase, run.node) == (State.RUNNING, Phase.RUNNING, "w")
+    assert (run.state, run.phase, run.node) == (State.RUNNING, Phase.RUNNING, "w@agent")
     [loan] = await world.services.lending.loans()
     assert (loan.progress, loan.until_at) == ({"progress": 10}, START + 30 * SECOND)
     await call(world, "status_update", execution, word, "w", "done")
@@ -263,13 +265,13 @@ async def test_a_heartbeat_prolongs_what_the_worker_holds_and_tells_what_to_stop
     other = await waiting(world)
     await call(world, "status_update", other, "running", "other")
     world.clock.advance(20)
-    assert await call(world, "heartbeat", "w", 1, 4) == {"status": "ok", "worker_id": "w", "cancel": []}
+    assert await call(world, "heartbeat", "w", 1, 4) == {"status": "ok", "worker_id": "w", "cancel": [], "lost": []}
     until = {loan.run_id: (loan.until_at - START) // SECOND for loan in await world.services.lending.loans()}
     assert until == {execution: 50, other: 30}
     await call(world, "cancel", execution_id=execution)
     assert (await call(world, "heartbeat", "w"))["cancel"] == [execution]
     assert (await call(world, "status_update", execution, "running", "w"))["cancel"] is True
-    [node] = [node for node in await world.services.outside.members("agent") if node.name.startswith("w@")]
+    [node] = [node for node in await world.services.external_members.members("agent") if node.name.startswith("w@")]
     assert (node.busy, node.slots, node.state) == (1, 4, "live")
 
 
@@ -346,7 +348,7 @@ async def test_a_fault_of_ours_shows_nothing_of_itself() -> None:
 
 async def test_beyond_loopback_a_token_is_needed_and_tells_who_owns_what_is_made(world: World) -> None:
     _, token = await world.services.access.create("t", "user", "ann", None)
-    gate = web.create_app(world.services, version="1", loopback_only=False)
+    gate = web.create_app(world.services, CONTRACTS, version="1", loopback_only=False)
     one = {"jsonrpc": "2.0", "method": "submit_job", "params": ["u", "1h", NOOP], "id": 1}
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate), base_url="https://rpc.example.org") as far:
         stranger = await far.post("/rpc", json=one)

@@ -56,7 +56,7 @@ def number(text: str, names: list[str], base: int) -> int:
 
 
 def walk(text: str, low: int, high: int, names: list[str], base: int) -> set[int]:
-    """The values of a field without specials, by walking from the first to the last with wrap-around."""
+    """Return the values of a field without specials, by walking from the first to the last with wrap-around."""
     found = set()
     for item in text.split(","):
         body, _, step = item.partition("/")
@@ -213,7 +213,7 @@ def moments(
 
 
 def after_gaps(expression: Expression, readings: list[tuple[int, datetime]], step: int) -> list[int]:
-    """The ends of those gaps that swallow at least one reading of the expression."""
+    """Return the ends of those gaps that swallow at least one reading of the expression."""
     ends = []
     tick = timedelta(seconds=step)
     for (_, before), (second, after) in pairwise(readings):
@@ -245,7 +245,7 @@ def on_days(expression: Expression, first: date, count: int) -> list[int]:
 
 
 def random_field(rng: random.Random, low: int, high: int, names: list[str] | None = None) -> str:
-    """A field without specials: values, ranges (some of which wrap), steps and lists."""
+    """Return a field without specials: values, ranges (some of which wrap), steps and lists."""
 
     def one() -> str:
         value = rng.randint(low, high)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from horae.core.builds import MAX_FAILURES, Globs, GoTests, count_test, fill_key, no_tests
-from horae.core.specs import parse_job
+from horae.core.work.builds import MAX_FAILURES, Globs, GoTests, count_test, fill_key, no_tests
+from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 
 
@@ -101,6 +101,11 @@ def test_go_test_results_are_counted_however_they_are_cut() -> None:
             go.watch(said[start : start + size])
         assert tests == {
             "passed": 2, "failed": 1, "skipped": 1, "seconds": 0.75, "failures": [{"name": "TestB", "message": ""}],
+            "cases": [
+                {"name": "TestA", "outcome": "passed", "seconds": 0.25},
+                {"name": "TestA/sub", "outcome": "passed", "seconds": 0.0},
+                {"name": "TestC", "outcome": "skipped", "seconds": 0.0},
+            ],
         }  # fmt: skip
 
 
@@ -108,7 +113,7 @@ def test_a_line_without_an_end_is_not_held() -> None:
     go = GoTests(no_tests())
     for _ in range(1000):
         go.watch(b"x" * 65536)
-    assert len(go._rest) <= GoTests.LONGEST
+    assert len(go._rest) <= GoTests.MAX_LINE
 
 
 def test_counts_are_bounded_whatever_a_report_claims() -> None:

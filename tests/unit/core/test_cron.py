@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.core import cron
-from horae.core.moments import parse_moment, zone, zone_names
-from horae.core.wallclock import Zoned, offsets_of
+from horae.core.time import cron
+from horae.core.time.moments import parse_moment, zone, zone_names
+from horae.core.time.wallclock import Zoned, offsets_of
+from horae.core.time.wording import describe_expression
 from horae.errors import Invalid
 from tests.unit.core import oracle
 
@@ -35,7 +36,7 @@ def between(zoned: Zoned, start: int, end: int) -> list[int]:
 
 
 def parsed(text: str, dialect: str) -> bool:
-    """Whether it can ever match; nothing the generator writes is wrong in another way."""
+    """Return whether it can ever match; nothing the generator writes is wrong in another way."""
     code = ""
     try:
         cron.parse(text, dialect)
@@ -203,7 +204,7 @@ def test_the_dialect_follows_from_fields_and_operators(text: str, dialect: str) 
 
 
 def test_four_fields_are_read_only_when_asked_for() -> None:
-    assert cron.describe("30 0 2 *", "ci4") == "at 02:00:30 every day"
+    assert describe_expression("30 0 2 *", "ci4") == "at 02:00:30 every day"
     with pytest.raises(Invalid, match="got 4"):
         cron.parse("30 0 2 *")
 
@@ -279,7 +280,7 @@ def test_h_is_stable_differs_by_seed_and_field_and_covers_its_range() -> None:
 
 def test_h_never_changes_between_releases() -> None:
     """These values are in people's calendars: a new hash would move every spread trigger."""
-    chosen = [cron.describe("H H H * *", seed=seed) for seed in (1, 2)]
+    chosen = [describe_expression("H H H * *", seed=seed) for seed in (1, 2)]
     assert chosen == ["at 01:14 on day 1 of the month", "at 13:47 on day 1 of the month"]
 
 
@@ -309,12 +310,12 @@ def test_h_never_changes_between_releases() -> None:
     ],
 )
 def test_an_expression_is_said_in_english(text: str, words: str) -> None:
-    assert cron.describe(text) == words
+    assert describe_expression(text) == words
 
 
 def test_an_expression_with_h_says_so_until_the_seed_is_known() -> None:
-    assert "H" in cron.describe("H 2 * * *")
-    assert cron.describe("H 2 * * *", seed=1).startswith("at 02:")
+    assert "H" in describe_expression("H 2 * * *")
+    assert describe_expression("H 2 * * *", seed=1).startswith("at 02:")
 
 
 def test_different_expressions_never_have_the_same_description() -> None:
@@ -328,6 +329,6 @@ def test_different_expressions_never_have_the_same_description() -> None:
         compiled = cron.parse(text, dialect)
         years = [compiled._days_of_year(index) for index in range(200)]
         meaning = (compiled.times.hours, compiled.times.within, tuple(years))
-        words = cron.describe(text, dialect)
+        words = describe_expression(text, dialect)
         assert seen.setdefault(words, meaning) == meaning, (text, words)
     assert len(seen) > 700

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from horae.core import datawork, hiding, kinds
-from horae.core.specs import parse_job
+from horae.core.secrets import fields
+from horae.core.work import kinds
+from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 
 SOURCE = {"url": "https://git.example/a.git"}
@@ -38,11 +39,11 @@ def problem(kind: str, **changes: Any) -> tuple[str, str]:
 
 
 def test_every_kind_of_data_work_is_one_of_the_kinds() -> None:
-    assert tuple(WORK) == datawork.KINDS
-    assert set(datawork.KINDS) < set(kinds.KINDS)
+    assert tuple(WORK) == kinds.LENDABLE
+    assert set(kinds.LENDABLE) < set(kinds.KINDS)
 
 
-@pytest.mark.parametrize("kind", datawork.KINDS)
+@pytest.mark.parametrize("kind", kinds.LENDABLE)
 def test_a_spec_is_canonical_and_reads_as_itself(kind: str) -> None:
     spec = spec_of(kind)
     assert spec == WORK[kind]
@@ -114,7 +115,7 @@ def test_what_is_wrong_is_said_at_its_place(kind: str, changes: dict[str, Any], 
     ],
 )
 def test_secrets_are_hidden_wherever_they_stand(sent: Any, shown: Any) -> None:
-    assert hiding.masked(sent) == shown
+    assert fields.masked(sent) == shown
 
 
 names = some.sampled_from(["password", "url", "token", "a", "b"])
@@ -129,29 +130,29 @@ values = some.recursive(
 @settings(deadline=None)
 @given(values)
 def test_who_sends_back_what_was_shown_changes_nothing(value: Any) -> None:
-    shown = hiding.masked(value)
-    assert hiding.unmasked(shown, value) == value
-    assert hiding.masked(shown) == shown
+    shown = fields.masked(value)
+    assert fields.unmasked(shown, value) == value
+    assert fields.masked(shown) == shown
 
 
 def test_a_new_secret_is_taken_and_a_hidden_one_of_another_address_is_not_mixed_in() -> None:
     old = {"url": "https://u:p@h/a", "password": "one"}
-    assert hiding.unmasked({"password": "two"}, old) == {"password": "two"}
+    assert fields.unmasked({"password": "two"}, old) == {"password": "two"}
     moved = {"url": "https://u:******@elsewhere/a"}
-    assert hiding.unmasked(moved, old) == moved
+    assert fields.unmasked(moved, old) == moved
 
 
 @pytest.mark.parametrize("spec", [{"a": [{"password": "******"}]}, {"url": "https://u:******@h"}])
 def test_a_hidden_secret_that_stands_for_nothing_is_refused(spec: Any) -> None:
     with pytest.raises(Invalid, match="stands for a secret"):
-        hiding.kept_spec("sync", spec, {"url": "https://u:p@elsewhere"})
-    hiding.refuse_hidden({"name": "******", "password": "x"})
+        kinds.kept_spec("sync", spec, {"url": "https://u:p@elsewhere"})
+    fields.refuse_hidden({"name": "******", "password": "x"})
 
 
 def test_only_data_work_is_hidden() -> None:
     spec = {"env": {"password": "x"}}
-    assert hiding.shown_spec("shell", spec) is spec
-    assert hiding.kept_spec("shell", {"a": "******"}, {"a": "b"}) == {"a": "******"}
+    assert kinds.shown_spec("shell", spec) is spec
+    assert kinds.kept_spec("shell", {"a": "******"}, {"a": "b"}) == {"a": "******"}
 
 
 @pytest.mark.parametrize("kind", ["git_java", "git_python"])

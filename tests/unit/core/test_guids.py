@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from horae.core.guids import LARGEST_ID, Kind, guid, number_of
+from horae.contracts.admin.guids import LARGEST_ID, Kind, guid, number_of
 from horae.core.jobdata import text_of
-from horae.core.specs import parse_data
-from horae.core.traces import run_of, trace_id, traceparent
+from horae.core.runs.traces import run_of, trace_id, traceparent
+from horae.core.work.specs import parse_data
 from horae.errors import Invalid, NotFound
 
 IDS = st.integers(1, LARGEST_ID)

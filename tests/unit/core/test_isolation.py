@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from horae.core import isolation, specs
 from horae.core.model import Json
+from horae.core.work import isolation, specs
 from horae.errors import Denied, Invalid
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from horae.core import lifecycle
-from horae.core.lifecycle import BIRTHS, MISFIRE_GRACE, TRANSITIONS, after_failure, after_loss, backoff, may_become
 from horae.core.model import LOST_LIMIT, SECOND, Misfire, Policy, Reason, Retry, State
+from horae.core.runs import lifecycle
+from horae.core.runs.lifecycle import BIRTHS, MISFIRE_GRACE, TRANSITIONS, after_failure, after_loss, backoff, may_become
 
 NOW = 1_800_000_000 * SECOND
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from horae.core.hiding import masked, secret_texts
-from horae.core.masking import Masker, forms_of
-from horae.executors.git_python import is_plain
+from horae.core.secrets.fields import masked, secret_texts
+from horae.core.secrets.masking import Masker, forms_of
+from horae.executors.git.python import is_plain
 
 SMALL, TIMES = 16 << 10, 8
 MOST = 3 * TIMES  # what is linear takes about 8 times as long, what is quadratic 64 times

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.core.masking import RELEASED, Forms, Masker, forms_of, mask, mask_json
+from horae.core.secrets.masking import RELEASED, Forms, Masker, forms_of, mask, mask_json
 
 SECRET = "tr0ub4dor&3 ähm"
 
@@ -21,7 +21,7 @@ def masked(forms: set[bytes], *pieces: bytes) -> bytes:
 
 
 def in_one(forms: set[bytes], text: bytes) -> bytes:
-    """What the masker must do, said plainly: every byte of every occurrence is hidden."""
+    """Return what the masker must do, said plainly: every byte of every occurrence is hidden."""
     covered = [False] * len(text)
     joined = [False] * len(text)  # hidden together with the byte before it
     for form in forms:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.core import moments
-from horae.core.moments import HORIZON, LONGEST, format_duration, format_moment, parse_duration, parse_moment
+from horae.core.time import moments
+from horae.core.time.moments import HORIZON, LONGEST, format_duration, format_moment, parse_duration, parse_moment
 from horae.errors import Invalid
 
 

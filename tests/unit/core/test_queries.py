@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from horae.core.queries import asks_servers, calls_code
+from horae.core.work.queries import asks_servers, calls_code, locks_of, names_in, tables_written
 
 CODE = {
     "SELECT reflect('java.lang.System', 'getenv', 'X')": "reflect",
@@ -82,3 +82,46 @@ def _timed(query: str) -> float:
     calls_code(query)
     asks_servers(query)
     return time.perf_counter() - began
+
+
+WRITTEN = {
+    "create table abc as select 1": ["default.abc"],
+    "CREATE TABLE IF NOT EXISTS Lake.`Abc` (a INT) USING parquet": ["lake.abc"],
+    "create or replace view v as select * from abc": ["default.v"],
+    "create external table e (a int) location '/x'": ["default.e"],
+    "-- insert into other\nINSERT INTO spark_catalog.default.abc SELECT 'insert into b'": ["default.abc"],
+    "insert overwrite table abc partition (p = 1) select 1": ["default.abc"],
+    "with x as (select 1) insert into abc select * from x": ["default.abc"],
+    "from a insert into b select * insert into c select *": ["default.b", "default.c"],
+    "insert overwrite directory '/x' select 1": [],
+    "alter table abc rename to other": ["default.abc", "default.other"],
+    "drop table if exists abc": ["default.abc"],
+    "truncate table abc": ["default.abc"],
+    "create database if not exists lake": ["lake"],
+    "merge into abc using b on a.id = b.id when matched then delete": ["default.abc"],
+    "create temporary view t as select 1": [],
+    "select * from abc": [],
+}
+
+
+@pytest.mark.parametrize("query", WRITTEN)
+def test_a_statement_tells_the_tables_it_writes(query: str) -> None:
+    assert tables_written(query) == WRITTEN[query]
+
+
+def test_two_statements_that_write_one_table_have_a_lock_in_common() -> None:
+    one, other = ({"query": query} for query in ("create table abc as select 1", "insert into DEFAULT.abc select 2"))
+    assert locks_of(one) == locks_of(other) == ("spark default.abc",)
+    assert locks_of({"query": "select * from abc"}) == ()
+
+
+def test_the_names_in_a_statement_are_told() -> None:
+    assert names_in("select a from `Lake`.abc -- b\n where c = 'd'") == [
+        "select",
+        "a",
+        "from",
+        "lake",
+        "abc",
+        "where",
+        "c",
+    ]

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 from dateutil.rrule import rrulestr
 
-from horae.core.recurrence import PeriodSpec, parse_rule
-from horae.core.schedule import Series, compile_schedule
+from horae.core.time.periods import PeriodSpec
+from horae.core.time.recurrence import parse_rule
+from horae.core.time.schedule import Series, compile_schedule
 from horae.errors import Invalid
 
 EPOCH = datetime(1970, 1, 1)
@@ -170,7 +171,7 @@ def test_a_bad_rule_is_refused_with_its_code(text: str, code: str) -> None:
 
 
 def in_period(spec: PeriodSpec, anchor: date, day: date) -> bool:
-    """Whether a day belongs to a period, by counting."""
+    """Return whether a day belongs to a period, by counting."""
     if spec.unit == "day":
         return day >= anchor and (day - anchor).days % spec.every == 0
     if spec.unit == "week":

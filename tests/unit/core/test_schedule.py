@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from horae.core import schedule, wallclock
 from horae.core.model import Json
-from horae.core.moments import DAY, HOUR, MINUTE, format_local, format_moment, parse_moment, zone
-from horae.core.schedule import Schedule, canonical, compile_schedule
+from horae.core.time import schedule, wallclock
+from horae.core.time.moments import DAY, HOUR, MINUTE, format_local, format_moment, parse_moment, zone
+from horae.core.time.schedule import Schedule, canonical, compile_schedule
 from horae.errors import CODES, Error, Invalid, Malformed
 from tests.unit.core import oracle
 
@@ -28,7 +28,7 @@ def compiled(doc: Json, created: str = CREATED, seed: int = 1) -> Schedule:
 
 
 def texts(doc: Json, count: int, created: str = CREATED, seed: int = 1) -> list[str]:
-    """The first moments, as UTC text."""
+    """Return the first moments, as UTC text."""
     subject = compiled(doc, created, seed)
     moment, found = subject.first(), []
     while moment is not None and len(found) < count:
@@ -38,7 +38,7 @@ def texts(doc: Json, count: int, created: str = CREATED, seed: int = 1) -> list[
 
 
 def local(doc: Json, count: int, created: str = CREATED) -> list[str]:
-    """The first moments, as the clocks of the zone show them."""
+    """Return the first moments, as the clocks of the zone show them."""
     info = zone(doc.get("timezone", "UTC"))
     return [format_local(parse_moment(text), info) for text in texts(doc, count, created)]
 
@@ -154,7 +154,7 @@ VALUES = LEAVES | st.lists(LEAVES, max_size=3) | NESTED
 
 
 def refusal(doc: Json) -> set[str]:
-    """The codes a document is refused with; none when it is accepted."""
+    """Return the codes a document is refused with; none when it is accepted."""
     try:
         canonical(doc)
     except Error as error:
@@ -680,7 +680,8 @@ def folds(name: str, years: range) -> list[tuple[int, int, int]]:
 
 
 def check_fold(name: str, second: int, before: int, after: int, rng: random.Random) -> int:
-    """A yearly pattern within a repeated stretch, under each policy, against the two moments that show its time."""
+    """Return a yearly pattern within a repeated stretch, under each policy, against the two moments that show its
+    time."""
     wall = second + rng.randrange(after, before) // 60 * 60
     shown = datetime.fromtimestamp(wall, UTC)
     first, again = wall - before, wall - after

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from horae.core import hiding, secrets, specs
+from horae.core.secrets import fields, references
+from horae.core.work import kinds, specs
 from horae.errors import Invalid
 
 STEPS = [{"run": "true"}]
@@ -28,13 +29,13 @@ def test_a_spec_keeps_the_reference():
 
     assert spec["env"] == {"A": REFERENCE, "B": "text"}
     assert list(spec["files"]) == ["a/c", "b"]
-    assert secrets.names_in(spec) == {"DB_PASSWORD", "KEY-2"}
+    assert references.names_in(spec) == {"DB_PASSWORD", "KEY-2"}
 
 
 def test_values_take_the_place_of_references_and_the_spec_stays_as_it_is():
     spec = spec_of(steps=STEPS, env={"A": REFERENCE}, files={"b": REFERENCE})
 
-    filled = secrets.filled(spec, {"DB_PASSWORD": "horse"})
+    filled = references.filled(spec, {"DB_PASSWORD": "horse"})
 
     assert (filled["env"], filled["files"]) == ({"A": "horse"}, {"b": "horse"})
     assert filled["steps"] == spec["steps"]
@@ -44,8 +45,8 @@ def test_values_take_the_place_of_references_and_the_spec_stays_as_it_is():
 def test_data_that_looks_like_a_reference_is_data():
     spec = spec_of(handler="m:f", data={"x": REFERENCE}, env={"A": {"secret": "REAL"}})
 
-    assert secrets.names_in(spec) == {"REAL"}
-    assert secrets.filled(spec, {"REAL": "v"})["data"] == {"x": REFERENCE}
+    assert references.names_in(spec) == {"REAL"}
+    assert references.filled(spec, {"REAL": "v"})["data"] == {"x": REFERENCE}
 
 
 @pytest.mark.parametrize(
@@ -74,20 +75,20 @@ def test_credentials_of_a_repository_may_name_secrets_and_are_shown_by_name():
     spec = spec_of(kind="git_python", source=source, main_file="main.py")
 
     assert spec["source"]["password"] == REFERENCE
-    assert hiding.shown_spec("git_python", spec)["source"]["password"] == REFERENCE
-    assert hiding.kept_spec("git_python", hiding.shown_spec("git_python", spec), spec) == spec
-    assert secrets.filled(spec, {"DB_PASSWORD": "horse"})["source"]["private_key"] == "horse"
+    assert kinds.shown_spec("git_python", spec)["source"]["password"] == REFERENCE
+    assert kinds.kept_spec("git_python", kinds.shown_spec("git_python", spec), spec) == spec
+    assert references.filled(spec, {"DB_PASSWORD": "horse"})["source"]["private_key"] == "horse"
 
 
 def test_a_written_out_credential_is_still_hidden():
     source = {"url": "https://git.example/x.git", "password": "horse", "private_key": REFERENCE}
     spec = spec_of(kind="git_python", source=source, main_file="main.py")
 
-    assert hiding.shown_spec("git_python", spec)["source"]["password"] == hiding.MASK
+    assert kinds.shown_spec("git_python", spec)["source"]["password"] == fields.MASK
 
 
 def test_a_source_of_a_sync_that_looks_like_a_reference_is_hidden():
-    assert hiding.masked({"password": {"secret": "hunter2"}, "x": {"secret": "hunter2"}}) == {
-        "password": hiding.MASK,
-        "x": {"secret": hiding.MASK},
+    assert fields.masked({"password": {"secret": "hunter2"}, "x": {"secret": "hunter2"}}) == {
+        "password": fields.MASK,
+        "x": {"secret": fields.MASK},
     }

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from horae.core.model import SEGMENTS
-from horae.core.segments import rebalance, segment_of
+from horae.core.runs.segments import rebalance, segment_of, share
 
 names = st.lists(st.text("abcdefgh", min_size=1, max_size=3), min_size=1, max_size=12, unique=True)
 owners = st.dictionaries(st.integers(0, SEGMENTS - 1), st.sampled_from([*"abcdefgh", "gone", "dead"]))
@@ -21,7 +21,7 @@ def after(owned: dict[int, str], nodes: list[str]) -> dict[int, str]:
 
 
 def necessary(owned: dict[int, str], nodes: list[str]) -> int:
-    """The fewest moves after which all is even, worked out from the counts alone."""
+    """Return the fewest moves after which all is even, worked out from the counts alone."""
     counts = sorted(
         (Counter(owner for owner in owned.values() if owner in nodes)[node] for node in nodes), reverse=True
     )
@@ -90,3 +90,16 @@ def test_jobs_spread_evenly_however_their_ids_are_spaced(step: int):
 @given(st.integers(1, 2**63 - 1))
 def test_every_job_has_one_segment(job_id: int):
     assert 0 <= segment_of(job_id) < SEGMENTS
+
+
+def test_who_was_told_its_segments_has_them_and_the_others_share_the_rest():
+    moves = share({}, ["a", "b", "c"], {"a": [1, 2, 3]})
+    assert [segment for segment, node in sorted(moves.items()) if node == "a"] == [1, 2, 3]
+    assert sorted(Counter(moves.values()).values()) == [3, 48, 49]
+
+
+@pytest.mark.parametrize("told", [{"a": []}, {"a": [], "b": []}, {"a": [7], "b": [8]}, {"gone": [1]}])
+def test_every_segment_has_an_owner_whatever_anybody_was_told(told: dict[str, list[int]]):
+    moves = share({}, ["a", "b"], told)
+    assert sorted(moves) == list(range(100))
+    assert share(moves, ["a", "b"], told) == {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 
 URL = "https://example.org/repo.git"

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from horae.core import kinds, moments, specs
 from horae.core.fields import encode
 from horae.core.model import Misfire, Overlap, Policy, Retry
+from horae.core.time import moments
+from horae.core.work import kinds, policies, schemas, specs
 from horae.errors import CODES, Denied, Error, Invalid
 from horae.web.documents import read_yaml
 
@@ -34,7 +35,7 @@ def refusal(document: Any) -> Error:
 
 
 def as_yaml(head: str) -> str:
-    """A job whose other fields are fine, as the only one of a list."""
+    """Return a job whose other fields are fine, as the only one of a list."""
     lines = [line for line in head.splitlines() if line]
     fine = [line for line in ("name: a", "steps: [{run: a}]") if not head.startswith(line.split(":")[0] + ":")]
     return "jobs:\n- " + "\n  ".join([*lines, *fine])
@@ -359,7 +360,7 @@ def test_equal_jobs_have_equal_text() -> None:
     assert one == two
     assert json.dumps(one.spec) == json.dumps(two.spec)
     assert json.dumps(one.spec) == '{"handler": "a:b", "data": {"x": {"a": 2, "b": 1}}, "env": {"A": "0", "B": "1"}}'
-    assert specs.policy_text(one.policy) == '{"labels":["a","b","c"],"timeout_seconds":60.0}'
+    assert policies.policy_text(one.policy) == '{"labels":["a","b","c"],"timeout_seconds":60.0}'
 
 
 def test_a_draft_does_not_change_with_the_document_it_was_read_from() -> None:
@@ -428,7 +429,7 @@ def test_an_environment_of_exactly_64_kib_is_accepted() -> None:
     assert refusal(job(env={"A": fits + "x"})).code == "E_LIMIT"
 
 
-policies = st.builds(
+any_policy = st.builds(
     Policy,
     overlap=st.sampled_from(Overlap),
     overlap_limit=st.integers(1, 1000),
@@ -442,16 +443,16 @@ policies = st.builds(
 )
 
 
-@given(policies)
+@given(any_policy)
 @patient
 def test_a_policy_survives_its_text(policy: Policy) -> None:
-    assert specs.policy_from_text(specs.policy_text(policy)) == policy
+    assert policies.policy_from_text(policies.policy_text(policy)) == policy
 
 
 def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
-    assert specs.policy_text(Policy()) == "{}"
-    assert specs.policy_from_text("{}") == Policy()
-    assert specs.render_policy(Policy(overlap=Overlap.REPLACE, labels=("a",))) == {
+    assert policies.policy_text(Policy()) == "{}"
+    assert policies.policy_from_text("{}") == Policy()
+    assert policies.render_policy(Policy(overlap=Overlap.REPLACE, labels=("a",))) == {
         "overlap": "replace",
         "overlap_limit": 1,
         "misfire": "run_latest",
@@ -462,6 +463,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "priority": 5,
         "labels": ["a"],
         "offered": False,
+        "synced_at": None,
     }
 
 
@@ -489,3 +491,8 @@ def test_whatever_is_in_a_document_it_is_read_or_refused_with_known_codes(docume
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_the_examples_are_accepted(path: Path) -> None:
     assert specs.parse_jobs(read_yaml(path.read_bytes()))
+
+
+def test_every_field_of_work_has_a_schema() -> None:
+    fields = {field for kind in kinds.KINDS.values() for field in kind.fields}
+    assert fields == schemas.FIELDS.keys()

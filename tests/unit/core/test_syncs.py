@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from horae.core import hiding, secrets, syncs
-from horae.core.specs import parse_job
+from horae.core.secrets import fields, references
+from horae.core.work import kinds, syncs
+from horae.core.work.specs import parse_job
 from horae.errors import Invalid
 
 DATABASE = {"type": "database", "url": "postgresql://reader@db/shop", "password": {"secret": "SHOP"}}
@@ -88,12 +89,12 @@ def test_what_is_wrong_is_said_at_its_place(changes: dict[str, Any], path: str, 
 
 def test_passwords_are_named_hidden_and_filled_wherever_they_stand() -> None:
     spec = spec_of(destinations=[TABLE, {"type": "clickhouse", "table": "t", "password": "hunter2"}])
-    assert secrets.names_in(spec) == {"SHOP", "DW"}
-    shown = hiding.shown_spec("sync", spec)
+    assert references.names_in(spec) == {"SHOP", "DW"}
+    shown = kinds.shown_spec("sync", spec)
     assert shown["source"]["password"] == {"secret": "SHOP"}
-    assert [one["password"] for one in shown["destinations"]] == [{"secret": "DW"}, hiding.MASK]
-    assert hiding.kept_spec("sync", shown, spec) == spec
-    filled = secrets.filled(spec, {"SHOP": "one", "DW": "two"})
+    assert [one["password"] for one in shown["destinations"]] == [{"secret": "DW"}, fields.MASK]
+    assert kinds.kept_spec("sync", shown, spec) == spec
+    filled = references.filled(spec, {"SHOP": "one", "DW": "two"})
     assert (filled["source"]["password"], filled["destinations"][0]["password"]) == ("one", "two")
 
 
@@ -117,3 +118,8 @@ def test_who_writes_one_table_has_one_lock(one: Any, other: Any) -> None:
 def test_a_lock_tells_no_secret() -> None:
     place = {**TABLE, "url": "postgresql://admin:hunter2@dw/main"}
     assert "hunter2" not in str(syncs.locks_of({"destinations": [place]}))
+
+
+def test_a_source_that_agents_do_not_know_is_named():
+    assert "'mongo_db'" in syncs.unknown_source({"type": "service", "service": "mongo_db"})
+    assert "''" not in syncs.unknown_source({"type": "service"})

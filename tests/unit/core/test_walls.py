@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from horae.core.model import Reason
-from horae.core.walls import explain, explain_limit
+from horae.core.work.walls import explain, explain_limit
 
 NETWORK = [
     "curl: (6) Could not resolve host: example.org",
@@ -22,6 +22,12 @@ def test_a_step_without_network_that_looks_for_one_is_told_so(said: str) -> None
     assert "`network: on`" in explain(1, said, sandbox="bubblewrap", network="off", offers_plain=True)
     assert "`network:`" in explain(1, said, sandbox="bubblewrap", network="listed", offers_plain=True)
     assert explain(1, said, sandbox="bubblewrap", network="on", offers_plain=True) == ""
+
+
+def test_who_did_not_ask_for_a_network_is_told_that_none_is_the_default() -> None:
+    told = {name: explain(1, NETWORK[0], sandbox="s", network=name, offers_plain=True) for name in ("off", "default")}
+    assert "gave it no network: if it needs one" in told["off"]
+    assert "gave it no network, which is the default: if it needs one" in told["default"]
 
 
 def test_a_program_that_ends_silently_as_without_a_network_is_told_so_too() -> None:

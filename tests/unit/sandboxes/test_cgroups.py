@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from horae.core.model import Reason
-from horae.ports import Command, Limits, Process
+from horae.ports.work import Command, Limits, Process
 from horae.sandboxes import cgroups
 from horae.sandboxes.cgroups import Groups, find_controllers
 
@@ -122,6 +122,54 @@ def test_swap_is_forbidden_where_the_kernel_accounts_for_it(unified: Path, tmp_p
     (directory / "memory.swap.max").touch()
     groups._make("1-1", Limits(memory=2**30))
     assert (directory / "memory.swap.max").read_text() == "0"
+
+
+@pytest.fixture
+def divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Groups of v1, a directory per controller."""
+    found = {name: (tmp_path / name, False) for name in cgroups.CONTROLLERS.values()}
+    for top, _ in found.values():
+        top.mkdir()
+    monkeypatch.setattr(cgroups, "find_controllers", lambda: found)
+    return tmp_path
+
+
+def test_what_killed_agents_left_is_taken_away_by_the_next_one_and_what_holds_groups_is_not(divided: Path) -> None:
+    killed, working, ours = (Groups(divided / name) for name in ("killed", "working", "ours"))
+    killed.open()
+    working.open()
+    working._make("1-1", Limits(pids=50))
+    ours.open()
+    assert {path.name for path in (divided / "pids").iterdir()} == {working._name, ours._name}
+    assert {path.name for path in (divided / "memory").iterdir()} == {ours._name}
+
+
+def test_an_agent_whose_empty_directory_was_taken_away_makes_it_again(divided: Path) -> None:
+    idle, other = Groups(divided / "idle"), Groups(divided / "other")
+    idle.open()
+    other.open()
+    group = idle._make("1-1", Limits(memory=2**30, pids=50))
+    assert (group.directories["pids"] / "pids.max").read_text() == "50"
+    assert (group.directories["memory"] / "memory.limit_in_bytes").read_text() == str(2**30)
+
+
+def test_on_v2_it_is_made_again_with_all_its_controllers(unified: Path, tmp_path: Path) -> None:
+    groups = Groups(tmp_path)
+    groups.open()
+    parent = unified / groups._name
+    (parent / "cgroup.subtree_control").unlink()
+    parent.rmdir()
+    written = []
+    write_text = Path.write_text
+
+    def write(path: Path, text: str) -> int:
+        written.append(text)
+        return write_text(path, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "write_text", write)
+        groups._make("1-1", Limits(pids=50))
+    assert written == ["+memory", "+cpu", "+pids", "50"]
 
 
 @pytest.mark.parametrize(

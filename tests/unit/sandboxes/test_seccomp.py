@@ -17,7 +17,7 @@ I386, ARM = 0x40000003, 0x40000028
 
 
 def verdict(program: bytes, audit: int, number: int, argument: int = 0) -> int:
-    """What the kernel makes of a call."""
+    """Return what the kernel makes of a call."""
     data = struct.pack("=IIQQ", number, audit, 0, argument)
     place = accumulator = 0
     while True:

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from horae.core import specs
 from horae.core.model import SECOND, Job, Json, Moment, Node, Run, RunFilter, Trigger
-from horae.core.specs import Draft
+from horae.core.runs.orders import NEVER
+from horae.core.work import specs
+from horae.core.work.specs import Draft
 from horae.errors import Unavailable
-from horae.ports import NEVER, Store
-from horae.queues.database import LocalQueue
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -98,13 +99,13 @@ class Told(LocalQueue):
         super().announce(topic)
 
     def take(self) -> list[str]:
-        """The topics since the last look."""
+        """Return the topics since the last look."""
         told, self.topics = self.topics, []
         return told
 
 
 def draft(name: str = "job", **fields: Any) -> Draft:
-    """A job document, read."""
+    """Return a job document, read."""
     return specs.parse_job({"name": name, "handler": "horae.handlers:noop", **fields})
 
 
@@ -118,7 +119,7 @@ async def submitted(jobs: Jobs, name: str = "job", **fields: Any) -> Job:
 
 
 def only(job: Job) -> Trigger:
-    """The one trigger of a job."""
+    """Return the one trigger of a job."""
     (trigger,) = job.triggers
     return trigger
 
@@ -154,7 +155,7 @@ def scheduler(store: Any, clock: FakeClock, queue: LocalQueue | None = None) -> 
 
 
 async def come_round(firing: Firing) -> Moment:
-    """What a scheduler does in one round: fire what is due, and a portion of what was missed."""
+    """Return what a scheduler does in one round: fire what is due, and a portion of what was missed."""
     await firing.refill()
     wake_at = await firing.tick()
     if firing.is_behind:

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from horae.core import specs
 from horae.core.model import Overlap, Phase, Policy, Reason, State
+from horae.core.runs.orders import Result
+from horae.core.signs import Beat
+from horae.core.work import specs
 from horae.errors import Error, Unavailable
 from horae.files import open_files
-from horae.ports import Beat, Command, Done, Kept, Process, Result, Work
-from horae.service import agent as module
-from horae.service.agent import TRUST, Agent
+from horae.ports.work import Command, Done, Kept, Process, Work
+from horae.service.agent import agent as module
+from horae.service.agent.agent import Agent
+from horae.service.agent.leash import TRUSTED_SHARE
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import START, FakeClock
@@ -139,7 +142,7 @@ async def test_joining_opens_everything_before_it_registers(stage: Stage, probe:
     assert stage.hands.is_open
     assert stage.leash.is_alive
     assert [n.state for n in await probe.list_nodes()] == ["live"]
-    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST)]
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUSTED_SHARE)]
 
 
 async def test_no_more_is_claimed_than_there_are_slots(stage: Stage):
@@ -150,7 +153,7 @@ async def test_no_more_is_claimed_than_there_are_slots(stage: Stage):
     assert stage.agent.busy == 3
     assert sorted(await stage.states(runs)) == [State.QUEUED] * 2 + [State.RUNNING] * 3
     stage.hands.end(next(iter(stage.hands.works)))
-    assert stage.agent.slot_freed.is_set()
+    assert stage.agent.workload.slot_freed.is_set()
     assert await stage.agent.claim() == 1
     assert stage.hands.batches == [3, 1]
 
@@ -163,7 +166,7 @@ async def test_a_kind_of_which_nothing_waits_is_not_asked_for_until_told(stage: 
     await stage.agent.claim()
     assert stage.link.calls["claim"] == asked
     await stage.order(1)
-    stage.agent.wake()
+    stage.agent.workload.wake()
 
     assert await stage.agent.claim() == 1
 
@@ -196,7 +199,7 @@ async def test_a_run_that_the_agent_cannot_read_fails_alone(fields: dict[str, st
     assert await stage.agent.claim() == 2
     for run in runs[1:]:
         stage.hands.end(run)
-    while await stage.agent.report():
+    while await stage.agent.delivery.report():
         pass
 
     assert await stage.states(runs) == [State.FAILED, State.SUCCEEDED, State.SUCCEEDED]
@@ -212,7 +215,7 @@ async def test_the_previous_result_is_given_to_jobs_that_ask_for_it(stage: Stage
     await probe.finish([Result(first.id, assignment.fence, State.SUCCEEDED, finished_at=START, result='{"n":1}')])
     second = await stage.jobs.run_now(job.id)
 
-    stage.agent.wake()
+    stage.agent.workload.wake()
     await stage.agent.claim()
 
     assert stage.hands.works[second.id].previous == '{"n":1}'
@@ -230,7 +233,7 @@ async def test_runs_that_were_claimed_but_cannot_be_started_are_handed_back(stag
 
     with pytest.raises(Unavailable):
         await stage.agent.claim()
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     assert (await stage.jobs.get_run(run.id)).state is State.QUEUED
     assert stage.agent.busy == 0
@@ -241,7 +244,7 @@ async def test_a_claim_whose_answer_was_lost_is_taken_back(stage: Stage):
     (kept,) = await stage.order(1)
     await stage.agent.claim()
     (lost,) = await stage.order(1)
-    stage.agent.wake()
+    stage.agent.workload.wake()
     stage.link.lose_answer("claim")
     with pytest.raises(Unavailable):
         await stage.agent.claim()
@@ -265,10 +268,10 @@ async def test_a_result_on_its_way_is_not_taken_back_with_a_lost_claim(stage: St
         await go_on.wait()
 
     stage.link.before("finish", hold)
-    reporting = asyncio.create_task(stage.agent.report())
+    reporting = asyncio.create_task(stage.agent.delivery.report())
     await sent.wait()
     await stage.order(1)
-    stage.agent.wake()
+    stage.agent.workload.wake()
     stage.link.lose_answer("claim")
     with pytest.raises(Unavailable):
         await stage.agent.claim()
@@ -281,14 +284,14 @@ async def test_a_result_on_its_way_is_not_taken_back_with_a_lost_claim(stage: St
 
 
 async def test_nothing_is_claimed_while_results_pile_up(stage: Stage, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "MAX_UNREPORTED", 1)
+    monkeypatch.setattr(module, "MOST_UNREPORTED", 1)
     runs = await stage.order(4)
     await stage.agent.claim()
     for run in list(stage.hands.works)[:2]:
         stage.hands.end(run)
 
     assert await stage.agent.claim() == 0
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert await stage.agent.claim() == 1
     assert State.QUEUED not in await stage.states(runs)
 
@@ -301,13 +304,13 @@ async def test_a_finished_work_frees_its_slot_and_is_reported(stage: Stage):
     await stage.agent.claim()
     stage.hands.end(runs[0])
     stage.hands.end(runs[1], State.FAILED, Reason.EXIT)
-    assert stage.agent.results_ready.is_set()
+    assert stage.agent.delivery.results_ready.is_set()
 
-    assert await stage.agent.report() == 2
+    assert await stage.agent.delivery.report() == 2
 
     assert await stage.states(runs) == [State.SUCCEEDED, State.FAILED]
-    assert not stage.agent.results_ready.is_set()
-    assert await stage.agent.report() == 0
+    assert not stage.agent.delivery.results_ready.is_set()
+    assert await stage.agent.delivery.report() == 0
 
 
 async def test_a_timeout_stops_the_work(stage: Stage):
@@ -316,7 +319,7 @@ async def test_a_timeout_stops_the_work(stage: Stage):
 
     async with asyncio.timeout(30):
         await stage.hands.stopped.wait()
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     assert stage.hands.stops == [(run, Reason.TIMEOUT)]
     assert await stage.states([run]) == [State.TIMED_OUT]
@@ -329,13 +332,13 @@ async def test_the_timer_of_a_finished_work_stops_nobody(stage: Stage, monkeypat
     (run,) = await stage.order(1, timeout_seconds=0.05)
     await stage.agent.claim()
     stage.hands.end(run, State.QUEUED)
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     passed = asyncio.Event()
     asyncio.get_running_loop().call_later(0.06, passed.set)
     await passed.wait()
 
     assert stops == []
-    stage.agent.wake()
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 1
 
 
@@ -346,18 +349,18 @@ async def test_results_are_kept_and_told_again_when_the_link_breaks(loss: str, s
     stage.hands.end(runs[0])
     getattr(stage.link, loss)("finish")
     with pytest.raises(Unavailable):
-        await stage.agent.report()
+        await stage.agent.delivery.report()
     stage.hands.end(runs[1], State.FAILED)
-    assert stage.agent.results_ready.is_set()
+    assert stage.agent.delivery.results_ready.is_set()
 
-    assert await stage.agent.report() == 2
+    assert await stage.agent.delivery.report() == 2
 
     assert await stage.states(runs) == [State.SUCCEEDED, State.FAILED]
 
 
 async def test_a_thousand_results_are_one_report(stage: Stage, clock: FakeClock):
     stage.hands.slots = 1500
-    stage.agent._free["python"] = 1500
+    stage.agent.workload.free["python"] = 1500
     job = await submitted(stage.jobs, overlap="allow")
     runs = []
     for _ in range(12):  # a crowd of all of them would be refused on a slow machine
@@ -367,7 +370,7 @@ async def test_a_thousand_results_are_one_report(stage: Stage, clock: FakeClock)
     for run in runs:
         stage.hands.end(run.id)
 
-    assert [await stage.agent.report(), await stage.agent.report()] == [1000, 200]
+    assert [await stage.agent.delivery.report(), await stage.agent.delivery.report()] == [1000, 200]
 
     assert stage.link.calls["finish"] == 2
     assert stage.hands.batches == [1000, 200]
@@ -380,30 +383,30 @@ async def test_only_an_answered_beat_renews_the_leash_and_from_when_it_was_sent(
     stage.leash.renewals.clear()
     stage.link.lose_answer("beat")
     with pytest.raises(Unavailable):
-        await stage.agent.beat()
+        await stage.agent.leash.beat()
     assert stage.leash.renewals == []
 
     async def take_long(*_: Any) -> None:
         clock.advance(4)
 
     stage.link.before("beat", take_long)
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
 
-    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 4)]
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUSTED_SHARE - 4)]
 
 
 async def test_nothing_is_claimed_under_a_lease_that_is_over(stage: Stage, clock: FakeClock):
     """The keeper would refuse to start it, and a run that is lost so often in a blink fails."""
     runs = await stage.order()
-    clock.advance(LEASE * TRUST)
+    clock.advance(LEASE * TRUSTED_SHARE)
 
     assert await stage.agent.claim() == 0
     assert await stage.states(runs) == [State.QUEUED]
 
-    stage.agent.slot_freed.clear()
-    await stage.agent.beat()
+    stage.agent.workload.slot_freed.clear()
+    await stage.agent.leash.beat()
 
-    assert stage.agent.slot_freed.is_set()
+    assert stage.agent.workload.slot_freed.is_set()
     assert await stage.agent.claim() == 1
 
 
@@ -413,19 +416,19 @@ async def test_what_a_slow_answer_brings_after_the_lease_is_over_is_not_started(
 ):
     """The keeper would refuse it: it is not even claimed, or goes back at once."""
     runs = await stage.order()
-    stage.agent._in_doubt = True
+    stage.agent.leash.in_doubt = True
 
     async def take_long(*_: Any) -> None:
-        clock.advance(LEASE * TRUST)
+        clock.advance(LEASE * TRUSTED_SHARE)
 
     stage.link.before(slow, take_long)
     assert await stage.agent.claim() == 0
     assert stage.hands.works == {}
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert await stage.states(runs) == [State.QUEUED]
 
-    await stage.agent.beat()
-    stage.agent.wake()
+    await stage.agent.leash.beat()
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 1
     assert stage.hands.works[runs[0]].assignment.attempt == attempt
 
@@ -438,7 +441,7 @@ async def test_a_slow_hello_does_not_lengthen_the_leash(stage: Stage, clock: Fak
     stage.link.before("hello", take_long)
     await stage.agent.join()
 
-    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST - 10)]
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUSTED_SHARE - 10)]
 
 
 async def test_a_beat_brings_orders_to_cancel(stage: Stage):
@@ -446,8 +449,8 @@ async def test_a_beat_brings_orders_to_cancel(stage: Stage):
     await stage.agent.claim()
     await stage.jobs.cancel(first)
 
-    await stage.agent.beat()
-    await stage.agent.report()
+    await stage.agent.leash.beat()
+    await stage.agent.delivery.report()
 
     assert stage.hands.stops == [(first, Reason.REQUESTED)]
     assert await stage.states([first, second]) == [State.CANCELLED, State.RUNNING]
@@ -461,7 +464,7 @@ async def test_an_order_for_an_older_attempt_stops_nothing(stage: Stage, monkeyp
         return Beat([(run, 99), (4711, 1)])
 
     monkeypatch.setattr(stage.link.store, "beat", stale)
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
 
     assert stage.hands.stops == []
 
@@ -473,22 +476,22 @@ async def test_a_run_that_is_given_again_starts_only_when_our_own_copy_of_it_is_
     stage.hands.obeys = False
     await stage.agent.claim()
     await execution.take_back("n1", {run: 1})  # somebody gave us up unjustly, and we have not heard of it
-    stage.agent.wake()
+    stage.agent.workload.wake()
 
     assert await stage.agent.claim() == 1
 
     assert [work.assignment.fence for work in stage.hands.works.values()] == [1]
     assert stage.hands.stops == [(run, Reason.LOST)]
-    assert stage.agent.room("python") == 1
+    assert stage.agent.capacity("python") == 1
     stage.hands.end(run, State.FAILED, Reason.ERROR)
     assert [work.assignment.fence for work in stage.hands.works.values()] == [2]
-    assert stage.agent.room("python") == 2
-    await stage.agent.report()
+    assert stage.agent.capacity("python") == 2
+    await stage.agent.delivery.report()
     assert await stage.states([run]) == [State.RUNNING]
     stage.hands.end(run)
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert await stage.states([run]) == [State.SUCCEEDED]
-    assert stage.agent.room("python") == 3
+    assert stage.agent.capacity("python") == 3
 
 
 async def test_a_copy_that_is_stopped_at_once_makes_room_for_the_run_that_is_given_again(
@@ -497,12 +500,12 @@ async def test_a_copy_that_is_stopped_at_once_makes_room_for_the_run_that_is_giv
     (run,) = await stage.order(1)
     await stage.agent.claim()
     await execution.take_back("n1", {run: 1})
-    stage.agent.wake()
+    stage.agent.workload.wake()
 
     assert await stage.agent.claim() == 1
 
     assert [work.assignment.fence for work in stage.hands.works.values()] == [2]
-    assert stage.agent.room("python") == 2
+    assert stage.agent.capacity("python") == 2
 
 
 async def test_a_run_that_waits_for_our_own_copy_is_handed_back_when_the_agent_drains(
@@ -512,7 +515,7 @@ async def test_a_run_that_waits_for_our_own_copy_is_handed_back_when_the_agent_d
     stage.hands.obeys = False
     await stage.agent.claim()
     await execution.take_back("n1", {run: 1})
-    stage.agent.wake()
+    stage.agent.workload.wake()
     await stage.agent.claim()
 
     await stage.agent.drain(0)
@@ -531,8 +534,8 @@ async def test_what_is_held_under_an_earlier_fence_is_stopped_when_the_books_are
     await claim(probe, "n1", "python", [], 1)  # under fence 2, and its answer was lost
 
     for _ in range(2):
-        await stage.agent.beat()
-    stage.agent.wake()
+        await stage.agent.leash.beat()
+    stage.agent.workload.wake()
     await stage.agent.claim()
 
     assert stage.hands.stops == [(run, Reason.LOST)]
@@ -548,15 +551,15 @@ async def test_a_cordoned_agent_finishes_what_it_has_and_takes_nothing_new_until
     await stage.order(2)
     assert await stage.agent.claim() == 2
     await probe.want_node("n1", "cordoned")
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
     await stage.order(1)
-    stage.agent.wake()
+    stage.agent.workload.wake()
 
     assert await stage.agent.claim() == 0
     assert stage.hands.stops == []
 
     await probe.want_node("n1", "live")
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
     assert await stage.agent.claim() == 1
 
 
@@ -567,20 +570,20 @@ async def test_an_agent_that_was_given_up_kills_everything_before_it_comes_back(
     await probe.retire_node("n1", "gone")
     greeted = stage.link.calls["hello"]
 
-    beating = asyncio.create_task(stage.agent.beat())
+    beating = asyncio.create_task(stage.agent.leash.beat())
     async with asyncio.timeout(30):
         await stage.hands.stopped.wait()
     for _ in range(20):
         await asyncio.sleep(0)
     assert stage.link.calls["hello"] == greeted  # its work still lives
-    stage.agent.wake()
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 0  # and nothing new begins
     stage.hands.end(run, State.FAILED, Reason.EXIT)
     await beating
 
     assert stage.hands.stops == [(run, Reason.LOST)]
     assert stage.link.calls["hello"] == greeted + 1
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     found = await stage.jobs.get_run(run)
     assert (found.state, found.lost) == (State.QUEUED, 1)  # not its own failure
     assert await stage.agent.claim() == 1
@@ -593,12 +596,12 @@ async def test_an_agent_whose_return_broke_off_comes_back_with_its_next_beat(sta
     await probe.retire_node("n1", "gone")
     probe.lose_answer(lost)
     with pytest.raises(Unavailable):
-        await stage.agent.beat()
+        await stage.agent.leash.beat()
 
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
 
     (run,) = await stage.order(1)
-    stage.agent.wake()
+    stage.agent.workload.wake()
     assert await stage.agent.claim() == 1
     stage.hands.end(run)
 
@@ -616,12 +619,12 @@ async def test_a_claim_of_an_earlier_life_is_not_started(stage: Stage, probe: Pr
     claiming = asyncio.create_task(stage.agent.claim())
     await answered.wait()
     await probe.retire_node("n1", "gone")
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
     go_on.set()
 
     assert await claiming == 0
     assert stage.hands.works == {}
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert (await stage.jobs.get_run(run)).state is State.QUEUED
 
 
@@ -629,9 +632,9 @@ async def test_without_its_keeper_an_agent_ends(stage: Stage):
     stage.leash.is_alive = False
 
     with pytest.raises(Error):
-        await stage.agent.beat()
+        await stage.agent.leash.beat()
     with pytest.raises(Error):
-        await stage.agent.report()
+        await stage.agent.delivery.report()
 
 
 # ── leaving ──
@@ -669,7 +672,7 @@ async def test_what_was_cancelled_or_timed_out_stays_so_in_a_drain(stage: Stage)
     await stage.agent.claim()
     stage.hands.obeys = False
     await stage.jobs.cancel(cancelled)
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
 
     async def end(*_: Any) -> None:
         stage.hands.end(cancelled, State.CANCELLED, Reason.REQUESTED)
@@ -689,7 +692,7 @@ async def test_a_claim_that_is_answered_during_a_drain_is_handed_back(stage: Sta
 
     stage.link.after("claim", drain)
     assert await stage.agent.claim() == 0
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     assert stage.hands.works == {}
     assert await stage.states([run]) == [State.QUEUED]
@@ -747,13 +750,13 @@ async def test_after_a_failover_an_agent_stops_what_the_books_do_not_give_it(sta
         object.__setattr__(answers[0], "in_doubt", True)
 
     probe.after("beat_all", doubt)
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
     assert stage.agent.is_hungry
     await stage.agent.claim()
 
     assert stage.hands.stops == [(lost, Reason.LOST)]
     assert kept in stage.hands.works
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert (await stage.states([kept, lost, finished]))[0] is State.RUNNING
     assert (await probe.get_run(finished)).lost == 1
 
@@ -779,11 +782,11 @@ async def project(stage: Stage, execution: Execution, probe: Probe, queue: Told,
 
 async def test_a_phase_that_changed_is_told_once(project: tuple[Stage, int]):
     stage, run = project
-    stage.hands.works[run].tell_phase(Phase.RUNNING)
+    stage.hands.works[run].note_phase(Phase.RUNNING)
 
-    assert stage.agent.phases_changed.is_set()
-    await stage.agent.tell_phases()
-    await stage.agent.tell_phases()
+    assert stage.agent.delivery.phases_changed.is_set()
+    await stage.agent.delivery.send_phases()
+    await stage.agent.delivery.send_phases()
 
     assert stage.link.calls["note_phases"] == 1
     assert (await stage.jobs.get_run(run)).phase is Phase.RUNNING
@@ -791,13 +794,13 @@ async def test_a_phase_that_changed_is_told_once(project: tuple[Stage, int]):
 
 async def test_a_phase_that_could_not_be_told_is_told_again(project: tuple[Stage, int]):
     stage, run = project
-    stage.hands.works[run].tell_phase(Phase.RUNNING)
+    stage.hands.works[run].note_phase(Phase.RUNNING)
     stage.link.lose_call("note_phases")
 
     with pytest.raises(Unavailable):
-        await stage.agent.tell_phases()
-    assert stage.agent.phases_changed.is_set()
-    await stage.agent.tell_phases()
+        await stage.agent.delivery.send_phases()
+    assert stage.agent.delivery.phases_changed.is_set()
+    await stage.agent.delivery.send_phases()
 
     assert (await stage.jobs.get_run(run)).phase is Phase.RUNNING
 
@@ -805,11 +808,11 @@ async def test_a_phase_that_could_not_be_told_is_told_again(project: tuple[Stage
 async def test_nothing_is_told_of_a_run_that_has_ended(project: tuple[Stage, int]):
     stage, run = project
     work = stage.hands.works[run]
-    work.tell_phase(Phase.RUNNING)
+    work.note_phase(Phase.RUNNING)
     stage.hands.end(run)
-    work.tell_phase(Phase.RUNNING)
+    work.note_phase(Phase.RUNNING)
 
-    await stage.agent.tell_phases()
+    await stage.agent.delivery.send_phases()
 
     assert stage.link.calls["note_phases"] == 0
 
@@ -818,7 +821,7 @@ async def test_work_that_runs_from_the_start_costs_no_word_about_it(stage: Stage
     (run,) = await stage.order(1)
     await stage.agent.claim()
 
-    stage.hands.works[run].tell_phase(Phase.RUNNING)
-    await stage.agent.tell_phases()
+    stage.hands.works[run].note_phase(Phase.RUNNING)
+    await stage.agent.delivery.send_phases()
 
     assert stage.link.calls["note_phases"] == 0

@@ -14,7 +14,8 @@ from horae.core.model import State
 from horae.errors import Unavailable
 from horae.files import open_files
 from horae.links.spool import AgentSpool
-from horae.service.agent import SETTLE, Agent
+from horae.service.agent.agent import Agent
+from horae.service.agent.delivery import LAST_REPORT_SECONDS
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import FakeClock
@@ -56,15 +57,15 @@ async def test_a_result_that_could_not_be_reported_is_reported_by_the_next_life(
     finished, unfinished = await stage.order(2)
     await stage.agent.claim()
     stage.hands.end(finished)
-    await stage.agent.keep()
+    await stage.agent.delivery.keep()
     stage.link.lose_call("finish")
     with pytest.raises(Unavailable):
-        await stage.agent.report()
+        await stage.agent.delivery.report()
 
     again, _ = await life.begin()
 
     assert await again.states([finished, unfinished]) == [State.RUNNING, State.QUEUED]
-    assert await again.agent.report() == 1
+    assert await again.agent.delivery.report() == 1
     assert await again.states([finished]) == [State.SUCCEEDED]
     assert life.on_disk() == 0
 
@@ -74,11 +75,11 @@ async def test_a_kept_result_of_a_superseded_attempt_is_refused_and_forgotten(li
     (run,) = await stage.order()
     await stage.agent.claim()
     stage.hands.end(run)
-    await stage.agent.keep()
+    await stage.agent.delivery.keep()
     await execution.reap("n1")
 
     again, _ = await life.begin()
-    assert await again.agent.report() == 1
+    assert await again.agent.delivery.report() == 1
 
     assert await again.states([run]) == [State.QUEUED]
     assert life.on_disk() == 0
@@ -94,15 +95,15 @@ async def test_a_result_waits_for_its_output_and_others_do_not_wait_for_it(life:
     stage.hands.end(slow)
     stage.hands.end(fast)
 
-    assert await stage.agent.report() == 1
+    assert await stage.agent.delivery.report() == 1
     assert await stage.states([slow, fast]) == [State.RUNNING, State.SUCCEEDED]
-    assert await stage.agent.report() == 0
-    assert not stage.agent.results_ready.is_set()
+    assert await stage.agent.delivery.report() == 0
+    assert not stage.agent.delivery.results_ready.is_set()
 
     spool.note_stored(slow, 1, 0)
 
-    assert stage.agent.results_ready.is_set()
-    assert await stage.agent.report() == 1
+    assert stage.agent.delivery.results_ready.is_set()
+    assert await stage.agent.delivery.report() == 1
     assert await stage.states([slow]) == [State.SUCCEEDED]
 
 
@@ -114,11 +115,11 @@ async def test_a_result_that_was_reported_while_it_was_being_kept_leaves_nothing
     keep = spool.keep
 
     async def keep_slowly(results):  # type: ignore[no-untyped-def]
-        await stage.agent.report()
+        await stage.agent.delivery.report()
         await keep(results)
 
     spool.keep = keep_slowly  # type: ignore[method-assign]
-    await stage.agent.keep()
+    await stage.agent.delivery.keep()
 
     assert life.on_disk() == 0
 
@@ -129,13 +130,13 @@ async def test_a_damaged_file_of_the_spool_costs_only_itself(life: Life):
     await stage.agent.claim()
     for run in (first, second):
         stage.hands.end(run)
-        await stage.agent.keep()
+        await stage.agent.delivery.keep()
     (life._place / "results" / "000000000001.json").write_bytes(b"{")
     (life._place / "results" / "000000000003.part").write_bytes(b"half")
 
     again, _ = await life.begin()
 
-    assert await again.agent.report() == 1
+    assert await again.agent.delivery.report() == 1
     assert await again.states([first, second]) == [State.QUEUED, State.SUCCEEDED]
     assert life.on_disk() == 0
 
@@ -151,11 +152,11 @@ async def test_a_claim_that_broke_off_is_disowned_at_once_and_again_when_the_bea
     assert stage.link.calls["disown"] == 1
     (late,) = await stage.order()
     await claim(probe, "n1", "python", [], 1)  # another one has its effect only now
-    await stage.agent.beat()
+    await stage.agent.leash.beat()
     await stage.agent.claim()
     assert stage.link.calls["disown"] == 1
-    await stage.agent.beat()
-    stage.agent.wake()
+    await stage.agent.leash.beat()
+    stage.agent.workload.wake()
     await stage.agent.claim()
 
     assert stage.link.calls["disown"] == 2
@@ -172,11 +173,11 @@ async def test_a_draining_agent_does_not_wait_for_what_somebody_else_has_reporte
     stage.hands.end(run)
 
     draining = asyncio.create_task(stage.agent.drain(0))
-    while not stage.agent.draining or stage.agent.results_ready.is_set():
+    while not stage.agent.draining or stage.agent.delivery.results_ready.is_set():
         await asyncio.sleep(0)
     spool.unsettled.clear()  # without a word to it
-    await stage.agent.report()
-    async with asyncio.timeout(SETTLE / 2):
+    await stage.agent.delivery.report()
+    async with asyncio.timeout(LAST_REPORT_SECONDS / 2):
         await draining
 
     assert await stage.states([run]) == [State.SUCCEEDED]
@@ -196,15 +197,15 @@ async def test_a_spool_that_cannot_be_written_delays_no_result_and_ends_no_agent
         full.setattr("horae.links.spool._write", no_room)
         for run in (first, second):
             stage.hands.end(run)
-            await stage.agent.keep()
-        assert await stage.agent.report() == 2
+            await stage.agent.delivery.keep()
+        assert await stage.agent.delivery.report() == 2
     assert await stage.states([first, second]) == [State.SUCCEEDED] * 2
     assert [line["event"] for line in told].count("spool.unwritable") == 1
     assert "No space left" in stage.agent.health.ailment
     assert life.on_disk() == 0
 
     stage.hands.end(third)
-    await stage.agent.keep()
+    await stage.agent.delivery.keep()
     assert life.on_disk() == 1
 
 
@@ -221,14 +222,14 @@ async def test_a_result_that_could_not_be_kept_is_kept_when_there_is_room(
 
     with monkeypatch.context() as full:
         full.setattr("horae.links.spool._write", no_room)
-        await stage.agent.keep()
+        await stage.agent.delivery.keep()
     recovering = asyncio.create_task(stage.agent.health.recover())
     await asyncio.sleep(0)
     clock.advance(60)
     await recovering
-    assert stage.agent.results_made.is_set()
-    await stage.agent.keep()
+    assert stage.agent.delivery.results_made.is_set()
+    await stage.agent.delivery.keep()
 
     again, _ = await life.begin()
-    assert await again.agent.report() == 1
+    assert await again.agent.delivery.report() == 1
     assert await again.states([run]) == [State.SUCCEEDED]

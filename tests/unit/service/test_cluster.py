@@ -6,11 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from horae.core.model import SECOND, Run, State
+from horae.core.runs.orders import Result
 from horae.errors import Unavailable
-from horae.ports import Result, Store
-from horae.service.cluster import LEADER, Cluster, margin, patience
+from horae.ports.store import Store
+from horae.service.cluster.coordination import LEADER, Cluster, margin, patience
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -612,6 +614,52 @@ async def test_in_active_passive_mode_one_scheduler_has_all_segments_until_it_di
     await leader.lead()
 
     assert await owners(probe) == {"0": 100}
+
+
+async def test_in_active_passive_mode_who_takes_no_work_is_active_only_while_nobody_else_does(
+    probe: Probe, clock: FakeClock
+):
+    leader = member(probe, "boss", clock, is_shared=False)
+    await leader.campaign()
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler", "agent")))
+    await leader.lead()
+    assert await owners(probe) == {"a": 100}
+
+    await probe.want_node("a", "cordoned")
+    await leader.lead()
+    assert await owners(probe) == {"b": 100}
+
+    await probe.note_ailment("b", "the disk is full")
+    await leader.lead()
+    assert await owners(probe) == {"b": 100}  # a does no better
+
+    await probe.want_node("a", "live")
+    await leader.lead()
+    assert await owners(probe) == {"a": 100}
+
+
+async def test_becoming_active_or_passive_is_said_once_and_what_waits_is_looked_for(probe: Probe, clock: FakeClock):
+    queue = Told()
+    leader, standby = member(probe, "a", clock, is_shared=False), member(probe, "b", clock, queue, is_shared=False)
+    await leader.campaign()
+    for name in ("a", "b"):
+        await probe.register_node(node(name, roles=("scheduler",)))
+    await leader.lead()
+    with capture_logs() as said:
+        for _ in range(2):
+            await standby.own_segments()
+        await probe.retire_node("a", "gone")
+        await leader.lead()
+        assert "runs" not in queue.topics
+        for _ in range(2):
+            await standby.own_segments()
+
+    assert [(line["event"], line["node"]) for line in said if line["event"].startswith("node.")] == [
+        ("node.passive", "b"), ("node.active", "b")
+    ]  # fmt: skip
+    assert said[0]["active"] == "a"
+    assert queue.topics.count("runs") == 1
 
 
 async def test_a_node_that_stops_hands_its_segments_over_before_it_goes(probe: Probe, clock: FakeClock):

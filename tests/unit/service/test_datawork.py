@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import Policy, Source, State
+from horae.core.runs.orders import Result
 from horae.errors import Conflict, Unavailable
 from horae.files import open_files
-from horae.ports import Result, Submission, Work
-from horae.service.agent import Agent
+from horae.ports.work import Work
+from horae.service.agent.agent import Agent
 from horae.service.execution import Execution, LocalLink
+from horae.service.external.loans import Lending
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
 from horae.service.metrics import Metrics
 from horae.testing import START, FakeClock, make_job
 
@@ -44,11 +46,11 @@ class Stage:
         )  # fmt: skip
 
     async def claimed(self, source_id: int = 0) -> Work:
-        """A sync that the agent has claimed."""
+        """Return a sync that the agent has claimed."""
         if await self.probe.get_job(1) is None:
             await self.probe.submit([Submission([make_job(1, kind="sync", spec={"source_id": source_id})])])
         run = await self.jobs.run_now(1)
-        self.agent.wake()
+        self.agent.workload.wake()
         await self.agent.claim()
         return self.hands.works[run.id]
 
@@ -58,7 +60,7 @@ class Stage:
         self.hands._done.pop(work.assignment.run_id)(
             Result(work.assignment.run_id, work.assignment.fence, state, "", 1, 2, **fields)
         )
-        await self.agent.report()
+        await self.agent.delivery.report()
 
 
 @pytest.fixture
@@ -94,8 +96,8 @@ async def test_the_secrets_of_a_source_are_hidden_in_output_result_message_and_p
     source = await probe.add_source(Source(0, 1, "me", "shop", "jdbc_source", CONFIG, 1, 1))
     work = await stage.claimed(source.id)
 
-    work.tell_progress({"step": "as correct horse"})
-    await stage.agent.tell_progress()
+    work.note_progress({"step": "as correct horse"})
+    await stage.agent.delivery.send_progress()
     noted = (await stage.jobs.get_run(work.assignment.run_id)).progress
     await stage.end(work, message="hunter22 refused", result='{"at":"correct horse@db.example"}')
 
@@ -107,37 +109,37 @@ async def test_the_secrets_of_a_source_are_hidden_in_output_result_message_and_p
 async def test_only_the_newest_word_on_progress_is_told_and_once(stage: Stage, probe: Probe):
     work = await stage.claimed()
     for rows in (1, 2, 3):
-        work.tell_progress({"rows": rows, "odd": True})
-    assert stage.agent.progress_made.is_set()
+        work.note_progress({"rows": rows, "odd": True})
+    assert stage.agent.delivery.progress_made.is_set()
 
-    await stage.agent.tell_progress()
-    await stage.agent.tell_progress()
+    await stage.agent.delivery.send_progress()
+    await stage.agent.delivery.send_progress()
 
     assert probe.calls["note_progress"] == 1
     assert (await stage.jobs.get_run(work.assignment.run_id)).progress == {"rows": 3}
-    assert not stage.agent.progress_made.is_set()
+    assert not stage.agent.delivery.progress_made.is_set()
 
 
 async def test_progress_that_cannot_be_told_is_forgotten(stage: Stage, probe: Probe):
     work = await stage.claimed()
-    work.tell_progress({"rows": 1})
+    work.note_progress({"rows": 1})
     probe.lose_call("note_progress")
     with pytest.raises(Unavailable):
-        await stage.agent.tell_progress()
+        await stage.agent.delivery.send_progress()
 
-    await stage.agent.tell_progress()
+    await stage.agent.delivery.send_progress()
 
     assert probe.calls["note_progress"] == 1
 
 
 async def test_nothing_is_told_of_work_that_has_ended_or_says_nothing(stage: Stage, probe: Probe):
     work = await stage.claimed()
-    work.tell_progress({"odd": True})
-    work.tell_progress({"rows": 1})
+    work.note_progress({"odd": True})
+    work.note_progress({"rows": 1})
     await stage.end(work)
-    work.tell_progress({"rows": 2})
+    work.note_progress({"rows": 2})
 
-    await stage.agent.tell_progress()
+    await stage.agent.delivery.send_progress()
 
     assert probe.calls["note_progress"] == 0
 

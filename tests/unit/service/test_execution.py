@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from horae.core.lifecycle import BIRTHS, TRANSITIONS, backoff
 from horae.core.model import SECOND, Reason, Retry, Run, RunFilter, State
+from horae.core.runs.lifecycle import BIRTHS, TRANSITIONS, backoff
+from horae.core.runs.orders import Assignment, Result
+from horae.core.signs import Beat, Sign
 from horae.errors import Superseded, Unavailable
-from horae.ports import Assignment, Beat, Result, Sign
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics

@@ -14,14 +14,13 @@ import pytest
 import structlog
 
 from horae.core.model import SECOND, Overlap, Run, State
+from horae.core.runs.ledger import CATCH_UP, new_run
+from horae.core.runs.orders import NEVER, Order, Result
 from horae.errors import Unavailable
-from horae.ports import NEVER, Order, Result
-from horae.queues.database import LocalQueue
-from horae.service import backlog
+from horae.queues.local import LocalQueue
 from horae.service import firing as module
-from horae.service.firing import BEGINNING, Firing
+from horae.service.firing import BEGINNING, Firing, backlog, plans
 from horae.service.jobs import Jobs
-from horae.service.ledger import CATCH_UP, birth_of
 from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock
@@ -396,7 +395,7 @@ async def test_a_punctual_moment_does_not_wait_for_what_was_missed(jobs: Jobs, p
     assert firing.backlog.moments == pytest.approx(30 * 3000, rel=0.01)
     while firing.is_behind:
         await come_round(firing)
-    assert max(moments_in(args[0]) for name, args in probe.given if name == "fire") <= backlog.MOST
+    assert max(moments_in(args[0]) for name, args in probe.given if name == "fire") <= backlog.LARGEST_PORTION
     for job in many[::10]:
         runs = await ledger(probe, job.id)
         assert minutes(runs) == list(range(1, 3001))
@@ -451,7 +450,7 @@ async def test_a_store_that_is_lost_while_catching_up_costs_nothing_and_gets_les
     probe.given.clear()
     await come_round(firing)
 
-    assert [moments_in(args[0]) for name, args in probe.given if name == "fire"] == [backlog.LEAST]
+    assert [moments_in(args[0]) for name, args in probe.given if name == "fire"] == [backlog.LEAST_PORTION]
     await fire_due(firing)
     runs = await ledger(probe, job.id)
     assert [run.due_at for run in runs] == [START + i * SECOND for i in range(1, 1501)]
@@ -482,7 +481,7 @@ async def test_others_have_their_turn_while_many_moments_are_prepared(jobs: Jobs
 
     await firing.refill()
     rival = asyncio.create_task(others())
-    entries = firing._due(1000)
+    entries = firing._ahead.take_due(firing.now(), 1000)
     await firing._prepare(entries)
     rival.cancel()
 
@@ -919,7 +918,7 @@ async def test_more_overdue_than_one_page_is_fired_page_by_page(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "PAGE", 7)
-    monkeypatch.setattr(module, "BATCH", 5)
+    monkeypatch.setattr(module, "FIRED_TOGETHER", 5)
     await jobs.submit([draft(f"job {i}", schedule="1m") for i in range(40)])
     clock.advance(60)
 
@@ -935,7 +934,7 @@ async def test_more_overdue_than_one_page_is_fired_page_by_page(
 async def test_definitions_pushed_out_of_memory_are_read_again(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "CACHE", 3)
+    monkeypatch.setattr(plans, "MAX_PLANS", 3)
     await jobs.submit([draft(f"job {i}", schedule="1m") for i in range(10)])
     await firing.refill(sweep=True)
     clock.advance(60)
@@ -966,7 +965,7 @@ async def test_a_store_that_is_lost_while_firing_costs_nothing(
 async def test_no_flight_is_left_in_the_air_when_the_next_batch_cannot_be_prepared(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(module, "BATCH", 1)
+    monkeypatch.setattr(module, "FIRED_TOGETHER", 1)
     await jobs.submit([draft("a", schedule="1s"), draft("b", triggers=[{"every": "1500ms", "mode": "delay"}])])
     await firing.refill()
     clock.advance(2)
@@ -1000,9 +999,9 @@ async def test_announcements_follow_what_was_made(
 
 async def test_overlap_is_decided_when_the_run_is_made(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
     job = await submitted(jobs, schedule="1m")
-    birth = birth_of(job.id, job.kind, job.policy, START)
-    assert birth.overlap is Overlap.FORBID
-    await probe.enqueue([Order(birth)])
+    new = new_run(job.id, job.kind, job.policy, START)
+    assert new.overlap is Overlap.FORBID
+    await probe.enqueue([Order(new)])
     clock.advance(60)
 
     await fire_due(firing)

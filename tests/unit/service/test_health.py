@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from horae.core.model import Reason, State
+from horae.core.runs.orders import Result
 from horae.errors import Unavailable
 from horae.files import open_files
-from horae.ports import Result
-from horae.service.agent import Agent
+from horae.service.agent.agent import Agent
+from horae.service.agent.health import FIRST_PAUSE, LONGEST_PAUSE, Health
 from horae.service.execution import Execution, LocalLink
-from horae.service.health import FIRST_PAUSE, LONGEST_PAUSE, Health
 from horae.service.jobs import Jobs
 from horae.testing import START, FakeClock
 
@@ -70,14 +70,14 @@ async def test_an_attempt_that_failed_by_the_machine_is_repeated_and_no_more_are
     (run,) = await stage.order(1)
     await stage.agent.claim()
     fall_ill(stage, run)
-    assert await stage.agent.report() == 1
+    assert await stage.agent.delivery.report() == 1
     others = await stage.order(5)
-    stage.agent.wake()
+    stage.agent.workload.wake()
 
     assert await stage.agent.claim() == 0
 
     assert await stage.states([run, *others]) == [State.QUEUED] * 6
-    assert stage.agent.room("python") == 0
+    assert stage.agent.capacity("python") == 0
 
 
 async def test_what_ails_a_node_is_listed_until_it_is_well(
@@ -87,7 +87,7 @@ async def test_what_ails_a_node_is_listed_until_it_is_well(
     await stage.agent.claim()
     fall_ill(stage, run)
     assert stage.agent.health.changed.is_set()
-    await stage.agent.tell_ailment()
+    await stage.agent.delivery.send_ailment()
     assert [one.ailment for one in await probe.list_nodes()] == [FULL]
 
     machine.ailment = ""
@@ -95,10 +95,10 @@ async def test_what_ails_a_node_is_listed_until_it_is_well(
     await asyncio.sleep(0)
     clock.advance(FIRST_PAUSE)
     await recovering
-    await stage.agent.tell_ailment()
+    await stage.agent.delivery.send_ailment()
 
     assert [one.ailment for one in await probe.list_nodes()] == [""]
-    assert await stage.agent.report() == 1
+    assert await stage.agent.delivery.report() == 1
     assert await stage.agent.claim() == 1
 
 
@@ -106,20 +106,20 @@ async def test_a_word_on_its_health_that_was_lost_is_repeated(stage: Stage, prob
     stage.agent.health.note(FULL)
     stage.link.lose_call("note_ailment")
     with pytest.raises(Unavailable):
-        await stage.agent.tell_ailment()
+        await stage.agent.delivery.send_ailment()
     assert stage.agent.health.changed.is_set()
 
 
 async def test_a_node_that_joins_anew_says_again_what_ails_it(stage: Stage, probe: Probe):
     stage.agent.health.note(FULL)
-    await stage.agent.tell_ailment()
-    await stage.agent.greet()
+    await stage.agent.delivery.send_ailment()
+    await stage.agent.leash.greet()
     assert [one.ailment for one in await probe.list_nodes()] == [""]
     assert stage.agent.health.changed.is_set()
 
 
 async def look_until(machine: Machine, clock: FakeClock, count: int) -> list[float]:
-    """The times of the next looks at a machine, from now on."""
+    """Return the times of the next looks at a machine, from now on."""
     begin = clock.elapsed()
     while len(machine.looks) < count:
         before = len(machine.looks)

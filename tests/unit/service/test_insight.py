@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from horae.core.model import SECOND, State
+from horae.core.runs.orders import Assignment, Result
 from horae.errors import NotFound
 from horae.files import ObjectFiles, open_files
 from horae.files import objects as files_module
-from horae.ports import Assignment, Result
 from horae.service import insight as module
 from horae.service.execution import Execution
 from horae.service.firing import Firing
@@ -29,7 +29,7 @@ DEADLINE = 180
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObjectFiles:
-    monkeypatch.setattr(files_module, "FOLLOW", 0.005)
+    monkeypatch.setattr(files_module, "FOLLOW_SECONDS", 0.005)
     return open_files(tmp_path / "output")
 
 

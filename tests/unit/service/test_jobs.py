@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, JobFilter, State
-from horae.core.segments import segment_of
+from horae.core.runs.orders import NEVER, Order, Result
+from horae.core.runs.segments import segment_of
 from horae.errors import Conflict, Invalid, NotFound, Stale, Unavailable
-from horae.ports import NEVER, Idempotency, Order, Result
 from horae.service.firing import Firing
-from horae.service.jobs import Jobs, Submitted
+from horae.service.jobs import Jobs
+from horae.service.jobs.changes import Submitted
 from horae.testing import START, FakeClock
 
 from ...claiming import claim
@@ -243,7 +245,7 @@ async def test_a_repeated_upsert_does_not_undo_what_came_after_it(jobs: Jobs):
 
 
 async def test_what_is_not_there_is_not_found(jobs: Jobs):
-    for call in (jobs.get, jobs.get_trigger, jobs.get_run, jobs.delete, jobs.run_now, jobs.cancel, jobs.list_triggers):
+    for call in (jobs.get, jobs.triggers.get, jobs.get_run, jobs.delete, jobs.run_now, jobs.cancel, jobs.triggers.list):
         with pytest.raises(NotFound):
             await call(4711)  # type: ignore[operator]
 
@@ -350,10 +352,10 @@ async def test_a_once_that_has_fired_does_not_fire_again_after_a_pause(
 
 CHANGES = {
     "pause": lambda jobs, job: jobs.set_paused(job.id, True),
-    "disable": lambda jobs, job: jobs.patch_trigger(only(job).id, enabled=False),
-    "drop": lambda jobs, job: jobs.delete_trigger(only(job).id),
+    "disable": lambda jobs, job: jobs.triggers.patch(only(job).id, enabled=False),
+    "drop": lambda jobs, job: jobs.triggers.delete(only(job).id),
     "reschedule": lambda jobs, job: jobs.replace(job.id, draft(schedule="7h", overlap="allow")),
-    "move": lambda jobs, job: jobs.patch_trigger(only(job).id, next_at=START + 60 * MINUTE),
+    "move": lambda jobs, job: jobs.triggers.patch(only(job).id, next_at=START + 60 * MINUTE),
 }
 
 
@@ -415,7 +417,7 @@ async def test_a_moved_moment_fires_once_and_the_schedule_goes_on(
     job = await submitted(jobs, schedule="1h", overlap="allow")
     await live_until(firing, probe.store, clock, START + 60 * MINUTE)
 
-    moved = await jobs.patch_trigger(only(job).id, next_at=START + 61 * MINUTE)
+    moved = await jobs.triggers.patch(only(job).id, next_at=START + 61 * MINUTE)
 
     assert moved.next_at == START + 61 * MINUTE
     await live_until(firing, probe.store, clock, START + 180 * MINUTE)
@@ -426,7 +428,7 @@ async def test_a_moment_moved_far_ahead_leaves_out_what_lies_between(
     jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
 ):
     job = await submitted(jobs, schedule="1h", overlap="allow")
-    await jobs.patch_trigger(only(job).id, next_at=START + 150 * MINUTE)
+    await jobs.triggers.patch(only(job).id, next_at=START + 150 * MINUTE)
 
     await live_until(firing, probe.store, clock, START + 180 * MINUTE)
 
@@ -441,7 +443,7 @@ async def test_a_moment_never_moves_to_or_before_the_last_fired(
     await live_until(firing, probe.store, clock, START + 60 * MINUTE)
 
     with pytest.raises(Invalid) as caught:
-        await jobs.patch_trigger(only(job).id, next_at=START + minutes * MINUTE)
+        await jobs.triggers.patch(only(job).id, next_at=START + minutes * MINUTE)
     assert caught.value.path == "next_at"
 
 
@@ -452,31 +454,31 @@ async def test_a_new_schedule_after_the_clock_went_back_begins_after_the_last_fi
     await live_until(firing, probe.store, clock, START + 60 * MINUTE)
     clock.advance(-1800)
 
-    changed = await jobs.replace_trigger(only(job).id, trigger_draft(cron="*/10 * * * *"))
+    changed = await jobs.triggers.replace(only(job).id, trigger_draft(cron="*/10 * * * *"))
 
     assert changed.next_at == START + 70 * MINUTE
 
 
 async def test_what_does_not_fire_cannot_be_moved(jobs: Jobs):
     job = await submitted(jobs, schedule="1h")
-    await jobs.patch_trigger(only(job).id, enabled=False)
+    await jobs.triggers.patch(only(job).id, enabled=False)
     with pytest.raises(Conflict):
-        await jobs.patch_trigger(only(job).id, next_at=START + MINUTE)
-    await jobs.patch_trigger(only(job).id, enabled=True)
+        await jobs.triggers.patch(only(job).id, next_at=START + MINUTE)
+    await jobs.triggers.patch(only(job).id, enabled=True)
     await jobs.set_paused(job.id, True)
 
     with pytest.raises(Conflict) as caught:
-        await jobs.patch_trigger(only(job).id, next_at=START + MINUTE)
+        await jobs.triggers.patch(only(job).id, next_at=START + MINUTE)
     assert caught.value.code == "E_PAUSED"
 
 
 async def test_a_disabled_trigger_rests_and_goes_on_with_its_next_moment(jobs: Jobs, clock: FakeClock):
     job = await submitted(jobs, triggers=[{"every": "1h"}, {"every": "2h"}])
-    off = await jobs.patch_trigger(job.triggers[0].id, enabled=False)
+    off = await jobs.triggers.patch(job.triggers[0].id, enabled=False)
     assert off.next_at is None
     clock.advance(90 * 60)
 
-    on = await jobs.patch_trigger(job.triggers[0].id, enabled=True)
+    on = await jobs.triggers.patch(job.triggers[0].id, enabled=True)
 
     assert on.next_at == START + 120 * MINUTE
     assert (await jobs.get(job.id)).triggers[1].next_at == START + 120 * MINUTE
@@ -485,33 +487,33 @@ async def test_a_disabled_trigger_rests_and_goes_on_with_its_next_moment(jobs: J
 async def test_data_can_be_changed_and_taken_away(jobs: Jobs):
     job = await submitted(jobs, triggers=[{"every": "1h", "data": {"a": 1}}])
 
-    assert (await jobs.patch_trigger(only(job).id, data={"b": 2})).data == {"b": 2}
-    assert (await jobs.patch_trigger(only(job).id, enabled=True)).data == {"b": 2}
-    assert (await jobs.patch_trigger(only(job).id, data=None)).data is None
+    assert (await jobs.triggers.patch(only(job).id, data={"b": 2})).data == {"b": 2}
+    assert (await jobs.triggers.patch(only(job).id, enabled=True)).data == {"b": 2}
+    assert (await jobs.triggers.patch(only(job).id, data=None)).data is None
 
 
 @BOTH
 async def test_triggers_are_added_replaced_and_deleted(jobs: Jobs, clock: FakeClock):
     job = await submitted(jobs)
     clock.advance(10)
-    added = await jobs.add_trigger(job.id, trigger_draft(every="1h"))
+    added = await jobs.triggers.add(job.id, trigger_draft(every="1h"))
     assert added.next_at == START + 10 * SECOND + 60 * MINUTE
 
-    replaced = await jobs.replace_trigger(added.id, trigger_draft(every="2h"))
+    replaced = await jobs.triggers.replace(added.id, trigger_draft(every="2h"))
 
     assert (replaced.id, replaced.next_at) == (added.id, START + 10 * SECOND + 120 * MINUTE)
-    assert [t.id for t in (await jobs.list_triggers(job.id)).items] == [added.id]
-    await jobs.delete_trigger(added.id)
+    assert [t.id for t in (await jobs.triggers.list(job.id)).items] == [added.id]
+    await jobs.triggers.delete(added.id)
     assert (await jobs.get(job.id)).triggers == ()
     with pytest.raises(NotFound):
-        await jobs.get_trigger(added.id)
+        await jobs.triggers.get(added.id)
 
 
 async def test_a_job_has_at_most_a_hundred_triggers(jobs: Jobs):
     job = await submitted(jobs, triggers=[{"every": f"{n}h"} for n in range(1, 101)])
 
     with pytest.raises(Invalid) as caught:
-        await jobs.add_trigger(job.id, trigger_draft(every="1m"))
+        await jobs.triggers.add(job.id, trigger_draft(every="1m"))
     assert caught.value.code == "E_LIMIT"
 
 
@@ -789,4 +791,4 @@ async def test_no_row_is_left_due_after_everything_is_deleted(jobs: Jobs, probe:
         await jobs.delete((await submitted(jobs, f"job {i}", schedule="1m")).id)
 
     assert await probe.load_due(ALL_SEGMENTS, (-1, NEVER), NEVER, 10) == []
-    assert (await jobs.list_triggers()).items == []
+    assert (await jobs.triggers.list()).items == []

@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from horae.core.model import SECOND, Misfire, Policy, Retry, Run, State
-from horae.core.specs import policy_text
-from horae.ports import NEVER, Definition
+from horae.core.runs.ledger import CATCH_UP, Entry, account, plan_firing
+from horae.core.runs.orders import NEVER, Definition
+from horae.core.work.policies import policy_text
 from horae.service.jobs import Jobs
-from horae.service.ledger import CATCH_UP, Entry, account, know
 from horae.stores import migrate
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, FakeClock
@@ -51,7 +51,7 @@ class Plan:
         return at >= created and at % 60 == 0 and at // 60 % 60 % self.cron == 0
 
     def after(self, at: int, created: int) -> int | None:
-        """The first match after a second; nothing lies further ahead than two hours."""
+        """Return the first match after a second; nothing lies further ahead than two hours."""
         limit = at + 7200 if self.end is None else min(at + 7200, created + self.end)
         step = self.every or 60
         first = created if self.every else 0
@@ -176,16 +176,16 @@ class World:
             model.resume(now)
         elif what == "rename":
             job = await self.jobs.get(job_id)
-            await self.jobs.patch_trigger(only(job).id, data={"version": job.version})
+            await self.jobs.triggers.patch(only(job).id, data={"version": job.version})
         elif what == "reschedule":
             plan = Plan(every=amount % 50 + 3)
             trigger = only(await self.jobs.get(job_id))
-            await self.jobs.replace_trigger(trigger.id, self.draft(plan, fields).triggers[0])
+            await self.jobs.triggers.replace(trigger.id, self.draft(plan, fields).triggers[0])
             if plan != model.plan:
                 model.begin_anew(plan, now)
         elif what == "move" and not model.paused:
             trigger = only(await self.jobs.get(job_id))
-            await self.jobs.patch_trigger(trigger.id, next_at=(now + amount) * SECOND)
+            await self.jobs.triggers.patch(trigger.id, next_at=(now + amount) * SECOND)
             model.move(now, now + amount)
         return firing
 
@@ -269,7 +269,7 @@ def test_so_it_has_after_an_outage_of_thousands_of_moments(
 
 
 def known_of(schedule: str, policy: Policy) -> Any:
-    return know(Definition(7, 1, 3, schedule, START, None, "python", policy_text(policy)))
+    return plan_firing(Definition(7, 1, 3, schedule, START, None, "python", policy_text(policy)))
 
 
 @given(

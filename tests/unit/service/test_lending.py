@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from horae.core.model import SECOND, Job, Phase, Run, State
+from horae.core.runs.orders import Result
 from horae.errors import Conflict, Error, NotFound
-from horae.ports import Result
-from horae.service.cluster import Cluster
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
+from horae.service.external.loans import Lending
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe, Told, ledger, node, set_clock, submitted, words
@@ -51,7 +51,7 @@ async def lent(jobs: Jobs, lending: Lending, **fields: Any) -> Run:
 
 
 async def refused(call: Any, expected: type[Error] = Conflict) -> str:
-    """The code of a refusal."""
+    """Return the code of a refusal."""
     with pytest.raises(expected) as caught:
         await call
     return caught.value.code
@@ -302,7 +302,7 @@ async def test_a_run_that_was_given_back_has_its_start_deadline_again(
 
 
 async def due_job(jobs: Jobs, clock: FakeClock, **fields: Any) -> Job:
-    """A job whose first moment was a second ago."""
+    """Return a job whose first moment was a second ago."""
     job = await submitted(jobs, schedule="1m", **fields)
     set_clock(clock, START + MINUTE + SECOND)
     return job

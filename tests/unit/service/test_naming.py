@@ -9,9 +9,9 @@ import pytest
 
 from horae.core.model import Node
 from horae.errors import ConfigError, Superseded
-from horae.service.cluster import patience
+from horae.service.cluster.coordination import patience
+from horae.service.cluster.names import LOOK, find_session, join
 from horae.service.execution import Execution, LocalLink
-from horae.service.naming import LOOK, find_session, join
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe, Told, node

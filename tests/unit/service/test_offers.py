@@ -10,10 +10,11 @@ import pytest
 from horae.core.model import SECOND, Job, Moment, State
 from horae.errors import Conflict
 from horae.service.execution import Execution
+from horae.service.external.loans import Lending
+from horae.service.external.members import ExternalMembers
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
-from horae.service.outside import Outside
+from horae.service.metrics import Metrics
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe, Told, draft, fire_due, ledger, scheduler, set_clock, submitted, words
@@ -24,8 +25,8 @@ DUE = START + HOUR
 
 
 @pytest.fixture
-def outside(probe: Probe, queue: Told) -> Outside:
-    return Outside(probe, queue, node="n1")
+def outside(probe: Probe, queue: Told) -> ExternalMembers:
+    return ExternalMembers(probe, queue, node="n1")
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def offered(jobs: Jobs, **fields: Any) -> Job:
     return job
 
 
-async def hold(outside: Outside, segments: int = 10) -> None:
+async def hold(outside: ExternalMembers, segments: int = 10) -> None:
     await outside.join("scheduler", "w1")
     await outside.take_segments("w1", segments)
 
@@ -51,7 +52,7 @@ async def at(firing: Firing, clock: FakeClock, moment: Moment) -> Moment:
 
 
 async def test_without_a_holder_an_offered_moment_is_fired_at_once(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside, 7)  # segments 0 to 6
@@ -62,20 +63,21 @@ async def test_without_a_holder_an_offered_moment_is_fired_at_once(
 
 
 async def test_a_job_that_is_not_offered_is_fired_at_once_whoever_holds_its_segment(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await submitted(jobs, schedule="1h", segment=7)
     await hold(outside)
+    asked = probe.calls["load_taken_segments"]
 
     await at(firing, clock, DUE)
 
     assert words(await ledger(probe, job.id)) == [(DUE, "queued", "")]
-    assert probe.calls["load_taken_segments"] == 0
+    assert probe.calls["load_taken_segments"] == asked
 
 
 @BOTH
 async def test_a_moment_whose_segment_is_held_waits_for_the_holder_and_is_then_fired_by_horae(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -93,9 +95,28 @@ async def test_a_moment_whose_segment_is_held_waits_for_the_holder_and_is_then_f
     assert (await jobs.get(job.id)).triggers[0].next_at == DUE + HOUR
 
 
+async def test_a_moment_is_counted_once_however_often_it_was_looked_at(
+    jobs: Jobs, probe: Probe, queue: Told, metrics: Metrics, clock: FakeClock, outside: ExternalMembers
+):
+    firing = Firing(probe, queue, clock, metrics)
+    firing.own(dict.fromkeys(range(100), 0))
+    await offered(jobs)
+    await hold(outside)
+
+    wake_at = await at(firing, clock, DUE)
+    while wake_at < DUE + MINUTE:
+        assert metrics.scanned == 0
+        await outside.beat("scheduler", "w1")
+        wake_at = await at(firing, clock, wake_at)
+    await at(firing, clock, wake_at)
+
+    assert (metrics.scanned, metrics.segment_load[7]) == (1, 1)
+    assert 'horae_segment_load_total{segment="7"} 1.0' in metrics.text().decode()
+
+
 @BOTH
 async def test_a_moment_that_its_holder_fired_is_not_fired_again(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside, lending: Lending
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers, lending: Lending
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -109,7 +130,7 @@ async def test_a_moment_that_its_holder_fired_is_not_fired_again(
 
 
 async def test_a_holder_that_comes_too_late_is_told(
-    jobs: Jobs, firing: Firing, clock: FakeClock, outside: Outside, lending: Lending
+    jobs: Jobs, firing: Firing, clock: FakeClock, outside: ExternalMembers, lending: Lending
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -121,7 +142,7 @@ async def test_a_holder_that_comes_too_late_is_told(
 
 
 async def test_moments_that_follow_closely_are_offered_one_after_the_other(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside, lending: Lending
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers, lending: Lending
 ):
     job = await offered(jobs, schedule="10s", overlap="allow")
     await hold(outside)
@@ -135,21 +156,21 @@ async def test_moments_that_follow_closely_are_offered_one_after_the_other(
     assert len(await ledger(probe, job.id)) == 6
 
 
-async def release(outside: Outside, _: Probe) -> None:
+async def release(outside: ExternalMembers, _: Probe) -> None:
     await outside.release_segments("w1")
 
 
-async def leave(outside: Outside, _: Probe) -> None:
+async def leave(outside: ExternalMembers, _: Probe) -> None:
     await outside.leave("scheduler", "w1")
 
 
-async def fall_silent(_: Outside, probe: Probe) -> None:
+async def fall_silent(_: ExternalMembers, probe: Probe) -> None:
     await probe.retire_node("w1@scheduler", "gone")
 
 
 @pytest.mark.parametrize("go", [release, leave, fall_silent])
 async def test_a_holder_that_goes_frees_its_moments_at_the_next_look(
-    go: Any, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    go: Any, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -161,7 +182,7 @@ async def test_a_holder_that_goes_frees_its_moments_at_the_next_look(
     assert words(await ledger(probe, job.id)) == [(DUE, "queued", "")]
 
 
-async def test_a_hint_is_a_look(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside):
+async def test_a_hint_is_a_look(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers):
     job = await offered(jobs)
     await hold(outside)
     await at(firing, clock, DUE)
@@ -175,7 +196,7 @@ async def test_a_hint_is_a_look(jobs: Jobs, firing: Firing, probe: Probe, clock:
 
 @pytest.mark.parametrize(("down", "fired"), [(20, False), (120, True)])
 async def test_a_restart_in_between_loses_nothing(
-    down: int, fired: bool, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    down: int, fired: bool, jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -190,7 +211,7 @@ async def test_a_restart_in_between_loses_nothing(
 
 
 async def test_a_change_of_segments_in_between_loses_nothing(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -204,7 +225,7 @@ async def test_a_change_of_segments_in_between_loses_nothing(
 
 
 async def test_a_store_that_is_out_of_reach_in_between_loses_nothing(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -220,7 +241,7 @@ async def test_a_store_that_is_out_of_reach_in_between_loses_nothing(
 
 
 async def test_a_job_that_was_changed_meanwhile_is_judged_by_its_new_policy(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers
 ):
     job = await offered(jobs)
     await hold(outside)
@@ -241,7 +262,7 @@ async def test_an_offer_ends_before_it_is_too_late_to_run_the_moment(
     firing: Firing,
     probe: Probe,
     clock: FakeClock,
-    outside: Outside,
+    outside: ExternalMembers,
 ):
     job = await offered(jobs, **fields)
     await hold(outside)
@@ -255,7 +276,7 @@ async def test_an_offer_ends_before_it_is_too_late_to_run_the_moment(
 
 
 async def test_a_fixed_delay_counts_from_the_end_of_its_last_run_offered_or_not(
-    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: Outside, lending: Lending
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, outside: ExternalMembers, lending: Lending
 ):
     job = await offered(jobs, schedule={"every": "1h", "mode": "delay"})
     await hold(outside)

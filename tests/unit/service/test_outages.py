@@ -13,12 +13,13 @@ from urllib.parse import parse_qs, quote, urlsplit
 import asyncpg
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import State
+from horae.core.runs.orders import Result
+from horae.core.signs import Beat
 from horae.errors import Unavailable
-from horae.ports import Beat, Result, Submission
 from horae.service.jobs import Jobs
-from horae.stores import lanes
-from horae.stores.postgres import PostgresStore
+from horae.stores.postgres import PostgresStore, lanes
 from horae.stores.sqlite import SqliteStore
 from horae.testing import START, make_job
 
@@ -109,7 +110,7 @@ async def test_connections_that_were_cut_are_made_anew(connections: tuple[Any, A
                 await watcher.execute("SELECT pg_terminate_backend($1)", pid)
 
     async def again(call: Any) -> Any:
-        """The first answer that is not a refusal; no more than one refusal."""
+        """Return the first answer that is not a refusal; no more than one refusal."""
         try:
             return await call()
         except Unavailable:

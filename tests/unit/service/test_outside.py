@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from horae.core.members import node_name, plain_name
 from horae.core.model import SECOND, State
 from horae.errors import NotFound
-from horae.service.cluster import Cluster
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
+from horae.service.external.loans import Lending
+from horae.service.external.members import ExternalMembers
 from horae.service.jobs import Jobs
-from horae.service.lending import Lending
 from horae.service.metrics import Metrics
-from horae.service.outside import Outside, node_name, plain_name
 from horae.testing import START, FakeClock
 
 from .parts import BOTH, Probe, Told, node, submitted
@@ -22,8 +24,8 @@ OUTSIDE_AFTER = 60.0
 
 
 @pytest.fixture
-def outside(probe: Probe, queue: Told) -> Outside:
-    return Outside(probe, queue, node="boss", version="1")
+def outside(probe: Probe, queue: Told) -> ExternalMembers:
+    return ExternalMembers(probe, queue, node="boss", version="1")
 
 
 def coordinator(probe: Probe, queue: Told, clock: FakeClock, **fields: Any) -> Cluster:
@@ -40,7 +42,7 @@ async def lead(leader: Cluster, clock: FakeClock, seconds: float, step: float = 
         await leader.tidy()
 
 
-async def states(outside: Outside) -> dict[str, str]:
+async def states(outside: ExternalMembers) -> dict[str, str]:
     return {plain_name(member.name): member.state for member in await outside.members("scheduler")}
 
 
@@ -54,7 +56,7 @@ def test_a_member_is_named_by_role_and_keeps_its_own_name():
 
 
 @BOTH
-async def test_a_member_that_registers_is_seen_live(probe: Probe, outside: Outside, queue: Told):
+async def test_a_member_that_registers_is_seen_live(probe: Probe, outside: ExternalMembers, queue: Told):
     member = await outside.join("scheduler", "w1", address="10.0.0.1:8083", slots=4)
 
     assert (member.name, member.roles, member.state) == ("w1@scheduler", ("outside-scheduler",), "live")
@@ -63,7 +65,7 @@ async def test_a_member_that_registers_is_seen_live(probe: Probe, outside: Outsi
     assert await outside.members("agent") == []
 
 
-async def test_one_name_may_have_several_roles(outside: Outside):
+async def test_one_name_may_have_several_roles(outside: ExternalMembers):
     await outside.join("scheduler", "w1")
     await outside.join("agent", "w1", slots=2)
 
@@ -71,7 +73,9 @@ async def test_one_name_may_have_several_roles(outside: Outside):
     assert (await outside.get("agent", "w1")).slots == 2
 
 
-async def test_who_registers_again_stays_as_it_was_but_for_what_is_said_anew(outside: Outside, clock: FakeClock):
+async def test_who_registers_again_stays_as_it_was_but_for_what_is_said_anew(
+    outside: ExternalMembers, clock: FakeClock
+):
     await outside.join("agent", "w1", address="here", slots=4)
     clock.advance(10)
 
@@ -81,7 +85,7 @@ async def test_who_registers_again_stays_as_it_was_but_for_what_is_said_anew(out
     assert member.heartbeat_at == START + 10 * SECOND
 
 
-async def test_a_beat_is_noted_with_what_it_says(outside: Outside, clock: FakeClock):
+async def test_a_beat_is_noted_with_what_it_says(outside: ExternalMembers, clock: FakeClock):
     await outside.join("agent", "w1", slots=4)
     clock.advance(10)
 
@@ -94,14 +98,14 @@ async def test_a_beat_is_noted_with_what_it_says(outside: Outside, clock: FakeCl
     assert (third.busy, third.slots) == (1, 6)
 
 
-async def test_who_never_registered_is_not_known(outside: Outside):
+async def test_who_never_registered_is_not_known(outside: ExternalMembers):
     with pytest.raises(NotFound):
         await outside.beat("agent", "w1")
     with pytest.raises(NotFound):
         await outside.take_segments("w1", 3)
 
 
-async def test_who_leaves_is_told_from_who_fell_silent(outside: Outside, queue: Told):
+async def test_who_leaves_is_told_from_who_fell_silent(outside: ExternalMembers, queue: Told):
     await outside.join("scheduler", "w1")
     await outside.take_segments("w1", 3)
     queue.take()
@@ -120,7 +124,7 @@ async def test_who_leaves_is_told_from_who_fell_silent(outside: Outside, queue: 
 
 @BOTH
 async def test_a_silent_member_is_buried_after_its_own_patience(
-    probe: Probe, outside: Outside, queue: Told, clock: FakeClock
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
 ):
     leader = coordinator(probe, queue, clock)
     await leader.campaign()
@@ -139,9 +143,9 @@ async def test_a_silent_member_is_buried_after_its_own_patience(
 
 
 async def test_a_member_that_beats_lives_and_one_that_was_buried_is_back_with_its_next_beat(
-    probe: Probe, outside: Outside, queue: Told, clock: FakeClock
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
 ):
-    leader = coordinator(probe, queue, clock, outside_after=20)
+    leader = coordinator(probe, queue, clock, external_after=20)
     await leader.campaign()
     for name in ("a", "b"):
         await outside.join("scheduler", name)
@@ -157,7 +161,7 @@ async def test_a_member_that_beats_lives_and_one_that_was_buried_is_back_with_it
 
 
 async def test_a_restarted_server_that_has_the_store_for_itself_buries_no_member_at_once(
-    probe: Probe, outside: Outside, queue: Told, clock: FakeClock
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
 ):
     await outside.join("scheduler", "w1")
     await outside.take_segments("w1", 2)
@@ -174,7 +178,7 @@ async def test_a_restarted_server_that_has_the_store_for_itself_buries_no_member
 
 
 async def test_what_a_buried_member_had_on_loan_is_taken_back(
-    probe: Probe, outside: Outside, jobs: Jobs, execution: Execution, queue: Told, clock: FakeClock
+    probe: Probe, outside: ExternalMembers, jobs: Jobs, execution: Execution, queue: Told, clock: FakeClock
 ):
     leader = coordinator(probe, queue, clock)
     await leader.campaign()
@@ -191,7 +195,7 @@ async def test_what_a_buried_member_had_on_loan_is_taken_back(
 
 
 async def test_members_never_get_the_segments_of_horaes_own_schedulers(
-    probe: Probe, outside: Outside, queue: Told, clock: FakeClock
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
 ):
     leader = coordinator(probe, queue, clock)
     await leader.campaign()
@@ -205,7 +209,7 @@ async def test_members_never_get_the_segments_of_horaes_own_schedulers(
     assert len(await probe.load_segments()) == 100
 
 
-async def test_segments_are_taken_released_and_told(outside: Outside, queue: Told):
+async def test_segments_are_taken_released_and_told(outside: ExternalMembers, queue: Told):
     await outside.join("scheduler", "a")
     await outside.join("scheduler", "b")
     queue.take()
@@ -238,3 +242,40 @@ async def test_runs_of_foreign_kinds_are_left_waiting_for_their_workers(
     await lead(leader, clock, 10)
     assert (await jobs.get_run(run.id)).state is State.QUEUED
     assert (await Lending(probe, jobs, execution).lend_run(run.id, worker="w1", seconds=30)).node == "w1"
+
+
+async def test_segments_that_change_hands_are_counted_whoever_moves_them(
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
+):
+    leader = coordinator(probe, queue, clock, external_after=OUTSIDE_AFTER)
+    assert await leader.campaign()
+    await outside.join("scheduler", "w1")
+    for wanted in (10, 10, 5):
+        await outside.take_segments("w1", wanted)
+    assert outside.moves == 2
+    await outside.release_segments("w1")
+    await outside.release_segments("w1")
+    assert outside.moves == 3
+    await outside.take_segments("w1", 10)
+
+    await lead(leader, clock, OUTSIDE_AFTER + 15)
+
+    assert await states(outside) == {"w1": "gone"}
+    assert leader.rebalances == 1
+
+
+async def test_a_scheduler_that_was_told_its_segments_fires_those(
+    probe: Probe, outside: ExternalMembers, queue: Told, clock: FakeClock
+):
+    leader = coordinator(probe, queue, clock)
+    for name in ("a", "b"):
+        await probe.register_node(replace(node(name), roles=("scheduler",), heartbeat_at=clock.now()))
+    assert await leader.campaign()
+    await outside.hold_segments("a", [3, 4])
+
+    await leader.lead()
+
+    owners = {segment: owner for segment, (owner, _) in (await probe.load_segments()).items()}
+    assert [segment for segment, owner in owners.items() if owner == "a"] == [3, 4]
+    assert len(owners) == 100
+    assert (await outside.picture.held_by("a"), len(await outside.picture.held_by("b"))) == ([3, 4], 98)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from horae.core.definitions import Idempotency
 from horae.core.model import State
+from horae.core.runs.orders import Result
 from horae.errors import Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.files import objects as files_module
-from horae.ports import Idempotency, Result
 from horae.service import retention
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
@@ -33,7 +34,7 @@ def keeping(probe: Probe, files: ObjectFiles, days: int) -> Retention:
 
 
 async def ran(jobs: Jobs, execution: Execution, files: ObjectFiles, clock: FakeClock, job_id: int) -> int:
-    """A run that wrote a log."""
+    """Return a run that wrote a log."""
     run = await jobs.run_now(job_id)
     (given,) = await execution.claim(node("n1"), {"python": 1})
     output = files.open(run.id, given.attempt, given.fence, 1000)
@@ -119,7 +120,7 @@ async def test_an_output_store_out_of_reach_keeps_the_records(
 async def test_what_is_old_goes_in_batches(
     probe: Probe, jobs: Jobs, files: ObjectFiles, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(retention, "DROPPED_TOGETHER", 2)
     job = await submitted(jobs)
     for _ in range(3):
         await jobs.cancel((await jobs.run_now(job.id)).id)
@@ -141,7 +142,7 @@ async def test_runs_that_are_kept_do_not_keep_those_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """One live and one recent run with the lowest ids: the rest goes batch after batch, in one walk."""
-    monkeypatch.setattr(retention, "BATCH", 3)
+    monkeypatch.setattr(retention, "DROPPED_TOGETHER", 3)
     live = await jobs.run_now((await submitted(jobs)).id)
     slow_job = await submitted(jobs)
     slow = await jobs.run_now(slow_job.id)

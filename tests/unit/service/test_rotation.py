@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from horae.core.definitions import Submission
 from horae.core.model import Node
-from horae.core.specs import parse_job
+from horae.core.work.specs import parse_job
 from horae.errors import Conflict, Unavailable
 from horae.keys import FileKeys
-from horae.ports import Submission
 from horae.service.execution import Execution
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.rotation import Rotation
-from horae.service.sealing import WITNESS, Sealing
-from horae.service.secrets import Secrets
+from horae.service.secrets.named import Secrets
+from horae.service.secrets.rotation import Rotation
+from horae.service.secrets.sealing import WITNESS, Sealing
 from horae.service.sources import Sources
 from horae.testing import FakeClock, make_job
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from horae.core import masking
-from horae.ports import Output
-from horae.service.secrecy import MUCH, MaskedOutput
+from horae.core.secrets import masking
+from horae.ports.outputs import Output
+from horae.service.agent.secrets import SEARCH_ASIDE_BYTES, MaskedOutput
 
 SECRET = "s3cr3t-w0rd"
 FORMS = masking.forms_of([SECRET])
@@ -47,7 +47,9 @@ def covered(kept: Kept, forms: masking.Forms = FORMS) -> MaskedOutput:
 
 PIECES = some.lists(
     some.one_of(
-        some.sampled_from([SECRET.encode(), SECRET.encode()[:5], SECRET.encode()[5:], b"\n", b"x" * MUCH]),
+        some.sampled_from(
+            [SECRET.encode(), SECRET.encode()[:5], SECRET.encode()[5:], b"\n", b"x" * SEARCH_ASIDE_BYTES]
+        ),
         some.binary(max_size=20),
     )
 )
@@ -79,24 +81,24 @@ async def test_much_is_searched_beside_the_event_loop(monkeypatch: pytest.Monkey
     monkeypatch.setattr(masking.Masker, "feed", noted)
     kept = Kept()
     output = covered(kept)
-    output.write(b"x" * MUCH)
+    output.write(b"x" * SEARCH_ASIDE_BYTES)
     output.write(b"its end\n")
     await output.close()
 
     assert threads
     assert threading.get_ident() not in threads
-    assert kept.data == b"x" * MUCH + b"its end\n"
+    assert kept.data == b"x" * SEARCH_ASIDE_BYTES + b"its end\n"
 
 
 async def test_a_writer_pauses_until_what_it_wrote_was_searched():
     kept, is_free = Kept(), asyncio.Event()
     output = covered(kept)
-    output.write(b"x" * MUCH)
+    output.write(b"x" * SEARCH_ASIDE_BYTES)
 
     assert output.when_free(is_free.set)
     async with asyncio.timeout(30):
         await is_free.wait()
-    assert kept.data == b"x" * MUCH
+    assert kept.data == b"x" * SEARCH_ASIDE_BYTES
     assert not output.when_free(is_free.set)
     await output.close()
 
@@ -104,7 +106,7 @@ async def test_a_writer_pauses_until_what_it_wrote_was_searched():
 async def test_what_was_said_last_comes_out_before_the_end():
     kept = Kept()
     output = covered(kept)
-    output.write(b"x" * MUCH + SECRET.encode())
+    output.write(b"x" * SEARCH_ASIDE_BYTES + SECRET.encode())
     output.write(b" was it\n")
     await output.close()
 

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from horae.core.model import Reason, State
+from horae.core.runs.orders import Result
 from horae.errors import ConfigError, Conflict, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
-from horae.ports import Result, Work
-from horae.service.agent import Agent
+from horae.ports.work import Work
+from horae.service.agent.agent import Agent
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
-from horae.service.secrets import Secrets
+from horae.service.secrets.named import Secrets
 from horae.testing import FakeClock
 
 from .parts import Probe, Told, draft, node
@@ -43,10 +44,10 @@ class Stage:
         )  # fmt: skip
 
     async def claimed(self, **fields: Any) -> int:
-        """A run of a job like this that the agent has claimed."""
+        """Return a run of a job like this that the agent has claimed."""
         (job,) = (await self.jobs.submit([draft(**fields)])).jobs
         run = await self.jobs.run_now(job.id)
-        self.agent.wake()
+        self.agent.workload.wake()
         await self.agent.claim()
         return run.id
 
@@ -59,7 +60,7 @@ class Stage:
         self.hands.works.pop(run_id)
         result = Result(run_id, work.assignment.fence, State.FAILED, Reason.ERROR, 1, 2, **fields)
         self.hands._done.pop(run_id)(result)
-        await self.agent.report()
+        await self.agent.delivery.report()
         return await self.jobs.get_run(run_id)
 
 
@@ -99,7 +100,7 @@ async def test_the_next_attempt_has_the_value_that_was_set_last(stage: Stage):
 
 async def test_a_secret_that_does_not_exist_fails_the_run_and_is_named(stage: Stage):
     run_id = await stage.claimed(env={"X": {"secret": "NOWHERE"}})
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     run = await stage.jobs.get_run(run_id)
     assert (run.state, run.reason) == (State.FAILED, Reason.ERROR)
@@ -112,7 +113,7 @@ async def test_a_secret_that_our_keys_cannot_open_fails_the_run_in_other_words(s
     await stage.secrets.set(1, "A", VALUE)
     stage.key_file.unlink()
     run_id = await stage.claimed(env={"X": {"secret": "A"}})
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     assert "the secret A cannot be given" in (await stage.jobs.get_run(run_id)).message
 
@@ -122,7 +123,7 @@ async def test_secrets_that_are_too_much_for_one_attempt_fail_it(stage: Stage):
     for name in names:
         await stage.secrets.set(1, name, "x" * 60_000)
     run_id = await stage.claimed(env={name: {"secret": name} for name in names})
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     assert "more than 1024 KiB" in (await stage.jobs.get_run(run_id)).message
 
@@ -142,9 +143,9 @@ async def test_a_claim_whose_secrets_cannot_be_loaded_is_given_back(stage: Stage
     with pytest.raises(Unavailable):
         await stage.agent.claim()
 
-    stage.agent.wake()
+    stage.agent.workload.wake()
     await stage.agent.claim()  # settles its doubts first
-    stage.agent.wake()
+    stage.agent.workload.wake()
     await stage.agent.claim()
 
     assert stage.work(run.id).spec["env"] == {"X": VALUE}

@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from horae.core.model import Reason, State
+from horae.core.runs.orders import Assignment
 from horae.files import open_files
-from horae.ports import Assignment, Done, Exit, Kept, Memo, Work
-from horae.service.agent import TRUST, Agent
+from horae.ports.work import Done, Exit, Kept, Memo, Work
+from horae.service.agent.agent import Agent
+from horae.service.agent.leash import TRUSTED_SHARE
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import FakeClock
@@ -80,7 +82,7 @@ def come(jobs: Jobs, execution: Execution, probe: Probe, queue: Told, clock: Fak
 async def begun(come: Next, count: int = 1) -> tuple[list[int], list[Kept]]:
     """Runs of an agent that has died since, and what its keeper has of them."""
     stage = await come()
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
     runs = await stage.order(count)
     await stage.agent.claim()
     works = [stage.hands.works[run] for run in runs]
@@ -98,13 +100,13 @@ async def test_what_was_kept_goes_on_under_its_fence_and_is_finished_once(come: 
     stage = await come(kept)
     assert stage.leash.renewals == []  # nobody has been asked yet
 
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
     stage.hands.end(run)
-    await stage.agent.report()
+    await stage.agent.delivery.report()
 
     found = await stage.jobs.get_run(run)
     assert (found.state, found.attempt, found.fence) == (State.SUCCEEDED, 1, 1)
-    assert stage.leash.renewals == [pytest.approx(LEASE * TRUST)]
+    assert stage.leash.renewals == [pytest.approx(LEASE * TRUSTED_SHARE)]
     assert stage.leash.released == [f"{run}-1"]
 
 
@@ -112,7 +114,7 @@ async def test_what_was_not_kept_is_taken_back_when_the_next_agent_joins(come: N
     (one, other), kept = await begun(come, 2)
     stage = await come(kept[:1])
 
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
 
     assert await stage.states([one, other]) == [State.RUNNING, State.QUEUED]
 
@@ -122,11 +124,11 @@ async def test_a_node_that_was_declared_gone_takes_nothing_up(come: Next, probe:
     stage = await come(kept)
     await probe.retire_node("n1", "gone")
 
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
 
     assert stage.hands.stops == [(run, Reason.LOST)]
     assert stage.agent.busy == 0
-    await stage.agent.report()
+    await stage.agent.delivery.report()
     assert await stage.states([run]) == [State.QUEUED]
 
 
@@ -139,7 +141,7 @@ async def test_a_run_that_is_not_ours_in_the_books_is_killed_before_the_lease_is
     renewed: list[int] = []
     stage.hands.stop = lambda *_: renewed.append(len(stage.leash.renewals))  # type: ignore[method-assign]
 
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
 
     assert renewed == [0]
 
@@ -157,7 +159,7 @@ async def test_an_answer_that_comes_too_late_to_trust_ends_what_was_taken_up(com
         return answer
 
     stage.link.store.hello = slow
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
 
     assert stage.hands.stops == [(run, Reason.LOST)]
     assert len(stage.leash.renewals) == 1
@@ -170,13 +172,13 @@ async def test_work_that_nobody_here_can_go_on_with_is_dead_before_the_agent_joi
 
     assert isinstance(process, Remains)
     assert (process.kills, stage.leash.released, stage.agent.busy) == (1, [f"{run}-1"], 0)
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
     assert await stage.states([run]) == [State.QUEUED]
 
 
 async def test_an_agent_that_is_replaced_leaves_what_lasts_and_says_no_goodbye(come: Next, probe: Probe) -> None:
     stage = await come()
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
     runs = await stage.order(1)
     await stage.agent.claim()
 
@@ -190,7 +192,7 @@ async def test_an_agent_that_is_replaced_leaves_what_lasts_and_says_no_goodbye(c
 
 async def test_an_agent_that_is_replaced_with_nothing_in_hand_says_goodbye(come: Next, probe: Probe) -> None:
     stage = await come()
-    await stage.agent.greet()
+    await stage.agent.leash.greet()
 
     assert not await stage.agent.hand_on(0.0)
     await stage.agent.leave()

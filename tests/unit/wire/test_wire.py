@@ -27,7 +27,7 @@ def test_the_generated_code_is_fresh(tmp_path: Path):
     assert kept == made, "run `make wire`"
 
 
-@pytest.mark.parametrize("module", ["horae.cli", "horae.serving"])
+@pytest.mark.parametrize("module", ["horae.cli", "horae.app.process"])
 def test_nobody_loads_grpc_before_it_is_needed(module: str):
     """It takes a tenth of a second, which every command and every start would wait for."""
     code = f"import sys, {module}; sys.exit(any(name.split('.')[0] in ('grpc', 'google') for name in sys.modules))"

@@ -20,22 +20,25 @@ import json
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from horae.core.hiding import masked
 from horae.core.model import Json, Reason
-from horae.core.queries import asks_servers, calls_code
+from horae.core.runs.orders import Assignment
+from horae.core.secrets.fields import masked
+from horae.core.work.queries import asks_servers, calls_code
 from horae.errors import Invalid
-from horae.executors.sections import Section
-from horae.ports import Assignment, Work
+from horae.executors.attempts.sections import Section
+from horae.executors.notes import take_note
+from horae.ports.work import Work
 
 GRACE = 15.0  # seconds from TERM to KILL: the cluster, which may be busy, must have heard that the query shall end
 QUERY = "query"  # name of the section
 SESSIONS = uuid.UUID("1f0a5a0e-8a63-5b1c-9d55-0c8f6d1b7a42")  # the namespace of the ids of our sessions
-PASSED_ON = ("HADOOP_USER_NAME", "HADOOP_CONF_DIR", "JAVA_HOME", "SPARK_CONF_DIR")  # of the agent's environment
+PASSED_ON = ("HADOOP_CONF_DIR", "JAVA_HOME", "SPARK_CONF_DIR")  # of the agent's environment
 CLOUD = "AWS_"  # begins the names of further ones, which hold keys
 SCHEMES = ("hdfs", "s3", "file")
 
@@ -48,6 +51,8 @@ class SparkQueries:
     clickhouse_url: str | None
     lake_root: str
     environ: Mapping[str, str]
+    warehouse: str  # of the tables of a Spark that we start: a directory, or hdfs://…
+    hdfs_user: str
     buckets: tuple[str, ...] = ()  # besides that of lake_root
     allows_code: bool = False
 
@@ -61,14 +66,17 @@ class SparkQueries:
         outputs = [self._resolved(output) for output in work.spec.get("outputs", ())]
         local = [Path(each["place"].removeprefix("file://")) for each in outputs if each["to"] == "files"
                  and each["place"].startswith("file://")]  # fmt: skip
+        if not self.spark_url.startswith("sc://") and "://" not in self.warehouse:
+            local.append(Path(self.warehouse).resolve())
         for directory in local:
             directory.mkdir(parents=True, exist_ok=True)
         env = {name: self.environ[name] for name in PASSED_ON if name in self.environ}
+        env["HADOOP_USER_NAME"] = self.hdfs_user
         yield Section(
             QUERY, QUERY, "the query", (sys.executable, "-m", "horae.executors.spark.program"), workspace,
             {**env, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}, Reason.ERROR, network=True,
             sees=_interpreter(), keeps=tuple(local), is_ours=True, gentle=True,
-            given=json.dumps(self._order(work, outputs)).encode(), note=teller(work),
+            given=json.dumps(self._order(work, outputs)).encode(), note=partial(take_note, work),
         )  # fmt: skip
 
     def _order(self, work: Work, outputs: list[Json]) -> Json:
@@ -77,7 +85,9 @@ class SparkQueries:
         return {
             "run": work.assignment.run_id,
             "session": str(session_id(work.assignment)),
+            "attempt": attempt_of(work.assignment),
             "spark_url": self.spark_url,
+            "warehouse": self.warehouse if "://" in self.warehouse else str(Path(self.warehouse).resolve()),
             "clickhouse_url": self.clickhouse_url,
             "query": work.spec["query"],
             "outputs": outputs,
@@ -85,7 +95,7 @@ class SparkQueries:
         }
 
     def _resolved(self, output: Json) -> Json:
-        """An output with its place in one address."""
+        """Return an output with its place in one address."""
         if output["to"] == "clickhouse":
             if self.clickhouse_url is None:
                 raise Invalid("an output goes to ClickHouse, and this agent knows of none: set clickhouse_url")
@@ -121,23 +131,17 @@ class SparkQueries:
 
 
 def session_id(assignment: Assignment) -> uuid.UUID:
-    """The same for all attempts of a run, and another for each run of each installation that shares a cluster."""
+    """Return the same for all attempts of a run, and another for each run of each installation that shares a
+    cluster."""
     return uuid.uuid5(SESSIONS, f"{assignment.run_id}/{assignment.job_id}/{assignment.due_at}")
 
 
-def teller(work: Work) -> Callable[[Json], None]:
-    """Takes what a program of data work tells."""
-
-    def note(told: Json) -> None:
-        if isinstance(progress := told.get("progress"), dict):
-            work.tell_progress(progress)
-        if isinstance(facts := told.get("facts"), dict):
-            work.facts.update(facts)
-
-    return note
+def attempt_of(assignment: Assignment) -> str:
+    """Return the name of an attempt, as no other installation has it; without its last part it is that of the run."""
+    return f"run-{assignment.run_id}-{session_id(assignment).hex[:8]}-{assignment.fence}"
 
 
 def _interpreter() -> tuple[Path, ...]:
-    """Where this Python and all that it imports lie, but for what every sandbox has."""
+    """Return where this Python and all that it imports lie, but for what every sandbox has."""
     places = {Path(sys.prefix), Path(sys.base_prefix), Path(__file__).parents[3]}
     return tuple(place for place in sorted(places) if not place.is_relative_to("/usr") or "local" in place.parts)

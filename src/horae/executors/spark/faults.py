@@ -6,13 +6,11 @@ Foreign errors are recognised by their class's name and module: the libraries ne
 from __future__ import annotations
 
 import re
-import socket
-from urllib.parse import urlsplit
 
-from horae.core.hiding import masked
+from horae.core.secrets.fields import masked
+from horae.errors import Error, Invalid
 
-PATIENCE = 10.0  # seconds for a server to take a connection
-LONGEST = 600  # characters of a message
+MAX_MESSAGE = 600  # characters
 
 # Conditions of Spark that its own words explain best, and no retry mends.
 _FINAL_CLASSES = frozenset({
@@ -26,33 +24,11 @@ _MULTIPLE = re.compile(r"^\[PARSE_SYNTAX_ERROR\].*extra input.*== SQL ==[^^]*;",
 _FINAL_CODES = frozenset({6, 10, 16, 20, 27, 32, 36, 38, 41, 43, 44, 46, 47, 48, 53, 57, 60, 62, 70, 72, 81, 117, 122, 164, 192, 194, 291, 349, 497, 516, 530})  # fmt: skip  # noqa: E501
 
 
-class Fault(Exception):
-    """Found by ourselves; unless it says so, no retry can help."""
-
-    def __init__(self, message: str, *, final: bool = True) -> None:
-        super().__init__(message)
-        self.final = final
-
-
-def reach(what: str, address: str) -> None:
-    """Fail at once where nobody listens: the clients of engines go on trying for many minutes. An address without a
-    port is the name of a group of servers, which the client knows."""
-    parts = urlsplit(address)
-    if parts.hostname is None or parts.port is None:
-        return
-    try:
-        socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE).close()
-    except OSError as error:
-        raise Fault(
-            f"{what} at {parts.hostname}:{parts.port} cannot be reached: {error.strerror or error}", final=False
-        ) from None
-
-
 def explain(error: BaseException) -> tuple[str, bool]:
     """(the sentence, whether a retry is useless)."""
     module, name = type(error).__module__, type(error).__name__
-    if isinstance(error, Fault):
-        return _tidy(str(error)), error.final
+    if isinstance(error, Error):
+        return _tidy(error.message), isinstance(error, Invalid)
     if module.startswith("pyspark"):
         return _spark(error, name)
     if module.startswith("clickhouse_connect"):
@@ -65,7 +41,7 @@ def explain(error: BaseException) -> tuple[str, bool]:
 
 
 def is_closed(error: BaseException) -> bool:
-    """Whether Spark says that the session was closed, so that its id cannot be used again."""
+    """Return whether Spark says that the session was closed, so that its id cannot be used again."""
     return "SESSION_CLOSED" in str(error) or "SESSION_CHANGED" in str(error)
 
 
@@ -102,7 +78,7 @@ def _grpc_details(error: BaseException) -> str:
 
 
 def _first(text: str) -> str:
-    """The sentence that says it, without the plan, the trace and the picture of the query that follow."""
+    """Return the sentence that says it, without the plan, the trace and the picture of the query that follow."""
     lines = [line.strip() for line in text.splitlines()]
     kept: list[str] = []
     for line in lines:
@@ -114,7 +90,7 @@ def _first(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """The first sentence, and where in the query it is about; advice follows it."""
+    """Return the first sentence, and where in the query it is about; advice follows it."""
     said = re.match(r".*?\.(?=\s|$)", text)
     where = re.search(r"line (\d+),? pos(?:ition)? (\d+)", text)
     if said is None:
@@ -125,4 +101,4 @@ def _sentence(text: str) -> str:
 def _tidy(text: str) -> str:
     found = str(masked(re.sub(r"\s+", " ", text).strip()))
     found = re.sub(r" \(for url \S+\)| SQLSTATE: \w+", "", found)
-    return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
+    return found if len(found) <= MAX_MESSAGE else f"{found[: MAX_MESSAGE - 1]}…"

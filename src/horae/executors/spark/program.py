@@ -24,7 +24,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -32,14 +32,21 @@ from pyspark.sql.connect import functions
 from pyspark.sql.connect.session import SparkSession
 
 from horae.core.model import Json
-from horae.executors.sections import NOTES
+from horae.executors.destinations import Refused, check_reachable
+from horae.executors.destinations.clickhouse import QueryTable
+from horae.executors.destinations.run_files import LINE, HadoopFiles, ObjectFiles
+from horae.executors.notes import note_writer
 from horae.executors.spark import faults
-from horae.executors.spark.outputs import LINE, Output, open_output
+from horae.executors.spark.registry import Registry
+from horae.executors.spark.tables import Tables
+from horae.executors.spark.warehouse import files_of
 
 USER = "horae"
 TERMINATED = 128 + signal.SIGTERM
 FAILED = 1
-INTERRUPTS, ASK_AGAIN, PATIENCE = 10, 1.0, 3.0  # how often the cluster is asked to end a query; seconds
+INTERRUPTS = 10  # how often the cluster is asked to end a query
+INTERRUPT_SECONDS = 1.0  # from one to the next
+ANSWER_SECONDS = 3.0  # for the cluster to answer one
 SHOWN_ROWS = 20  # in the log, of a query without outputs
 _CSV = {"quote": '"', "escape": '"', "nullValue": "", "emptyValue": '""', "timeZone": "UTC"}
 _OWN_SERVER = {
@@ -49,6 +56,7 @@ _OWN_SERVER = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.sql.hive.manageFilesourcePartitions": "false",  # what is in a directory is in the table
 }
 
 
@@ -60,7 +68,8 @@ def main() -> None:
     order = json.load(sys.stdin)
     logging.disable(logging.CRITICAL)  # Spark's client logs what it raises too, with whole traces
     signal.signal(signal.SIGTERM, _on_term)
-    query = Query(order, _teller())
+    note = note_writer()
+    query = Query(order, note)
     try:
         _wait_for(query.run)
     except Terminated:
@@ -69,7 +78,7 @@ def main() -> None:
     except BaseException as error:
         message, final = faults.explain(error)
         print(message, flush=True)  # noqa: T201  # the log of the attempt
-        _teller()({"error": {"message": message, "final": final}})
+        note({"error": {"message": message, "final": final}})
         query.ask_to_end()
         _leave(FAILED)
     query.release()
@@ -108,21 +117,36 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _teller() -> Callable[[Json], None]:
-    notes = int(os.environ[NOTES])
-    return lambda told: _tell(notes, told)
+class Output(Protocol):
+    name: str
+    rows: int
+    bytes: int
+    wants_lines: bool  # rows as text, in the column LINE
+    by_spark: bool  # Spark writes it itself: `store` is called, not `write`
+
+    def open(self, fields: list[str]) -> None:
+        """Make ready for rows with these fields; what earlier attempts of the run left unseen is removed."""
+
+    def write(self, batch: Any) -> None: ...
+
+    def store(self, frame: Any) -> None: ...
+
+    def publish(self) -> None: ...
 
 
-def _tell(notes: int, told: Json) -> None:
-    os.write(notes, json.dumps(told).encode() + b"\n")
+def open_output(output: Json, order: Json) -> Output:
+    if output["to"] == "clickhouse":
+        return QueryTable(output, order["run"], order["clickhouse_url"])
+    kind = HadoopFiles if output["place"].startswith("hdfs://") else ObjectFiles
+    return kind(output, order["run"])
 
 
 class Query:
     """One query on one session."""
 
-    def __init__(self, order: Json, tell: Callable[[Json], None]) -> None:
+    def __init__(self, order: Json, note: Callable[[Json], None]) -> None:
         self._order = order
-        self._tell = tell
+        self._note = note
         self._tag = f"horae-run-{order['run']}"
         self._session: Any = None
         self._stages: dict[int, bool] = {}  # stage → whether it is done
@@ -131,10 +155,18 @@ class Query:
         self._id = ""  # of its operation on the cluster
         self._is_on_cluster = False  # something of it may run there
         self._broken_off = threading.Event()  # nothing does any more
+        self._tables: Tables | None = None  # of a Spark that we started: others keep theirs themselves
 
     def run(self) -> None:
         self._progress("connecting")
+        registry = self._open_registry()
+        if registry and (done := registry.made_by_run()):
+            print(f"an earlier attempt of this run has changed {', '.join(done)}: nothing is left to do", flush=True)  # noqa: T201
+            self._note({"facts": self._facts([])})
+            return
         self._session = self._connect()
+        if registry:
+            self._restore(registry)
         os.environ.update(self._order["keys"])  # for our own writing: a Spark that we started has no need of them
         self._progress("query")
         outputs = [open_output(each, self._order) for each in self._order["outputs"]]
@@ -149,22 +181,42 @@ class Query:
                 self._show(frame)
         finally:
             self._leave_cluster()
+        if self._tables is not None:
+            self._tables.keep(self._order["query"])
         for output in outputs:
             output.publish()
         self._bytes = sum(output.bytes for output in outputs) or self._bytes
-        self._tell({"facts": self._facts(outputs)})
+        self._note({"facts": self._facts(outputs)})
 
     def _leave_cluster(self) -> None:
         self._is_on_cluster = False
         self._broken_off.set()
+
+    # ── tables ──
+
+    def _open_registry(self) -> Registry | None:
+        """Only for a Spark that we start."""
+        if self._order["spark_url"].startswith("sc://"):
+            return None
+        registry = Registry(files_of(self._order["warehouse"]), self._order["attempt"].rpartition("-")[0])
+        registry.tidy(self._order["attempt"])
+        return registry
+
+    def _restore(self, registry: Registry) -> None:
+        context: Any = SparkContext._active_spark_context
+        sessions = getattr(getattr(context._jvm, "org.apache.spark.sql.classic.SparkSession$"), "MODULE$")
+        self._tables = Tables(registry, sessions.getDefaultSession().get(), context._jvm, self._order["attempt"])
+        for failure in self._tables.restore(self._order["query"]):
+            print(failure, flush=True)  # noqa: T201
 
     # ── the session ──
 
     def _connect(self) -> Any:
         url = self._order["spark_url"]
         if not url.startswith("local"):
-            faults.reach("Spark", url.replace("/;", "/?"))
-        address = url if url.startswith("sc://") else start_server(url)
+            check_reachable("Spark", url.replace("/;", "/?"))
+        place = f"{self._order['warehouse']}/{self._order['attempt']}"
+        address = url if url.startswith("sc://") else start_server(url, place)
         session = self._open(address, self._order["session"])
         try:
             self._clear(session)
@@ -194,14 +246,14 @@ class Query:
             if not self._is_on_cluster:
                 return
             self.ask_to_end()
-            self._broken_off.wait(ASK_AGAIN)
+            self._broken_off.wait(INTERRUPT_SECONDS)
 
     def ask_to_end(self) -> None:
         """Never raises, and does not wait for long for a cluster that does not answer."""
         if self._session is not None:
             asking = threading.Thread(target=self._send_interrupt, daemon=True)
             asking.start()
-            asking.join(PATIENCE)
+            asking.join(ANSWER_SECONDS)
 
     def _send_interrupt(self) -> None:
         try:
@@ -211,6 +263,8 @@ class Query:
 
     def release(self) -> None:
         """Let go of the session; never raises: the server forgets it by itself, later."""
+        if self._session is None:
+            return
         try:
             self._session.client.release_session()
         except Exception as error:
@@ -221,10 +275,10 @@ class Query:
     def _write(self, frame: Any, outputs: list[Output]) -> None:
         fields = frame.schema.fields
         if not fields:
-            raise faults.Fault("the statement gives no rows for its outputs: write a SELECT, or leave the outputs out")
+            raise Refused("the statement gives no rows for its outputs: write a SELECT, or leave the outputs out")
         names = [field.name for field in fields]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise faults.Fault(f"two columns of the query are called {twice[0]!r}: give each a name of its own with AS")
+            raise Refused(f"two columns of the query are called {twice[0]!r}: give each a name of its own with AS")
         for output in outputs:
             output.open(names)
         for output in outputs:
@@ -264,7 +318,7 @@ class Query:
         self._progress("query")
 
     def _progress(self, step: str) -> None:
-        self._tell({"progress": {"step": step, **self._counts()}})
+        self._note({"progress": {"step": step, **self._counts()}})
 
     def _counts(self) -> Json:
         stages = {"done": sum(self._stages.values()), "total": len(self._stages)}
@@ -285,14 +339,14 @@ def stream(session: Any, frame: Any) -> Iterator[Any]:
 
 
 def _with_lines(frame: Any, names: list[str]) -> Any:
-    """The frame with each row as a line of CSV, made by Spark, as one more column."""
+    """Return the frame with each row as a line of CSV, made by Spark, as one more column."""
     columns = [functions.col(f"`{name.replace('`', '``')}`") for name in names]
     return frame.select(*columns, functions.to_csv(functions.struct(*columns), _CSV).alias(LINE))
 
 
-def start_server(master: str) -> str:
-    """A Connect server in front of a local or standalone master, which ends with this program; its address."""
-    SparkSession._start_connect_server(master, dict(_OWN_SERVER))
+def start_server(master: str, warehouse: str) -> str:
+    """Return a Connect server in front of a local or standalone master, which ends with this program; its address."""
+    SparkSession._start_connect_server(master, {**_OWN_SERVER, "spark.sql.warehouse.dir": warehouse})
     context: Any = SparkContext._active_spark_context
     service = getattr(getattr(context._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$"), "MODULE$")
     return f"sc://localhost:{service.localPort()}"

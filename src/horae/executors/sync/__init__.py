@@ -1,7 +1,7 @@
 """Kind `sync`: rows are read from a source and written to tables or files, whole or only what is new.
 
-    spec   core.syncs
-    result {"tables": [{"name", "rows", "bytes", "changes"}, …], "rows", "bytes", "cursor"?}   (core.figures)
+    spec   core.work.syncs
+    result {"tables": [{"name", "rows", "bytes", "changes"}, …], "rows", "bytes", "cursor"?}   (core.work.progress)
 
 The work is one process of ours (executors.sync.program) on the library dlt, in the agent's own sandbox. Its order,
 secrets included, comes by its standard input; what it tells comes back as notes. How far it came is the cursor: it is
@@ -25,8 +25,9 @@ from urllib.parse import urlsplit
 
 from horae.core.model import Json
 from horae.errors import Invalid
-from horae.executors.sections import Section
-from horae.ports import Work
+from horae.executors.attempts.sections import Section
+from horae.executors.notes import take_note
+from horae.ports.work import Work
 
 PROGRAM = "horae.executors.sync.program"
 # dlt reports its use over the network, and delays signals that ask it to end, unless told not to.
@@ -48,6 +49,7 @@ class Syncs:
     lake_root: str = ""
     clickhouse_url: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)  # of the agent, which may hold what opens the lake
+    hdfs_user: str = ""
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         order = {
@@ -61,6 +63,7 @@ class Syncs:
         env = {
             **QUIET,
             **self._lake_keys(),
+            **({"HADOOP_USER_NAME": self.hdfs_user} if self.hdfs_user else {}),
             "DLT_DATA_DIR": str(workspace / "dlt"),
             "HOME": str(workspace),
             "PYTHONPATH": _import_path(),
@@ -68,22 +71,23 @@ class Syncs:
         yield Section(
             "sync", "sync", "the sync", (sys.executable, "-m", PROGRAM), workspace, env,
             network=True, sees=_code(), keeps=self._keeps(), is_ours=True,
-            given=json.dumps(order).encode(), note=partial(_hear, work),
+            given=json.dumps(order).encode(), note=partial(take_note, work),
         )  # fmt: skip
 
     def _lake_keys(self) -> dict[str, str]:
-        """They open the lake only: other buckets need credentials of their own (executors.sync.storage)."""
+        """They open the lake only: other buckets need credentials of their own (executors.destinations.places)."""
         names = [name for name in self.environ if name.startswith("AWS_")] if self.lake_root.startswith("s3://") else []
         return {name: self.environ[name] for name in names}
 
     def _places(self) -> list[tuple[str, int]]:
-        """What the operator of this agent named, wherever it is."""
-        named = [self.clickhouse_url, self._lake_keys().get("AWS_ENDPOINT_URL", "")]
+        """Return what the operator of this agent named, wherever it is."""
+        hadoop = self.lake_root if self.lake_root.startswith("hdfs://") else ""
+        named = [self.clickhouse_url, self._lake_keys().get("AWS_ENDPOINT_URL", ""), hadoop]
         parts = [urlsplit(url) for url in named if url]
         return [(one.hostname or "", one.port or (443 if one.scheme == "https" else 80)) for one in parts]
 
     def _keeps(self) -> tuple[Path, ...]:
-        """The lake, where it is a directory of this machine."""
+        """Return the lake, where it is a directory of this machine."""
         if not self.lake_root or "://" in self.lake_root:
             return ()
         root = Path(self.lake_root)
@@ -95,7 +99,7 @@ class Syncs:
 
 
 def _source_of(spec: Json) -> Json:
-    """The source written in the spec, or the kept one that it names."""
+    """Return the source written in the spec, or the kept one that it names."""
     source: Json = spec.get("source") or {}
     return dict(source.get("config", source))
 
@@ -105,13 +109,6 @@ def _import_path() -> str:
 
 
 def _code() -> tuple[Path, ...]:
-    """What a process needs to see to run this package: its interpreter and its libraries."""
+    """Return what a process needs to see to run this package: its interpreter and its libraries."""
     places = {sys.prefix, sys.base_prefix, _import_path()}
     return tuple(Path(place) for place in sorted(places) if not place.startswith("/usr"))
-
-
-def _hear(work: Work, told: Json) -> None:
-    if isinstance(progress := told.get("progress"), dict):
-        work.tell_progress(progress)
-    if isinstance(facts := told.get("facts"), dict):
-        work.facts.update(facts)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from typing import Any
 
 from horae.core.model import Json
-from horae.core.results import clean
-from horae.core.syncs import SECRET_FIELDS
+from horae.core.runs.results import clean
+from horae.core.work.services import SECRETS
+from horae.core.work.syncs import SECRET_FIELDS
 from horae.errors import Error, Invalid
 
 HIDDEN = "***"
-LONGEST = 500  # characters
+MAX_MESSAGE = 500  # characters
 # Words by which foreign errors tell that the next attempt would fare alike.
 _FINAL = re.compile(
     r"authentication failed|does not exist|permission denied|access denied|not allowed|invalid ?access|forbidden|"
@@ -27,14 +29,24 @@ def words_for(error: BaseException, spec: Json) -> Json:
     """{"message", "final"} for the note of an attempt that failed."""
     cause = _cause(error)
     text = cause.message if isinstance(cause, Error) else f"{_kind(cause)}{cause}" if str(cause) else _kind(cause)[:-2]
+    if isinstance(cause, socket.gaierror):
+        text = f"{text} ({' or '.join(_hosts(spec)) or 'no host is named'})"  # it does not say of which name
     sentence = _one_line(hide(text, spec))
     is_final = isinstance(cause, Invalid) or bool(_FINAL.search(sentence))
     advice = "a retry would not help" if is_final else "a retry may help"
-    return {"message": f"{sentence[:LONGEST].rstrip('.')}; {advice}", "final": is_final}
+    return {"message": f"{sentence[:MAX_MESSAGE].rstrip('.')}; {advice}", "final": is_final}
+
+
+def _hosts(spec: Json) -> list[str]:
+    """Return the names of the machines that a sync asks, each once."""
+    places = [spec.get("source") or {}, *(spec.get("destinations") or ())]
+    urls = [str(place.get(name) or "") for place in places for name in ("url", "endpoint")]
+    hosts = [re.match(r"^(?:jdbc:)?[a-z0-9+]+://(?:[^/@]*@)?(\[[^\]]+\]|[^/:?@]+)", url, re.IGNORECASE) for url in urls]
+    return list(dict.fromkeys(found[1] for found in hosts if found))
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The innermost error that says something: the layers around it only say where it passed."""
+    """Return the innermost error that says something: the layers around it only say where it passed."""
     found = error
     for each in _chain(error):
         if isinstance(each, Error):
@@ -68,7 +80,7 @@ def _one_line(text: str) -> str:
 
 
 def hide(text: str, spec: Json) -> str:
-    """The text without any secret of the order, nor what stands before @ in an address."""
+    """Return the text without any secret of the order, nor what stands before @ in an address."""
     for secret in sorted(_secrets(spec), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return re.sub(r"(://[^/@\s:]*:)[^/\s@]+(?=@)", rf"\1{HIDDEN}", text)
@@ -81,5 +93,5 @@ def _secrets(value: Any, key: str = "") -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _secrets(item, key)
-    elif isinstance(value, str) and key in SECRET_FIELDS and len(value) > 2:
+    elif isinstance(value, str) and key in SECRET_FIELDS | SECRETS and len(value) > 2:
         yield value

@@ -29,47 +29,40 @@ from dlt.common.destination import DestinationCapabilitiesContext
 from dlt.common.libs.pyarrow import columns_to_arrow
 
 from horae.core.model import Json
+from horae.core.work.services import completed
+from horae.executors.destinations import Refused
+from horae.executors.destinations.rows import Batch, Destination, Loaded, batch_of, repeated_in
+from horae.executors.notes import note_writer
 from horae.executors.reach import guard, reach_of
-from horae.executors.sync.batch import (
-    Batch,
-    Destination,
-    Loaded,
-    Refused,
-    batch_of,
-    cursor_value,
-    cursor_word,
-    repeated_in,
-)
+from horae.executors.sync.cursors import cursor_value, kept_cursor, ordered
 from horae.executors.sync.failures import words_for
 from horae.executors.sync.sources import NAME, Wanted, resource_of
 
-NOTES = "HORAE_NOTES"
-TELL_SECONDS = 1.0  # between two words of progress
+PROGRESS_SECONDS = 1.0  # between two notes of progress
 
 
-class Teller:
-    """Tells what becomes known, progress not more often than anybody looks."""
+class Notes:
+    """Writes what becomes known, progress not more often than anybody looks."""
 
-    def __init__(self, write: Callable[[bytes], Any]) -> None:
-        self._write = write
-        self._told_at = 0.0
-
-    def note(self, told: Json) -> None:
-        self._write(json.dumps(told).encode() + b"\n")
+    def __init__(self, write: Callable[[Json], Any]) -> None:
+        self.note = write
+        self._noted_at = 0.0
 
     def progress(self, step: str, rows: int, **more: Any) -> None:
-        if time.monotonic() - self._told_at >= TELL_SECONDS:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._noted_at >= PROGRESS_SECONDS:
+            self._noted_at = time.monotonic()
             self.note({"progress": {"step": step, "rows": rows, **more}})
 
 
 class Reading:
     """Reads all that is wanted into files, and how far its cursor came."""
 
-    def __init__(self, spec: Json, since: Any, lake_root: str, teller: Teller) -> None:
+    def __init__(self, spec: Json, since: Any, lake_root: str, notes: Notes) -> None:
         self._spec = spec
-        self._wanted = Wanted(spec.get("source") or {}, spec["read"], spec.get("cursor"), since, lake_root)
-        self._teller = teller
+        self._wanted = Wanted(
+            spec.get("source") or {}, spec["read"], spec.get("cursor"), since, lake_root, spec.get("options") or {}
+        )
+        self._notes = notes
         self.rows = 0
         self.newest: Any = None
 
@@ -96,15 +89,15 @@ class Reading:
         spec, known = self._spec, {name: one for name, one in columns.items() if "data_type" in one}
         named = columns_to_arrow(known, _capabilities(), "UTC") if known else pa.schema([])
         json_columns = frozenset(name for name, one in known.items() if one["data_type"] == "json")
+        own_key = tuple(name for name, one in known.items() if one.get("primary_key"))
         batch = batch_of(
             sorted(parts, key=_written_at), named, cursor=spec.get("cursor"), since=self._wanted.since,
-            primary_key=tuple(spec.get("primary_key", ())), json_columns=json_columns,
+            primary_key=_key(spec, own_key), json_columns=json_columns,
         )  # fmt: skip
         for name in (*batch.primary_key, *([batch.cursor] if batch.cursor else [])):
             if batch.parts and name not in batch.schema.names:
                 raise Refused(f"there is no column {name!r} in what is read: {', '.join(batch.schema.names)}")
-        own_key = {name for name, one in known.items() if one.get("primary_key")}
-        if not batch.parts or not batch.primary_key or (own_key and own_key <= set(batch.primary_key)):
+        if not batch.parts or not batch.primary_key or (own_key and set(own_key) <= set(batch.primary_key)):
             return batch  # the source itself sees to it that no key comes twice
         return replace(batch, repeated=repeated_in(batch.parts, batch.schema, batch.primary_key))
 
@@ -114,10 +107,16 @@ class Reading:
         cursor = self._wanted.cursor
         if cursor is not None:
             newest = _newest(item, cursor) if is_table else item.get(cursor)
-            if newest is not None and (self.newest is None or newest > self.newest):
+            if newest is not None and (self.newest is None or ordered(newest) > ordered(self.newest)):
                 self.newest = newest
-        self._teller.progress("reading", self.rows)
+        self._notes.progress("reading", self.rows)
         return item
+
+
+def _key(spec: Json, own_key: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what tells one row from another: as the sync says, else, where rows are to be merged, as the source's
+    table."""
+    return tuple(spec.get("primary_key", ())) or (own_key if spec["mode"] == "incremental" else ())
 
 
 def _written_at(path: Path) -> int:
@@ -136,7 +135,7 @@ def _capabilities() -> Any:
 
 def destination_of(place: Json, order: Json) -> Destination:
     """Each type is a module, loaded where it is used: their libraries take long to load."""
-    module: Any = import_module(f"horae.executors.sync.{_MODULES[place['type']]}")
+    module: Any = import_module(f"horae.executors.destinations.{_MODULES[place['type']]}")
     made: Destination = module.destination(place, order)
     return made
 
@@ -144,32 +143,33 @@ def destination_of(place: Json, order: Json) -> Destination:
 _MODULES = {"postgresql": "postgres", "clickhouse": "clickhouse", "files": "files"}
 
 
-def sync(order: Json, workspace: Path, teller: Teller) -> None:
-    spec = order["spec"]
+def sync(order: Json, workspace: Path, notes: Notes) -> None:
+    spec = completed(order["spec"])
     if spec["mode"] == "incremental" and not spec.get("cursor"):
         raise Refused("an incremental sync needs a cursor: the column that tells what is new")
     since = _since(spec, order["cursor"])
-    reading = Reading(spec, since, order["lake_root"], teller)
+    reading = Reading(spec, since, order["lake_root"], notes)
     batch = reading.run(workspace / "read")
     done: list[Json] = []
     for number, place in enumerate(spec["destinations"]):
-        tell = partial(_tell_writing, teller, number, len(spec["destinations"]))
-        done.append(_fact(destination_of(place, order).load(batch, tell)))
-        teller.note({"facts": {"tables": done}})
+        note_rows = partial(_note_writing, notes, number, len(spec["destinations"]))
+        done.append(_fact(destination_of(place, order).load(batch, note_rows)))
+        notes.note({"facts": {"tables": done}})
     facts: Json = {"rows": reading.rows, "bytes": batch.bytes, "tables": done}
     newest = since if reading.newest is None else reading.newest
     if spec["mode"] == "incremental" and newest is not None:
-        facts["cursor"] = cursor_word(spec["cursor"], newest)
-        teller.note({"cursor": facts["cursor"]})
-    teller.note({"facts": facts})
+        facts["cursor"] = kept_cursor(spec["cursor"], newest)
+        notes.note({"cursor": facts["cursor"]})
+    notes.note({"facts": facts})
 
 
-def _tell_writing(teller: Teller, done: int, total: int, rows: int) -> None:
-    teller.progress("writing", rows, tables={"done": done, "total": total})
+def _note_writing(notes: Notes, done: int, total: int, rows: int) -> None:
+    notes.progress("writing", rows, tables={"done": done, "total": total})
 
 
 def _since(spec: Json, kept: Json | None) -> Any:
-    """The value from which on rows are new; None: all are. A cursor of another column says nothing of this one."""
+    """Return the value from which on rows are new; None: all are. A cursor of another column says nothing of this
+    one."""
     if spec["mode"] != "incremental":
         return None
     if kept and kept.get("column", spec["cursor"]) == spec["cursor"]:
@@ -184,21 +184,15 @@ def _fact(loaded: Loaded) -> Json:
 def main() -> int:
     order = json.load(sys.stdin)
     guard(reach_of(order["reach"]))
-    notes = int(os.environ[NOTES])
-    teller = Teller(lambda data: _write_all(notes, data))
+    notes = Notes(note_writer())
     try:
-        sync(order, Path.cwd(), teller)
+        sync(order, Path.cwd(), notes)
     except Exception as error:
         told = words_for(error, order["spec"])
-        teller.note({"error": told})
+        notes.note({"error": told})
         sys.stdout.write(f"{told['message']}\n")
         return 1
     return 0
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
 
 
 if __name__ == "__main__":

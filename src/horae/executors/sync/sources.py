@@ -28,16 +28,16 @@ from dlt.sources.sql_database import sql_table
 from pyarrow import csv
 
 from horae.core.model import Json
-from horae.core.syncs import unknown_source
+from horae.core.work.services import SERVICES, Indescribable, name_of, request_of
+from horae.core.work.syncs import SERVICE, unknown_source
+from horae.executors.destinations import CONNECT_SECONDS, Refused, places
+from horae.executors.destinations.places import address_of
+from horae.executors.destinations.rows import PIECE_ROWS, moment, typed
 from horae.executors.reach import guarded
-from horae.executors.sync import storage
-from horae.executors.sync.batch import ROWS, Refused, moment, typed
+from horae.executors.sync.cursors import ordered
 
 NAME = "rows"  # of the one table that dlt sees
-CONNECT_SECONDS = 15
 SHEETS = "https://sheets.googleapis.com"
-ELSEWHERE = frozenset({"host", "hostaddr", "port", "service", "servicefile", "unix_socket", "read_default_file"})
-DRIVERS = {"postgresql": "postgresql+psycopg2", "postgres": "postgresql+psycopg2", "mysql": "mysql+pymysql"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,10 @@ class Wanted:
     cursor: Any  # the name of a column, or None
     since: Any
     lake_root: str
+    options: Json  # what the job has of its own, for services
 
     def newer(self, table: Any) -> Any:
-        """The rows of a table that are new; also those that are exactly as old as the newest seen before."""
+        """Return the rows of a table that are new; also those that are exactly as old as the newest seen before."""
         if self.since is None:
             return table
         if self.cursor not in table.column_names:
@@ -74,36 +75,8 @@ _FAST = (sa.Integer, sa.Boolean, sa.String, sa.Float, sa.Date, sa.DateTime)
 _PLACES = 10  # digits after the point that it keeps of a number
 
 
-def address_of(place: Json) -> sa.URL:
-    """The address of a database with who logs in."""
-    try:
-        url = sa.make_url(place["url"].removeprefix("jdbc:"))
-    except (sa.exc.ArgumentError, ValueError):
-        raise Refused("the url of the database cannot be read: postgresql://user@host:5432/name expected") from None
-    if url.drivername not in DRIVERS:
-        raise Refused(f"databases are {', '.join(DRIVERS)}; there is no driver for {url.drivername}")
-    given = {name: place[name] for name in ("username", "password") if place.get(name)}
-    return _pinned(url.set(drivername=DRIVERS[url.drivername], **given))
-
-
-def _pinned(url: sa.URL) -> sa.URL:
-    """Drivers look names up themselves, where nobody hears it: they get an address that was judged. Where the name is
-    needed, to see whether a certificate is for it, it stays beside the address."""
-    reach = guarded()
-    if reach is None:
-        return url
-    if elsewhere := ELSEWHERE & url.query.keys():
-        raise Refused(f"the url of the database names its host itself, not by {', '.join(sorted(elsewhere))}")
-    if not url.host:
-        raise Refused("the url of the database names no host")
-    address = reach.pinned(url.host, url.port or (5432 if url.drivername.startswith("postgresql") else 3306))
-    if str(url.query.get("sslmode", "")).startswith("verify-"):
-        return url.update_query_dict({"hostaddr": address})
-    return url if any(name.startswith("ssl_") for name in url.query) else url.set(host=address)
-
-
 def _is_pinned(url: sa.URL) -> bool:
-    """Whether no name is left in it."""
+    """Return whether no name is left in it."""
     try:
         return guarded() is None or bool(ipaddress.ip_address((url.host or "").partition("%")[0]))
     except ValueError:
@@ -111,21 +84,44 @@ def _is_pinned(url: sa.URL) -> bool:
 
 
 def _database(wanted: Wanted) -> Any:
-    engine = _engine(address_of(wanted.source))
+    engine, schema = _opened(address_of(wanted.source), wanted.read)
     metadata = sa.MetaData()
     query = wanted.read.get("query")
-    table = _columns_of(query, engine, metadata) if query else _reflected(wanted, engine, metadata)
+    table = _columns_of(query, engine, metadata) if query else _reflected(wanted.read, schema, engine, metadata)
     is_fast = (
-        "%" not in (query or "") and _is_pinned(engine.url) and all(_is_fast(column.type) for column in table.columns)
-    )
+        engine.dialect.name == "postgresql" and "%" not in (query or "") and _is_pinned(engine.url)
+        and all(_is_fast(column.type) for column in table.columns)
+    )  # fmt: skip
     resource = sql_table(
-        engine, table.name, metadata=metadata, schema=table.schema, chunk_size=ROWS,
+        engine, table.name, metadata=metadata, schema=table.schema, chunk_size=PIECE_ROWS,
         backend="connectorx" if is_fast else "pyarrow",
         backend_kwargs={"return_type": "arrow_stream"} if is_fast else {},
         reflection_level="full_with_precision",
         query_adapter_callback=lambda select, _: _selected(wanted, select, table, query),
     )  # fmt: skip
     return resource.add_map(_typed(table, is_fast))
+
+
+def _opened(url: sa.URL, read: Json) -> tuple[sa.Engine, str | None]:
+    """Return the database that is meant, and the schema of the table in it, if one is named. Of PostgreSQL, what is
+    named as the database may also be a schema of the one in the address, where there is no database of that name."""
+    database, schema = read.get("database"), _schema(read)
+    if not database:
+        return _engine(url), schema
+    if not url.drivername.startswith("postgresql") or url.database in (None, "", database):
+        return _engine(url.set(database=database)), schema
+    engine = _engine(url)
+    with engine.connect() as connection:
+        asked = "SELECT count(*) FROM {} WHERE {} = :name"
+        if connection.scalar(sa.text(asked.format("pg_database", "datname")), {"name": database}):
+            return _engine(url.set(database=database)), schema
+        if connection.scalar(sa.text(asked.format("pg_namespace", "nspname")), {"name": database}):
+            return engine, schema or database
+    raise Refused(f"there is no database {database!r} on the server, and no schema of that name in {url.database!r}")
+
+
+def _schema(read: Json) -> str | None:
+    return str(read.get("table", "")).rpartition(".")[0] or None
 
 
 def _engine(url: sa.URL) -> sa.Engine:
@@ -149,23 +145,22 @@ def _make_engine(url: sa.URL) -> sa.Engine:
         raise Refused(f"the driver of this database is missing: pip install {error.name}") from None
 
 
-def _reflected(wanted: Wanted, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
-    if "table" not in wanted.read:
+def _reflected(read: Json, schema: str | None, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
+    if "table" not in read:
         raise Refused("read: a table or a query of the database expected")
-    schema, _, name = wanted.read["table"].rpartition(".")
-    metadata.schema = schema or None
+    metadata.schema = schema
     try:
-        return sa.Table(name, metadata, autoload_with=engine, resolve_fks=False)
+        return sa.Table(read["table"].rpartition(".")[2], metadata, autoload_with=engine, resolve_fks=False)
     except sa.exc.NoSuchTableError:
-        raise Refused(f"there is no table {wanted.read['table']!r} in the source") from None
+        raise Refused(f"there is no table {read['table']!r} in the source") from None
 
 
 def _columns_of(query: str, engine: sa.Engine, metadata: sa.MetaData) -> sa.Table:
-    """A query as if it were a table, with the types that the database says it has."""
+    """Return a query as if it were a table, with the types that the database says it has."""
     with engine.connect() as connection:
         described = connection.execute(_text(f"SELECT * FROM (\n{_bare(query)}\n) AS q LIMIT 0"))  # noqa: S608
         found = described.cursor.description if described.cursor is not None else ()
-        columns = [sa.Column(one[0], _described(one)) for one in found]
+        columns = [sa.Column(one[0], _described(one, engine.dialect.name)) for one in found]
     return sa.Table(NAME, metadata, *columns)
 
 
@@ -175,7 +170,15 @@ _OIDS: dict[int, Any] = {  # of PostgreSQL; others are brought over as they come
 }  # fmt: skip
 
 
-def _described(one: Any) -> Any:
+_MYSQL: dict[int, Any] = {  # the same of MySQL
+    1: sa.SmallInteger(), 2: sa.SmallInteger(), 3: sa.BigInteger(), 9: sa.Integer(), 5: sa.Double(), 10: sa.Date(),
+    7: sa.DateTime(), 12: sa.DateTime(),
+}  # fmt: skip
+
+
+def _described(one: Any, dialect: str) -> Any:
+    if dialect != "postgresql":
+        return _MYSQL.get(one[1], sa.types.NullType())
     if one[1] == 1700 and one[4] is not None and one[4] < 1000:
         return sa.Numeric(one[4], one[5])
     return _OIDS.get(one[1], sa.types.NullType())
@@ -205,7 +208,7 @@ _FROM_TEXT: dict[type, Callable[[str], Any]] = {
 
 
 def _converted(since: Any, kind: Any) -> Any:
-    """A value that somebody wrote as text, as what the column holds."""
+    """Return a value that somebody wrote as text, as what the column holds."""
     if not isinstance(since, str) or isinstance(kind, sa.types.NullType):
         return since
     try:
@@ -241,6 +244,8 @@ def _typed(table: sa.Table, is_fast: bool) -> Callable[[Any], Any]:
 def _arrow_type(kind: Any, is_fast: bool) -> Any:
     if isinstance(kind, sa.DateTime) and not kind.timezone:
         return pa.timestamp("us")
+    if isinstance(kind, sa.Integer) and getattr(kind, "unsigned", False):  # of MySQL
+        return pa.uint64() if isinstance(kind, sa.BigInteger) else pa.int64()
     if isinstance(kind, sa.SmallInteger):
         return pa.int16()
     if isinstance(kind, sa.Integer):
@@ -269,6 +274,30 @@ def _rest(wanted: Wanted) -> Any:
     return resource.add_filter(lambda item: _is_new(item.get(wanted.cursor), wanted.since))
 
 
+def _service(wanted: Wanted) -> Any:
+    """Return a service as its description says (core.work.services)."""
+    name = name_of(wanted.source)
+    service = SERVICES[name]
+    since = None if wanted.since is None else str(wanted.since)
+    try:
+        asked = request_of(name, {**wanted.options, **wanted.source}, since)
+    except Indescribable as error:
+        raise Refused(str(error)) from None
+    way, called = service.sent_as
+    auth = {"type": "bearer", "token": asked["key"]}
+    if way != "bearer":
+        auth = {"type": "api_key", "api_key": asked["key"], "name": called, "location": way}
+    endpoint = {
+        "path": asked["path"], "params": asked["params"], "data_selector": asked["items"], "paginator": service.paging,
+    }  # fmt: skip
+    client = {"base_url": f"{asked['url']}/", "auth": auth}
+    wish: Any = {"client": client, "resources": [{"name": NAME, "endpoint": endpoint}]}
+    (resource,) = rest_api_resources(wish)
+    if wanted.since is None:
+        return resource
+    return resource.add_filter(lambda item: _is_new(item.get(wanted.cursor), wanted.since))
+
+
 def _params(wanted: Wanted) -> Json:
     """`{cursor}` in a parameter becomes the value from which on rows are new; before there is one, it is left out."""
     params = wanted.read.get("params") or {}
@@ -288,6 +317,8 @@ def _auth(source: Json) -> Json | None:
 def _is_new(value: Any, since: Any) -> bool:
     if value is None:
         return False
+    if isinstance(value, str) and isinstance(since, str):
+        return bool(ordered(value) >= ordered(since))
     return bool(value >= type(value)(since) if isinstance(since, str) else value >= since)
 
 
@@ -313,7 +344,7 @@ def _sheet_rows(wanted: Wanted) -> Iterator[Any]:
 
 
 def _column(rows: list[list[Any]], index: int) -> Any:
-    """The cells of a column, of one type: what is mixed becomes text."""
+    """Return the cells of a column, of one type: what is mixed becomes text."""
     cells = [row[index] if index < len(row) and row[index] != "" else None for row in rows]
     kinds = {type(cell) for cell in cells if cell is not None}
     if kinds <= {int} or kinds <= {bool} or kinds <= {str}:
@@ -329,12 +360,14 @@ MOST_OF_A_BLOCK = 16 << 20  # bytes of CSV from which the types are told
 
 
 def _s3(wanted: Wanted) -> Any:
-    path = f"{storage.S3}{wanted.read['path'].removeprefix(storage.S3).lstrip('/')}"
-    return _files(wanted, *storage.find(path, wanted.source, ""))
+    path = f"{places.S3}{wanted.read['path'].removeprefix(places.S3).lstrip('/')}"
+    return _files(wanted, *places.find(path, wanted.source, ""))
 
 
 def _lake(wanted: Wanted) -> Any:
-    return _files(wanted, *storage.find(wanted.read["path"], {}, wanted.lake_root))
+    if wanted.lake_root.startswith(places.HDFS):
+        raise Refused("files of a lake on HDFS are read by Spark, not by a sync: write a query")
+    return _files(wanted, *places.find(wanted.read["path"], {}, wanted.lake_root))
 
 
 def _files(wanted: Wanted, files: Any, path: str) -> Any:
@@ -363,7 +396,7 @@ def _read_files(wanted: Wanted) -> Any:
 def _rows_of(read: Json, item: Any) -> Iterator[Any]:
     if (read.get("format") or ("parquet" if item["file_name"].endswith(".parquet") else "csv")) == "parquet":
         with item.open() as file:
-            for piece in pq.ParquetFile(file).iter_batches(ROWS):
+            for piece in pq.ParquetFile(file).iter_batches(PIECE_ROWS):
                 yield pa.Table.from_batches([piece])
         return
     with item.open(mode="rb", compression="auto") as file:
@@ -390,4 +423,5 @@ _RESOURCES: dict[str, Callable[[Wanted], Any]] = {
     "s3": _s3,
     "files": _lake,
     "sheets": _sheets,
+    SERVICE: _service,
 }

@@ -100,7 +100,7 @@ class Hello(_message.Message):
     def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments")
+    __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class Welcome(_message.Message):
     FILES_FIELD_NUMBER: _ClassVar[int]
     SHARED_FIELD_NUMBER: _ClassVar[int]
     AILMENTS_FIELD_NUMBER: _ClassVar[int]
+    INSTALLATION_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     node: str
     version: str
@@ -119,7 +120,8 @@ class Welcome(_message.Message):
     files: bool
     shared: bool
     ailments: bool
-    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ...) -> None: ...
+    installation: str
+    def __init__(self, protocol: _Optional[int] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., lease_seconds: _Optional[float] = ..., heartbeat_seconds: _Optional[float] = ..., window: _Optional[int] = ..., files: _Optional[bool] = ..., shared: _Optional[bool] = ..., ailments: _Optional[bool] = ..., installation: _Optional[str] = ...) -> None: ...
 
 class Join(_message.Message):
     __slots__ = ("held", "fences")

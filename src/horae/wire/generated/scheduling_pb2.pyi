@@ -27,10 +27,14 @@ class SubmitJobReply(_message.Message):
     def __init__(self, job_id: _Optional[int] = ...) -> None: ...
 
 class RetrieveAllJobsRequest(_message.Message):
-    __slots__ = ("user_id",)
+    __slots__ = ("user_id", "limit", "cursor")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     user_id: str
-    def __init__(self, user_id: _Optional[str] = ...) -> None: ...
+    limit: int
+    cursor: str
+    def __init__(self, user_id: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("job_id", "user_id", "job_type", "schedule", "code_location", "status", "priority", "retry_count", "created_at", "next_execution")
@@ -57,10 +61,12 @@ class Job(_message.Message):
     def __init__(self, job_id: _Optional[int] = ..., user_id: _Optional[str] = ..., job_type: _Optional[str] = ..., schedule: _Optional[str] = ..., code_location: _Optional[str] = ..., status: _Optional[str] = ..., priority: _Optional[int] = ..., retry_count: _Optional[int] = ..., created_at: _Optional[int] = ..., next_execution: _Optional[int] = ...) -> None: ...
 
 class Jobs(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "cursor")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    cursor: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class DeleteJobRequest(_message.Message):
     __slots__ = ("user_id", "job_id")
@@ -77,15 +83,17 @@ class DeleteJobReply(_message.Message):
     def __init__(self, deleted: _Optional[bool] = ...) -> None: ...
 
 class GetExecHistoryRequest(_message.Message):
-    __slots__ = ("job_id", "limit")
+    __slots__ = ("job_id", "limit", "cursor")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     limit: int
-    def __init__(self, job_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    cursor: str
+    def __init__(self, job_id: _Optional[int] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Execution(_message.Message):
-    __slots__ = ("execution_id", "job_id", "status", "worker_id", "retry_count", "scheduled_for", "started_at", "finished_at", "created_at")
+    __slots__ = ("execution_id", "job_id", "status", "worker_id", "retry_count", "scheduled_for", "started_at", "finished_at", "created_at", "message", "exit_code", "logs_path")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +103,9 @@ class Execution(_message.Message):
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    LOGS_PATH_FIELD_NUMBER: _ClassVar[int]
     execution_id: int
     job_id: int
     status: str
@@ -104,25 +115,130 @@ class Execution(_message.Message):
     started_at: int
     finished_at: int
     created_at: int
-    def __init__(self, execution_id: _Optional[int] = ..., job_id: _Optional[int] = ..., status: _Optional[str] = ..., worker_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., scheduled_for: _Optional[int] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., created_at: _Optional[int] = ...) -> None: ...
+    message: str
+    exit_code: int
+    logs_path: str
+    def __init__(self, execution_id: _Optional[int] = ..., job_id: _Optional[int] = ..., status: _Optional[str] = ..., worker_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., scheduled_for: _Optional[int] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., created_at: _Optional[int] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., logs_path: _Optional[str] = ...) -> None: ...
 
 class ExecHistory(_message.Message):
-    __slots__ = ("executions",)
+    __slots__ = ("executions", "cursor")
     EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     executions: _containers.RepeatedCompositeFieldContainer[Execution]
-    def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ...) -> None: ...
+    cursor: str
+    def __init__(self, executions: _Optional[_Iterable[_Union[Execution, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class GetJobsInNext5MinsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("limit", "cursor")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    cursor: str
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class GetDueJobsRequest(_message.Message):
+    __slots__ = ("limit", "cursor")
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    cursor: str
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class TakeDueJobsRequest(_message.Message):
+    __slots__ = ("worker_id", "limit")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    limit: int
+    def __init__(self, worker_id: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class DueJob(_message.Message):
+    __slots__ = ("execution_id", "attempt", "job_id", "user_id", "code_location", "priority", "retry_count", "scheduled_for", "timeout", "lease_seconds")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_LOCATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FOR_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    execution_id: int
+    attempt: int
+    job_id: int
+    user_id: str
+    code_location: str
+    priority: int
+    retry_count: int
+    scheduled_for: int
+    timeout: float
+    lease_seconds: float
+    def __init__(self, execution_id: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., user_id: _Optional[str] = ..., code_location: _Optional[str] = ..., priority: _Optional[int] = ..., retry_count: _Optional[int] = ..., scheduled_for: _Optional[int] = ..., timeout: _Optional[float] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+
+class DueJobs(_message.Message):
+    __slots__ = ("executions", "cursor")
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    executions: _containers.RepeatedCompositeFieldContainer[DueJob]
+    cursor: str
+    def __init__(self, executions: _Optional[_Iterable[_Union[DueJob, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class GetLogRequest(_message.Message):
+    __slots__ = ("execution_id", "attempt", "offset", "limit")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    execution_id: int
+    attempt: int
+    offset: int
+    limit: int
+    def __init__(self, execution_id: _Optional[int] = ..., attempt: _Optional[int] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class LogPiece(_message.Message):
+    __slots__ = ("execution_id", "attempt", "text", "next_offset", "status")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    execution_id: int
+    attempt: int
+    text: str
+    next_offset: int
+    status: str
+    def __init__(self, execution_id: _Optional[int] = ..., attempt: _Optional[int] = ..., text: _Optional[str] = ..., next_offset: _Optional[int] = ..., status: _Optional[str] = ...) -> None: ...
+
+class WriteLogRequest(_message.Message):
+    __slots__ = ("execution_id", "worker_id", "offset", "text", "attempt")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    execution_id: int
+    worker_id: str
+    offset: int
+    text: str
+    attempt: int
+    def __init__(self, execution_id: _Optional[int] = ..., worker_id: _Optional[str] = ..., offset: _Optional[int] = ..., text: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class WriteLogReply(_message.Message):
+    __slots__ = ("next_offset",)
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    next_offset: int
+    def __init__(self, next_offset: _Optional[int] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
-    __slots__ = ("job_id", "execution_id")
+    __slots__ = ("job_id", "execution_id", "worker_id")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     job_id: int
     execution_id: int
-    def __init__(self, job_id: _Optional[int] = ..., execution_id: _Optional[int] = ...) -> None: ...
+    worker_id: str
+    def __init__(self, job_id: _Optional[int] = ..., execution_id: _Optional[int] = ..., worker_id: _Optional[str] = ...) -> None: ...
 
 class DispatchReply(_message.Message):
     __slots__ = ("execution_id",)
@@ -131,42 +247,58 @@ class DispatchReply(_message.Message):
     def __init__(self, execution_id: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker_id", "load", "capacity")
+    __slots__ = ("worker_id", "load", "capacity", "address", "held")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     load: int
     capacity: int
-    def __init__(self, worker_id: _Optional[str] = ..., load: _Optional[int] = ..., capacity: _Optional[int] = ...) -> None: ...
+    address: str
+    held: Executions
+    def __init__(self, worker_id: _Optional[str] = ..., load: _Optional[int] = ..., capacity: _Optional[int] = ..., address: _Optional[str] = ..., held: _Optional[_Union[Executions, _Mapping]] = ...) -> None: ...
+
+class Executions(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("status", "worker_id", "cancel", "load", "capacity")
+    __slots__ = ("status", "worker_id", "cancel", "load", "capacity", "lost")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
     status: str
     worker_id: str
     cancel: _containers.RepeatedScalarFieldContainer[int]
     load: int
     capacity: int
-    def __init__(self, status: _Optional[str] = ..., worker_id: _Optional[str] = ..., cancel: _Optional[_Iterable[int]] = ..., load: _Optional[int] = ..., capacity: _Optional[int] = ...) -> None: ...
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[str] = ..., worker_id: _Optional[str] = ..., cancel: _Optional[_Iterable[int]] = ..., load: _Optional[int] = ..., capacity: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class StatusUpdateRequest(_message.Message):
-    __slots__ = ("execution_id", "status", "worker_id", "message", "progress")
+    __slots__ = ("execution_id", "status", "worker_id", "message", "progress", "exit_code", "attempt")
     EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     execution_id: int
     status: str
     worker_id: str
     message: str
     progress: float
-    def __init__(self, execution_id: _Optional[int] = ..., status: _Optional[str] = ..., worker_id: _Optional[str] = ..., message: _Optional[str] = ..., progress: _Optional[float] = ...) -> None: ...
+    exit_code: int
+    attempt: int
+    def __init__(self, execution_id: _Optional[int] = ..., status: _Optional[str] = ..., worker_id: _Optional[str] = ..., message: _Optional[str] = ..., progress: _Optional[float] = ..., exit_code: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class StatusUpdateReply(_message.Message):
     __slots__ = ("status", "cancel")

@@ -1,0 +1,361 @@
+"""Loops and signals: the roles of a process, each a few lines around a service.
+
+Every role lives the same life: start, tick until told to stop, give back what it holds. A tick that fails
+because the store cannot be reached is repeated with a growing pause; anything else ends the process, loudly.
+
+Stopping order matters: the scheduler first, so that nothing new is fired here; then the agent drains, while
+the coordinator still beats and leads, or peers would reap runs that are just finishing; then the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from horae.core.model import SECOND, Moment
+from horae.errors import Unavailable
+from horae.ports.clock import Clock
+from horae.ports.transport import Link, Queue
+from horae.service.agent.agent import Agent
+from horae.service.agent.delivery import RESULTS_PER_REPORT
+from horae.service.cluster.coordination import Cluster
+from horae.service.external.dispatching import Dispatching
+from horae.service.external.pushing import Pushing
+from horae.service.firing import Firing
+from horae.service.jobs.overdue import Overdue
+from horae.service.retention import Retention
+
+log = structlog.get_logger()
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries when the store is away
+MIN_SWEEP_GAP = 0.02  # seconds between sweeps for hints: a flood of submits costs fifty sweeps a second at most
+OWN = 5.0  # seconds after which a scheduler asks which segments are its own, should nobody tell it
+BREATH = 0.01  # seconds after moments have fired in which their runs are claimed, before more of the past is written
+LONGEST_BREATH = 0.1  # seconds after which it is the past's turn, however much fires
+LOOK_FOR_WORKERS = 1.0  # seconds between looks for workers that can be called, and for what they shall stop
+PUSH_GAP = 0.05  # seconds between two rounds of calls to them
+HEALTH = 10.0  # seconds between two questions how they are
+PURGE = 60.0  # seconds between looks for what is past its time
+TIDY = 3600.0  # seconds between looks for output that nothing points at
+NEXT_PURGE = 0.1  # and between batches of it: others have their turn
+PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
+POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
+REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
+BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
+
+
+async def persist(
+    name: str, step: Callable[[], Awaitable[None]], clock: Clock, *, longest: float = LONGEST_PAUSE
+) -> None:
+    """Repeat a step for ever; wait and try again while the store is out of reach."""
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            await step()
+            pause = FIRST_PAUSE
+        except Unavailable as error:
+            log.warning("store.unavailable", role=name, error=error.message, retry_seconds=pause)
+            await clock.sleep(pause)
+            pause = min(pause * 2, longest)
+
+
+class Pace:
+    """Says when a batch is worth waiting for.
+
+    Few at a time go at once. From BUSY a second, a pause between batches makes one commit of ten, and costs each
+    run half of it; a batch that is full anyway never waits.
+    """
+
+    BUSY, PAUSE = 2000, 0.04  # items a second, seconds
+    SHORTEST = 0.005  # seconds over which a rate means something
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock.elapsed()
+
+    def after(self, count: int) -> float:
+        """Seconds to wait after a batch of `count`."""
+        now = self._clock.elapsed()
+        since, self._last = max(now - self._last, self.SHORTEST), now
+        return self.PAUSE if count > self.BUSY * since else 0.0
+
+
+class SchedulerRole:
+    """Fires the moments of its segments, each at its time."""
+
+    def __init__(self, firing: Firing, cluster: Cluster, queue: Queue, clock: Clock, *, scan_interval: float) -> None:
+        self._firing = firing
+        self._cluster = cluster
+        self._due = queue.watch("due")
+        self._clock = clock
+        self._scan_interval = scan_interval
+        self._pace = Pace(clock)
+        self._swept = self._asked = self._caught_up = 0.0
+        self._hinted = True
+
+    async def step(self) -> None:
+        """Fire what is due, then sleep until the next moment, a hint or the next sweep."""
+        elapsed = self._clock.elapsed()
+        if self._hinted or self._firing.is_superseded or elapsed - self._asked >= OWN:
+            self._firing.own(await self._cluster.own_segments())
+            self._asked = elapsed
+        sweep = self._hinted or elapsed - self._swept >= self._scan_interval
+        if sweep:
+            await self._firing.set_clock()
+        await self._firing.refill(sweep=sweep)
+        if sweep:
+            self._swept, self._hinted = elapsed, False
+        taken = self._firing.taken
+        wake_at = await self._firing.tick()
+        if sweep:
+            self._firing.note_scan(self._clock.elapsed() - elapsed)
+        taken = self._firing.taken - taken
+        if self._firing.is_behind:
+            wake_at = await self._catch_up(wake_at, has_fired=taken > 0)
+        pause = self._pace.after(taken)
+        seconds = min((wake_at - self._firing.now()) / SECOND, self._scan_interval)
+        self._hinted = await self._due.wait(max(pause, seconds))  # also when late: others have their turn
+        if self._hinted:
+            gap = self._swept + MIN_SWEEP_GAP - self._clock.elapsed()
+            await self._clock.sleep(gap) if gap > 0 else None
+
+    async def _catch_up(self, wake_at: Moment, *, has_fired: bool) -> Moment:
+        """A portion of what was missed, unless moments have just fired or are about to; return when to look again."""
+        firing = self._firing
+        portion = round(firing.backlog.seconds * SECOND)
+        is_its_turn = self._clock.elapsed() - self._caught_up >= LONGEST_BREATH
+        if not is_its_turn and has_fired:
+            return min(wake_at, firing.now() + round(BREATH * SECOND))
+        if not is_its_turn and wake_at - firing.now() < portion:
+            return wake_at
+        await firing.catch_up()
+        self._caught_up = self._clock.elapsed()
+        return firing.now()
+
+    async def run(self) -> None:
+        await persist("scheduler", self.step, self._clock)
+
+
+class CoordinatorRole:
+    """Watches the nodes and campaigns for the lead; as leader, looks after nodes, segments and waiting runs.
+
+    Three loops, because none may wait for another: the lease is renewed whatever the leader is at, and what takes long
+    and can wait is done apart from both.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        clock: Clock,
+        *,
+        interval: float,
+        look: float,
+        overdue: Overdue | None = None,
+    ) -> None:
+        """A leader renews its lease every `interval`; who beats and who leads is looked at every `look` seconds. What
+        is `overdue` at the start is enqueued by the first that leads."""
+        self._overdue = overdue
+        self._cluster = cluster
+        self._waiting = queue.watch("waiting")
+        self._clock = clock
+        self._interval = interval
+        self._look = look
+        self._looked_at = float("-inf")
+
+    async def campaign(self) -> None:
+        """Renew the lease, or watch that of the leader."""
+        leads = await self._cluster.campaign()
+        await self._clock.sleep(self._interval if leads else self._look)
+
+    async def step(self) -> None:
+        cluster, now = self._cluster, self._clock.elapsed()
+        if now - self._looked_at >= self._look:
+            await (cluster.lead() if cluster.is_leader else cluster.look())
+            self._looked_at = now
+        more = await cluster.sweep() if cluster.is_leader else None
+        longest = min(1.0, self._look)
+        wait = longest if more is None else min(more, longest)
+        if wait > 0:
+            await self._waiting.wait(wait)
+
+    async def tidy(self) -> None:
+        if self._overdue is not None:
+            await (self._overdue.enqueue() if self._cluster.is_leader else self._overdue.begin())
+        if self._cluster.is_leader:
+            await self._cluster.tidy()
+        await self._clock.sleep(self._look)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("leader", self.campaign, self._clock, longest=self._look))
+            group.create_task(persist("coordinator", self.step, self._clock))
+            group.create_task(persist("upkeep", self.tidy, self._clock))
+
+
+class OutsideRole:
+    """Where it leads, sends on what workers outside Horae lost or failed at. Apart from leading: they may be slow to
+    answer."""
+
+    def __init__(self, cluster: Cluster, dispatching: Dispatching, clock: Clock, *, look: float) -> None:
+        self._cluster = cluster
+        self._dispatching = dispatching
+        self._clock = clock
+        self._look = look
+
+    async def step(self) -> None:
+        if self._cluster.is_leader:
+            await self._dispatching.reassign()
+        await self._clock.sleep(self._look)
+
+    async def run(self) -> None:
+        await persist("outside workers", self.step, self._clock)
+
+
+class PushRole:
+    """Where it leads, sends runs to workers outside Horae that can be called, asks for their health, and tells them
+    what to stop. Three loops, because a worker that is slow to answer must hold up nothing else."""
+
+    def __init__(self, cluster: Cluster, pushing: Pushing, queue: Queue, clock: Clock) -> None:
+        self._cluster = cluster
+        self._pushing = pushing
+        self._runs, self._cancels = queue.watch("runs"), queue.watch("cancel")
+        self._clock = clock
+
+    async def push(self) -> None:
+        """Without such workers nobody waits for runs: there may be thousands a second."""
+        if not await self._is_needed():
+            await self._clock.sleep(LOOK_FOR_WORKERS)
+        elif not await self._pushing.push():
+            await self._runs.wait(LOOK_FOR_WORKERS)
+        await self._clock.sleep(PUSH_GAP)
+
+    async def ask_health(self) -> None:
+        if self._cluster.is_leader:
+            await self._pushing.ask_health()
+        await self._clock.sleep(HEALTH)
+
+    async def tell_cancelled(self) -> None:
+        if self._cluster.is_leader:
+            await self._pushing.tell_cancelled()
+        await self._cancels.wait(LOOK_FOR_WORKERS)
+        await self._clock.sleep(PUSH_GAP)
+
+    async def _is_needed(self) -> bool:
+        return self._cluster.is_leader and await self._pushing.has_workers()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("push", self.push, self._clock))
+            group.create_task(persist("health", self.ask_health, self._clock))
+            group.create_task(persist("cancel", self.tell_cancelled, self._clock))
+
+
+class RetentionRole:
+    """Tidies this node's outputs now and then; where it leads, drops what is past its time, apart from leading,
+    which must not wait for it."""
+
+    def __init__(self, cluster: Cluster, retention: Retention, clock: Clock) -> None:
+        self._cluster = cluster
+        self._retention = retention
+        self._clock = clock
+        self._tidied_at = float("-inf")
+
+    async def step(self) -> None:
+        if self._clock.elapsed() - self._tidied_at >= TIDY:
+            await self._retention.tidy(is_leader=self._cluster.is_leader)
+            self._tidied_at = self._clock.elapsed()
+        has_more = self._cluster.is_leader and await self._retention.purge()
+        await self._clock.sleep(NEXT_PURGE if has_more else PURGE)
+
+    async def run(self) -> None:
+        await persist("retention", self.step, self._clock)
+
+
+class AgentRole:
+    """Keeps an agent claiming, reporting and beating."""
+
+    def __init__(self, agent: Agent, link: Link, clock: Clock, *, interval: float, poll: float = POLL) -> None:
+        """`poll`: seconds after which it looks for runs that nobody announced."""
+        self._agent = agent
+        self._poll = poll
+        self._pace = Pace(clock)
+        self._link = link
+        self._clock = clock
+        self._interval = interval
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("agent", self._claim, self._clock))
+            group.create_task(persist("agent", self._report, self._clock))
+            group.create_task(persist("agent", self._beat, self._clock, longest=BEAT_PAUSE))
+            group.create_task(persist("agent", self._send_phases, self._clock))
+            group.create_task(persist("agent", self._send_progress, self._clock))
+            group.create_task(persist("agent", self._send_ailment, self._clock))
+            group.create_task(self._keep())
+            group.create_task(self._recover())
+
+    async def _keep(self) -> None:
+        while True:
+            await self._agent.delivery.results_made.wait()
+            await self._agent.delivery.keep()
+
+    async def _recover(self) -> None:
+        while True:
+            await self._agent.health.recover()
+
+    async def _send_ailment(self) -> None:
+        await self._agent.health.changed.wait()
+        await self._agent.delivery.send_ailment()
+
+    async def _send_phases(self) -> None:
+        await self._agent.delivery.phases_changed.wait()
+        await self._agent.delivery.send_phases()
+
+    async def _send_progress(self) -> None:
+        await self._agent.delivery.progress_made.wait()
+        await self._agent.delivery.send_progress()
+        await self._clock.sleep(PROGRESS_GAP)
+
+    async def _claim(self) -> None:
+        agent = self._agent
+        agent.workload.slot_freed.clear()
+        if agent.is_hungry and await agent.claim():
+            await asyncio.sleep(0)  # let what was started run before more is fetched
+            return
+        if agent.is_hungry or agent.draining:
+            await self._clock.sleep(FIRST_PAUSE)  # results pile up, or nothing may be taken
+        await self._next_chance()
+
+    async def _next_chance(self) -> None:
+        """Until runs are announced, a slot of a wanted kind is free, or the poll is due."""
+        freed = asyncio.create_task(self._agent.workload.slot_freed.wait())
+        told = asyncio.create_task(self._link.wait("runs", self._poll))
+        try:
+            await asyncio.wait((freed, told), return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                told.result()
+                self._agent.workload.wake()
+        finally:
+            for task in (freed, told):
+                task.cancel()
+            await asyncio.gather(freed, told, return_exceptions=True)
+
+    async def _report(self) -> None:
+        await self._agent.delivery.results_ready.wait()
+        count = await self._agent.delivery.report()
+        pause = self._pace.after(count)
+        if pause and count < RESULTS_PER_REPORT:
+            await self._clock.sleep(pause)
+
+    async def _beat(self) -> None:
+        """With work in hand, more often: what an outage leaves of the lease is counted from the last beat before it."""
+        await self._agent.leash.beat()
+        rest = self._agent.leash.heartbeat_seconds or self._interval
+        while rest > 0:
+            step = min(rest, self._agent.leash.renewal_seconds)
+            if await self._link.wait("cancel", step) or self._agent.busy:
+                return
+            rest -= step

@@ -1,0 +1,94 @@
+"""Commands about the cluster: nodes."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from horae.cli.options import Argument
+from horae.cli.screen import Cell, Json, Screen, between, clean, duration
+from horae.cli.session import Session
+from horae.errors import Error
+
+if TYPE_CHECKING:
+    from horae.client import Client
+
+NodeArgument = Annotated[str, Argument(metavar="NODE", help="Name of a node.")]
+
+
+async def nodes(session: Session) -> None:
+    """List the nodes: state, how busy they are, when they were last seen, through whom agents come in."""
+    async with session.client() as client:
+        page = await client.nodes()
+        seen = {} if session.as_json else await _overview(client)
+    if session.as_json:
+        session.screen.json(page)
+    else:
+        _show_nodes(session.screen, page["items"])
+        _show_arrears(session.screen, seen)
+
+
+async def _overview(client: Client) -> Json:
+    """Return what more is known, where the server tells."""
+    with contextlib.suppress(Error):
+        return await client.overview()
+    return {}
+
+
+def _show_arrears(screen: Screen, seen: Json) -> None:
+    """What the node that answered has still to catch up, and what it cannot fire."""
+    behind = seen.get("catch_up") or {}
+    if behind.get("triggers"):
+        screen.warn(f"{seen['node']} catches up: {behind['triggers']} triggers, about {behind['moments']} moments")
+    for why in (seen.get("unreadable") or {}).values():
+        screen.warn(f"{seen['node']}: {why}")
+
+
+def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
+    now = datetime.now(UTC).isoformat()
+    rows: list[list[str | Cell]] = [
+        [
+            node["name"],
+            Cell(node["state"], "green" if node["state"] == "live" else "yellow"),
+            Cell(node["wanted"], "" if node["wanted"] == "live" else "yellow"),
+            ",".join(node["roles"]),
+            ",".join(node["labels"]),
+            f"{node['busy']}/{node['slots']}",
+            str(node["segments"] or ""),
+            duration(max(0.0, between(node["heartbeat_at"], now) or 0.0)) + " ago",
+            node["version"],
+            node["address"] or f"via {node['via']}",
+        ]
+        for node in nodes
+    ]
+    columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">segments", ">seen", "version", "address"]
+    screen.table(columns, rows, "no nodes")
+    for node in nodes:
+        if node.get("ailment"):
+            screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
+
+
+async def cordon(session: Session, name: NodeArgument) -> None:
+    """Let a node take no new runs; what runs there goes on."""
+    await _want(session, name, "cordon", "takes no new runs")
+
+
+async def uncordon(session: Session, name: NodeArgument) -> None:
+    """Let a cordoned or drained node take runs again."""
+    await _want(session, name, "uncordon", "takes runs again")
+
+
+async def drain(session: Session, name: NodeArgument) -> None:
+    """Empty a node: it takes no new runs and gives its segments away; what runs there goes on to its end."""
+    await _want(session, name, "drain", "takes no new runs and gives its segments away")
+
+
+async def _want(session: Session, name: str, verb: str, effect: str) -> None:
+    async with session.client() as client:
+        node = await client.want_node(name, verb)
+    if session.as_json:
+        session.screen.json(node)
+    else:
+        busy = f"; {node['busy']} still running" if node["busy"] and verb != "uncordon" else ""
+        session.screen.line(f"{clean(name)} {effect}{busy}")

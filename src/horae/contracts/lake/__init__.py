@@ -1,0 +1,98 @@
+"""Horae as the lake and sync interface (source document 0).
+
+The contract has two halves that work alike: lake jobs (Java, Python and SQL projects, under /lake) and sync jobs,
+which bring data from a source. Both have workers that pull their work. docs/reference/contract-lake.md tells what
+is served, and where it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from horae.contracts.lake.api import LakeApi
+from horae.contracts.lake.failures import SHAPE, credential
+from horae.contracts.lake.jobs import LakeJobs
+from horae.contracts.lake.sources import SourceTable
+from horae.contracts.lake.sync import SyncJobs
+from horae.contracts.lake.work import Work
+from horae.service import Services
+from horae.web import http
+from horae.web.streams import Streams
+
+Row = Callable[..., http.Operation]
+
+
+class Lake:
+    def __init__(self, services: Services, streams: Streams) -> None:
+        lake, sync = LakeApi(services, "lake"), LakeApi(services, "sync")
+        self._lake, self._lake_jobs, self._lake_work = lake, LakeJobs(services, lake), Work(services, lake)
+        self._sync, self._sync_jobs, self._sync_work = sync, SyncJobs(services, sync), Work(services, sync)
+        self._sources = SourceTable(services)
+
+    def operations(self) -> list[http.Operation]:
+        row = partial(http.Operation, gives="application/json", shape=SHAPE, credential=credential, is_lenient=True)
+        ping = row("GET", "/ping", _ping, tag="lake", summary="Whether somebody is there", is_open=True)
+        return [ping, *self._lake_rows(row), *self._sync_rows(row), *self._source_rows(row)]
+
+    def areas(self) -> list[http.Area]:
+        own = ("/lake", "/job", "/source", "/history", "/schedule")
+        return [http.Area(prefix, SHAPE, credential) for prefix in own]
+
+    def _lake_rows(self, row: Row) -> list[http.Operation]:
+        op, jobs, work, api = partial(row, tag="lake"), self._lake_jobs, self._lake_work, self._lake
+        one, schedule = "/lake/job/{job_id}", "/lake/schedule"
+        return [
+            op("POST", "/lake/job/create", jobs.create, summary="Make a lake job"),
+            op("GET", one, jobs.get, summary="Read a lake job"),
+            op("PUT", one, jobs.replace, summary="Change a lake job"),
+            op("DELETE", one, api.delete, summary="Delete a lake job"),
+            op("POST", "/lake/job/list", api.list_jobs, summary="List lake jobs"),
+            op("POST", "/lake/history/list", api.list_history, summary="List runs of lake jobs"),
+            op("GET", f"{schedule}/job/next", work.next, summary="Pull the next lake run, as a worker"),
+            op("POST", f"{schedule}/job/report", work.report, summary="Report on a lake run, as its worker"),
+            op("GET", f"{schedule}/job/progress", work.progress, summary="What workers of lake runs said last"),
+            op("POST", f"{schedule}/start", jobs.start, summary="Start the scheduler, which is always running"),
+            op("POST", f"{schedule}/stop", jobs.stop, summary="Empty the queue of lake runs"),
+            op("PUT", f"{schedule}/job/{{job_id}}/now", work.now, summary="Run a lake job now, or at a moment"),
+            op("PUT", f"{schedule}/job/{{job_id}}/kill", work.kill, summary="Cancel what is live of a lake job"),
+        ]
+
+    def _sync_rows(self, row: Row) -> list[http.Operation]:
+        op, jobs, work, api = partial(row, tag="sync"), self._sync_jobs, self._sync_work, self._sync
+        one, schedule = "/job/{job_id}", "/schedule/job"
+        return [
+            op("POST", "/job/create", jobs.create, summary="Make a sync job"),
+            op("POST", "/job/multi_create", jobs.create_for_tables, summary="Make a sync job for each table"),
+            op("POST", "/job/multi_create_jobs", jobs.create_many, summary="Make several sync jobs"),
+            op("POST", "/job/list", api.list_jobs, summary="List sync jobs"),
+            op("PUT", one, jobs.replace, summary="Change a sync job"),
+            op("DELETE", one, api.delete, summary="Delete a sync job"),
+            op("DELETE", "/job/multi_delete", jobs.delete_many, summary="Delete several sync jobs"),
+            op("POST", "/history/list", api.list_history, summary="List runs of sync jobs"),
+            op("GET", f"{schedule}/next", work.next, summary="Pull the next sync run, as a worker"),
+            op("POST", f"{schedule}/report", work.report, summary="Report on a sync run, as its worker"),
+            op("GET", f"{schedule}/progress", work.progress, summary="What workers of sync runs said last"),
+            op("GET", f"{schedule}/status", work.queued, summary="List sync runs that wait for a worker"),
+            op("PUT", f"{schedule}/multi_sync/now", work.now_many, summary="Run several sync jobs now"),
+            op("PUT", f"{schedule}/{{job_id}}/now", work.now, summary="Run a sync job now, or at a moment"),
+            op("PUT", f"{schedule}/{{job_id}}/kill", work.kill, summary="Cancel what is live of a sync job"),
+        ]
+
+    def _source_rows(self, row: Row) -> list[http.Operation]:
+        op, table = partial(row, tag="sync"), self._sources
+        one = "/source/{source_id}"
+        return [
+            op("POST", "/source/create", table.create, summary="Make a source"),
+            op("POST", "/source/list", table.list_sources, summary="List sources"),
+            op("GET", one, table.get, summary="Read a source"),
+            op("GET", f"{one}/organization/{{org_id}}", table.get_for_worker,
+               summary="Read a source with its secrets, as a worker"),
+            op("PUT", one, table.replace, summary="Change a source"),
+            op("DELETE", one, table.delete, summary="Delete a source and its jobs"),
+            op("DELETE", "/source/multi_delete", table.delete_many, summary="Delete several sources and their jobs"),
+        ]  # fmt: skip
+
+
+async def _ping(request: http.Request) -> http.Answer:
+    return http.reply(200, {"status": "ok", "data": "pong"})

@@ -1,0 +1,47 @@
+"""What is asked of a store about jobs, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from horae.core.model import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    """A client's promise that a repeat is the same request."""
+
+    scope: str  # who and what: principal, method, path
+    key: str
+    digest: str  # of the request body
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One request to create jobs; all of them or none. Ids are set (see Store.allocate)."""
+
+    jobs: Sequence[Job]
+    idempotency: Idempotency | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a Submission, a save or an Order: ids made or saved now, or by an earlier same request."""
+
+    ids: list[int]
+    replayed: bool = False
+    mismatch: bool = False  # the key was used for a different request; nothing was done
+    key_taken: str | None = None  # a job key exists already; nothing was done
+
+
+class Sort(NamedTuple):
+    by: str
+    descending: bool = False
+
+
+# What lists that are paged by number can be sorted by.
+JOB_SORTS = ("id", "name", "owner", "kind", "created_at", "updated_at", "next_at", "last_at")
+RUN_SORTS = ("id", "job_id", "name", "state", "due_at", "created_at", "started_at", "finished_at")
+SOURCE_SORTS = ("id", "name", "owner", "kind", "created_at", "updated_at")

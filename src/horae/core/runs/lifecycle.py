@@ -1,0 +1,118 @@
+"""What a run may do next: one table, one drawing, and the decisions made from them.
+
+                      ┌──────────── claim ────────────┐
+    fire ──► queued ──┤                               ▼
+      │        ▲  │   └─ start deadline ─► skipped   running ──► succeeded
+      │        │  ├───── cancel ─► cancelled           │  │ ├──► failed
+      │        │  └───── no agent ─► failed            │  │ │
+      │        │                                       │  │ ├──► timed_out
+      │        ├──────────── agent lost ◄──────────────┘  │ └──► cancelled
+      │        │                                          │
+      │        └── eligible ── blocked ◄──── retry ───────┘   (or its destination is busy: it did not begin)
+      │                          ▲  ├─ start deadline ─► skipped
+      ├── overlap queue/replace ─┘  └─ cancel ─► cancelled
+      │
+      └──► skipped (overlap, misfire) · coalesced     born terminal
+
+Terminal states have no way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from horae.core.model import LOST_LIMIT, SECOND, Misfire, Moment, Phase, Policy, Reason, Retry, State
+from horae.core.work.kinds import KINDS
+
+MISFIRE_GRACE = 60 * SECOND  # under `skip`, a moment this late is missed
+
+BIRTHS = frozenset({State.QUEUED, State.BLOCKED, State.SKIPPED, State.COALESCED})
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.SKIPPED, State.CANCELLED, State.FAILED}),
+    State.BLOCKED: frozenset({State.QUEUED, State.SKIPPED, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {State.QUEUED, State.BLOCKED, State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED}
+    ),
+    **{state: frozenset() for state in State if state.is_terminal},
+}
+
+
+def first_phase(kind: str) -> Phase:
+    """Return the phase in which an attempt of this kind begins."""
+    return KINDS[kind].first_phase if kind in KINDS else Phase.RUNNING
+
+
+def may_become(before: State, after: State) -> bool:
+    return after in TRANSITIONS[before]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do with a run after an attempt: end it, or try again."""
+
+    state: State  # the run's new state: terminal, BLOCKED (wait) or QUEUED (at once)
+    reason: str = ""
+    wait_seconds: float = 0.0
+
+
+def after_failure(
+    policy: Policy,
+    *,
+    state: State,
+    reason: str,
+    attempt: int,
+    lost: int,
+    run_id: int,
+    final: bool = False,
+    retry_after: float | None = None,
+) -> Verdict:
+    """Decide about a run whose attempt failed or timed out. Lost attempts do not count."""
+    if final or attempt - lost >= policy.retry.attempts:
+        return Verdict(state, reason)
+    wait = backoff(policy.retry, attempt - lost, run_id) if retry_after is None else retry_after
+    return Verdict(State.BLOCKED, Reason.RETRY, wait)
+
+
+def after_loss(*, lost: int, cancel_requested: bool) -> Verdict:
+    """Decide about a run whose agent died; `lost` counts this loss."""
+    if cancel_requested:
+        return Verdict(State.CANCELLED, Reason.REQUESTED)
+    if lost > LOST_LIMIT:
+        return Verdict(State.FAILED, Reason.LOST)
+    return Verdict(State.QUEUED, Reason.LOST)
+
+
+def backoff(retry: Retry, attempt: int, run_id: int) -> float:
+    """Seconds to wait after attempt number `attempt` (1 is the first).
+
+    The jitter is a stable function of run and attempt: a herd of failures spreads out, and a
+    repeated decision comes out the same.
+    """
+    steps = min(attempt - 1, 64)  # beyond this any factor above one has long met the cap
+    wait = min(retry.backoff_seconds * retry.factor**steps, retry.cap_seconds)
+    share = crc32(b"%d:%d" % (run_id, attempt)) / 0xFFFF_FFFF * 2 - 1
+    return max(0.0, wait * (1 + retry.jitter * share))
+
+
+def kept(policy: Policy) -> int:
+    """Return how many of the newest pending moments may run whatever their age: the others can be passed over before
+    all are known."""
+    if policy.misfire is Misfire.SKIP:
+        return 0
+    return 1 if policy.misfire is Misfire.RUN_LATEST else policy.misfire_limit
+
+
+def missed(policy: Policy, moments: Sequence[Moment], now: Moment) -> tuple[int, State]:
+    """Return how many of the oldest pending moments do not run, and what becomes of them.
+
+    `moments` are all that have come and were not fired, in order. `run_latest` runs the last one,
+    `run_all` the last `misfire_limit`, `skip` those that are hardly late.
+    """
+    if policy.misfire is Misfire.SKIP:
+        return sum(now - moment > MISFIRE_GRACE for moment in moments), State.SKIPPED
+    limit = kept(policy)
+    if not limit:
+        return len(moments), State.SKIPPED
+    return max(0, len(moments) - limit), State.COALESCED

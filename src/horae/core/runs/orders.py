@@ -1,0 +1,249 @@
+"""Runs on their way: what fires and makes them, what is claimed, held and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from horae.core.definitions import Idempotency
+from horae.core.model import Json, Moment, State
+
+NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
+
+
+class Due(NamedTuple):
+    """A row of the due table with what firing needs of the definition."""
+
+    trigger_id: int
+    next_at: Moment
+    version: int
+    segment: int
+    reserved: int | None  # id kept for the run that will stand for moments already coalesced
+
+
+class Definition(NamedTuple):
+    """What the scheduler must know of a trigger and its job to fire it."""
+
+    trigger_id: int
+    version: int
+    job_id: int
+    schedule: str  # canonical JSON text
+    created_at: Moment
+    data: str | None  # JSON text
+    kind: str
+    policy: str  # JSON text
+
+
+@dataclass(slots=True)
+class NewRun:
+    """A run to be made, before overlap is decided."""
+
+    job_id: int
+    kind: str
+    priority: int
+    overlap: int
+    overlap_limit: int = 1
+    start_by: Moment | None = None
+    data: str | None = None  # JSON text
+    needs: tuple[str, ...] = ()
+    pin: str | None = None
+
+
+@dataclass(slots=True)
+class Fire:
+    """Advance one trigger and account for its moments.
+
+    If `born`, the moment `due_at` becomes a run like `run`. `passed` are further moments in order,
+    each with its terminal state and reason; those COALESCED point at that run, or, with `reserve`, at
+    a run id kept in the due row for a later Fire, which brings it back as `reserved`.
+    """
+
+    trigger_id: int
+    segment: int
+    version: int
+    cur_at: Moment  # what the due row says now: the compare of compare-and-set
+    next_at: Moment  # what it shall say: NEVER when over
+    last_at: Moment | None  # the newest moment accounted for; None when it was only moved
+    run: NewRun
+    due_at: Moment  # the moment that runs
+    born: bool = True
+    passed: list[tuple[Moment, State, str]] = field(default_factory=list)
+    reserved: int | None = None
+    reserve: bool = False
+
+    @property
+    def newest(self) -> Moment:
+        """The last moment that it accounts for: what lies after the store's now is nobody's to account for yet."""
+        newest = self.cur_at if self.last_at is None else max(self.cur_at, self.last_at)
+        if self.born and self.due_at > newest:
+            newest = self.due_at
+        return max(newest, *(at for at, _, _ in self.passed)) if self.passed else newest
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What one `fire` call did."""
+
+    advanced: set[int]  # trigger ids whose compare-and-set held
+    queued: int  # runs now waiting for an agent
+    skipped: int  # runs born skipped(overlap)
+    now: Moment  # the store's clock
+    stale: frozenset[int] = frozenset()  # segments that have another term by now: nothing of theirs was fired
+    reserved: Mapping[int, int] = field(default_factory=dict)  # trigger id → run id that was kept for it (`reserve`)
+
+
+class Lend(NamedTuple):
+    """To whom a run is lent, and until when."""
+
+    worker: str
+    until_at: Moment
+    pin: str | None = None  # who alone gets it from now on (core.runs.stages.outside_pin); None: as it was
+
+
+class Kept(NamedTuple):
+    """A queued run that only workers outside Horae may have."""
+
+    run_id: int
+    job_id: int
+    progress: Json | None  # what its last worker said, as it said it
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    trigger_id: int
+    is_live: bool
+    finished_at: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request to run a job now."""
+
+    run: NewRun
+    idempotency: Idempotency | None = None
+
+
+class Assignment(NamedTuple):
+    """A claimed run: everything an agent needs to execute one attempt."""
+
+    run_id: int
+    fence: int
+    attempt: int
+    job_id: int
+    trigger_id: int | None
+    due_at: Moment
+    kind: str
+    name: str  # of the job
+    spec: str  # JSON text, equal for equal jobs: cache by it
+    policy: str  # JSON text
+    data: str | None  # JSON text
+    owner: str = ""  # of the job
+    secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
+    source: str | None = None  # JSON text: the source that its spec names, secrets in clear
+    cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
+
+    def __repr__(self) -> str:
+        """Without anything that could be secret: this may end in a log."""
+        return f"Assignment(run_id={self.run_id}, fence={self.fence}, attempt={self.attempt}, kind={self.kind!r})"
+
+
+@dataclass(slots=True)
+class Result:
+    """How one attempt ended, as its agent saw it."""
+
+    run_id: int
+    fence: int
+    state: State  # SUCCEEDED, FAILED, TIMED_OUT or CANCELLED; QUEUED hands it back unstarted
+    reason: str = ""
+    started_at: Moment | None = None
+    finished_at: Moment | None = None
+    exit_code: int | None = None
+    message: str = ""
+    result: str | None = None  # JSON text
+    output: str | None = None
+    retry_after: float | None = None  # seconds, when the work itself asked for a retry
+    final: bool = False  # the work said that a retry cannot help
+    cursor: str | None = None  # JSON text: how far a sync has come; kept only with the run that succeeds by this result
+    ailment: str = ""  # what the machine of the agent is short of: for the agent alone, who takes no more for a while
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A Result that does not end its run: back to blocked until `eligible_at`, or to queued."""
+
+    result: Result
+    eligible_at: Moment | None
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What decides about a run whose attempt has failed."""
+
+    run_id: int
+    attempt: int
+    lost: int
+    policy: str
+    cancel_requested: bool
+    trigger_id: int | None
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    accepted: set[int]  # run ids whose fence was current
+    promoted: int  # successors that took the gate and wait for an agent now
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    ended: set[int]  # were waiting, are now cancelled
+    asked: dict[int, str]  # are running: run id → node that must kill it
+    promoted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One pass over waiting runs."""
+
+    queued: int  # released: wait for an agent now
+    expired: int  # skipped(start_deadline)
+    next_at: Moment | None  # when the next waiting run becomes eligible or expires
+
+
+class Want(NamedTuple):
+    """How many runs of a kind a node could start."""
+
+    node: str
+    kind: str
+    capacity: int
+    session: int | None = None  # under which it asks: see Store.register_node
+
+
+class Backlog(NamedTuple):
+    """Runs that wait for an agent, counted."""
+
+    kind: str
+    pin: str | None  # the node that alone may take them
+    needs: Sequence[str]  # labels that an agent must have
+    runs: int
+
+
+class Queued(NamedTuple):
+    """A run that waits for an agent."""
+
+    run_id: int
+    attempt: int
+    kind: str
+    priority: int
+    is_choosy: bool  # it needs labels or a certain node: not every agent of its kind may take it
+
+
+class LockRequest(NamedTuple):
+    """What an attempt writes, and so must have for itself."""
+
+    run_id: int
+    fence: int
+    names: tuple[str, ...]
+    start_by: Moment | None = None  # the start deadline of one that never began: it binds while it waits

@@ -1,0 +1,81 @@
+"""What an agent and its worker processes say to each other.
+
+Both sides send frames, four bytes of length and one msgpack value, and every frame carries as many things as are ready.
+The first frame is the agent's Setup; then
+
+    agent  ──►  worker   Orders: calls to begin, runs to stop
+    worker ──►  agent    Report: output by run, and how runs ended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+
+class Setup(msgspec.Struct, array_like=True):
+    is_shared: bool
+    search_path: list[str]
+    jobs_directory: str | None
+
+
+class Call(msgspec.Struct, array_like=True, gc=False):
+    """One attempt to run."""
+
+    run_id: int
+    attempt: int
+    fence: int
+    job_id: int
+    job_name: str
+    due_at: int
+    handler: str
+    data: str | None  # JSON text, read by whoever runs the handler
+    env: dict[str, str]
+    previous: str | None  # JSON text
+    installation: str = ""  # its part of the trace id
+
+
+class Orders(msgspec.Struct, array_like=True):
+    calls: list[Call]
+    stops: list[int]
+
+
+class End(msgspec.Struct, array_like=True, gc=False):
+    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`)."""
+
+    run_id: int
+    state: int
+    message: str = ""
+    result: str | None = None
+    retry_after: float | None = None
+
+
+class Report(msgspec.Struct, array_like=True):
+    output: dict[int, bytes]
+    ends: list[End]
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(value: Setup | Orders | Report) -> bytes:
+    body = _encoder.encode(value)
+    return len(body).to_bytes(4) + body
+
+
+class Frames:
+    """Puts frames together again from whatever pieces the socket gives."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        self._bytes += data
+        while len(self._bytes) >= 4:
+            end = 4 + int.from_bytes(self._bytes[:4])
+            if len(self._bytes) < end:
+                return
+            body = bytes(self._bytes[4:end])
+            del self._bytes[:end]
+            yield body

@@ -1,0 +1,49 @@
+"""State: small protocols by capability, and the store that has them all (stores/)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from horae.ports.store.attempts import Attempts, Writes
+from horae.ports.store.cluster import Leases, Nodes, Segments
+from horae.ports.store.definitions import Definitions
+from horae.ports.store.history import EndedRuns, History
+from horae.ports.store.loans import Loans
+from horae.ports.store.moments import Moments
+from horae.ports.store.runs import Runs, WaitingRuns
+from horae.ports.store.sources import Sources
+from horae.ports.store.tokens import Tokens
+from horae.ports.store.vault import Settings, Vault
+
+
+class Store(
+    Definitions,
+    Moments,
+    Runs,
+    WaitingRuns,
+    Attempts,
+    Writes,
+    Loans,
+    History,
+    EndedRuns,
+    Nodes,
+    Leases,
+    Segments,
+    Vault,
+    Settings,
+    Sources,
+    Tokens,
+    Protocol,
+):
+    """State. Every write is one transaction: all of it or nothing, durable when the call returns.
+
+    A call that cannot reach the database raises Unavailable; it may or may not have happened.
+    Dueness is judged by the store's own clock. Lists are ordered newest first unless said otherwise.
+    As made, it serves users: what they read has a time limit, and waits behind what other users read.
+    """
+
+    def for_roles(self) -> Store:
+        """Return the same store for schedulers, agents and coordinators: what is urgent waits neither for users nor for
+        upkeep. To be asked for once it is open."""
+
+    async def close(self) -> None: ...

@@ -1,0 +1,68 @@
+"""Runs as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from horae.core.definitions import Receipt, Sort
+from horae.core.model import Attempt, Census, Found, Moment, Page, Run, RunFilter, Standing
+from horae.core.runs.orders import Cancelled, Order, Swept
+
+
+class Runs(Protocol):
+    """Runs as people ask for them and look at them."""
+
+    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+        """Make runs by request, due now, under the same overlap rules.
+
+        A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted.
+        """
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
+
+    async def get_run(self, run_id: int) -> Run | None: ...
+
+    async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
+        """Live runs and history together, newest id first."""
+
+    async def search_runs(self, where: RunFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """As search_jobs, of runs: items are (Run, name of its job), of RUN_SORTS."""
+
+    async def search_tries(self, where: RunFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
+        """As search_runs, but one item for each attempt at a run: a Try."""
+
+    async def list_attempts(self, run_id: int) -> list[Attempt]:
+        """Attempts that did not end their run, oldest first."""
+
+    async def load_attempts(self, run_ids: Sequence[int]) -> list[Attempt]:
+        """As list_attempts, of many runs."""
+
+    async def list_lost(self, limit: int) -> list[tuple[Attempt, Run]]:
+        """Attempts lost with their agent, newest first, each with its run as it is now."""
+
+    async def load_standing(self, job_ids: Sequence[int]) -> dict[int, Standing]:
+        """Return where these jobs stand; every one of them has an answer."""
+
+    async def load_successes(self, job_ids: Sequence[int]) -> dict[int, Moment]:
+        """When the last success of each of these jobs ended, for those that have one."""
+
+    async def census(self) -> Census: ...
+
+
+class WaitingRuns(Protocol):
+    """What nobody has begun, and what may become of it."""
+
+    async def sweep(self) -> Swept:
+        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and
+        blocked ones past their start deadline become history as skipped(start_deadline). Of very many, some: then
+        `next_at` says to sweep again at once."""
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind.
+        Of very many, some: whoever calls repeats it until it answers 0."""
+
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        """Queued runs that need labels which none of these agents has get the reason no_label; they wait on. Of very
+        many, some, as fail_unrunnable."""

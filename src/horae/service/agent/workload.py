@@ -1,0 +1,163 @@
+"""What an agent holds: the runs at work, the slots that they take, and the kinds of which it may claim more.
+
+    claimed ──► held ──► ended
+                  ▲
+    waits for our own earlier copy of the same run to end, then is held in its place
+
+What must stay true:
+- A run is held once. The copy that was taken from us is certainly gone before the next attempt starts.
+- Each attempt has one timeout, which is counted here; it stops nobody once the attempt has ended.
+- What we let go ends as `lost`, so that the agent can hand it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from horae.core.model import Reason
+from horae.core.runs.holdings import Fenced
+from horae.core.runs.orders import Assignment
+from horae.errors import Error
+from horae.ports.work import Executor, Keeper, LastingExecutor
+
+
+class Running(NamedTuple):
+    """A run at work."""
+
+    executor: Executor
+    fence: int
+    timer: asyncio.TimerHandle | None  # of its timeout
+
+
+class Successor(NamedTuple):
+    """A run that waits until our earlier copy of it is gone."""
+
+    executor: Executor
+    assignment: Assignment
+    previous: str | None  # as Work.previous
+
+
+class Workload:
+    def __init__(self, executors: Mapping[str, Executor], keeper: Keeper) -> None:
+        self._executors = executors
+        self._keeper = keeper
+        # Found once: to look whether something has all methods of a protocol is slow.
+        self.lasters = {kind: one for kind, one in executors.items() if isinstance(one, LastingExecutor)}
+        self.held: dict[int, Running] = {}  # by run
+        self.successors: dict[int, Successor] = {}  # by run
+        self.free = {kind: executor.slots for kind, executor in executors.items()}
+        self.hungry = set(executors)  # kinds of which more may be waiting
+        self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
+        self._unreleased: set[Fenced] = set()  # attempts that the keeper may still hold for a next life
+        self.slot_freed = asyncio.Event()
+        self.is_idle = asyncio.Event()  # nothing is held
+        self.is_idle.set()
+
+    @property
+    def busy(self) -> int:
+        return len(self.held)
+
+    @property
+    def has_hunger(self) -> bool:
+        """Whether there are free slots for kinds of which more may wait."""
+        return any(self.free[kind] > 0 for kind in self.hungry)
+
+    def wake(self) -> None:
+        """Somebody announced runs: every kind may have some."""
+        self.hungry = set(self._executors)
+
+    def attempts(self) -> list[Fenced]:
+        """Return what runs, and what waits for our own copy to end."""
+        return [
+            *((run_id, running.fence) for run_id, running in self.held.items()),
+            *((run_id, successor.assignment.fence) for run_id, successor in self.successors.items()),
+        ]
+
+    # ── holding ──
+    def may_outlive_us(self, kind: str) -> bool:
+        return kind in self.lasters and self._keeper.keeps
+
+    def hold(self, executor: Executor, a: Assignment, timeout: float | None) -> None:
+        """`timeout` is what is left of it, in seconds."""
+        timer = None
+        if timeout is not None:
+            timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
+        self.held[a.run_id] = Running(executor, a.fence, timer)
+        if self.may_outlive_us(a.kind):
+            self._unreleased.add((a.run_id, a.fence))
+
+    def end(self, run_id: int) -> Running | None:
+        """Return what was held of a run, and is no longer."""
+        running = self.held.pop(run_id, None)
+        if running is not None and running.timer is not None:
+            running.timer.cancel()
+        return running
+
+    def release(self, attempts: Iterable[Fenced]) -> None:
+        """A next life need not find out once more how these ended."""
+        for attempt in attempts if self._unreleased else ():
+            if attempt in self._unreleased:
+                self._unreleased.discard(attempt)
+                self._keeper.release(f"{attempt[0]}-{attempt[1]}")
+
+    def add_successor(self, successor: Successor) -> None:
+        """It takes a slot from now on, in the place of one that waited already."""
+        run_id = successor.assignment.run_id
+        self.free[successor.executor.kind] -= 1
+        earlier = self.successors.pop(run_id, None)
+        if earlier is not None:
+            self.free[earlier.executor.kind] += 1
+        self.successors[run_id] = successor
+
+    def pop_successor(self, run_id: int) -> Successor:
+        """Its slot is free until it is started."""
+        successor = self.successors.pop(run_id)
+        self.free[successor.executor.kind] += 1
+        return successor
+
+    def lasting(self) -> set[int]:
+        """Return the runs that would go on without us."""
+        return set(self.held) & set[int]().union(*(one.lasting() for one in self.lasters.values()))
+
+    # ── killing ──
+    def check_keeper(self) -> None:
+        """Without its keeper an agent can neither start nor kill anything, and what ran is dead: it ends.
+        The next start takes the runs back."""
+        if not self._keeper.is_alive:
+            raise Error("the keeper process of this agent died; its work died with it, and so must the agent")
+
+    def let_go(self, run_id: int) -> None:
+        """Kill what is not ours any more."""
+        if run_id not in self._let_go:
+            self._let_go.add(run_id)
+            self.held[run_id].executor.stop(run_id, Reason.LOST)
+
+    def let_go_all(self) -> None:
+        for run_id in list(self.held):
+            self.let_go(run_id)
+
+    def was_let_go(self, run_id: int) -> bool:
+        """Return whether our own stop ended a run; asked once."""
+        if run_id not in self._let_go:
+            return False
+        self._let_go.discard(run_id)
+        return True
+
+    def drop_strangers(self, strangers: Collection[Fenced]) -> None:
+        """What we hold and is not ours."""
+        for run_id, fence in strangers:
+            running = self.held.get(run_id)
+            if running is not None and running.fence == fence:
+                self.let_go(run_id)
+            successor = self.successors.get(run_id)
+            if successor is not None and successor.assignment.fence == fence:
+                self.pop_successor(run_id)
+
+    def cancel(self, attempts: Collection[Fenced]) -> None:
+        """Kill what somebody asked to end."""
+        for run_id, fence in attempts:
+            running = self.held.get(run_id)
+            if running is not None and running.fence == fence:
+                running.executor.stop(run_id, Reason.REQUESTED)

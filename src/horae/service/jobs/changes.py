@@ -1,0 +1,145 @@
+"""One change of a job: a compare-and-set on its version.
+
+The next moments are worked out here, from the store's clock, before the write. A trigger that fired meanwhile makes
+the write fail, and it is worked out anew. A change takes effect at the moment it was worked out (`updated_at`): what
+was due by then and would lose its moment is fired first, so that no change drops a due moment silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from horae.core.definitions import Idempotency, Receipt
+from horae.core.model import SECOND, Job, Moment
+from horae.core.runs.orders import Cancelled
+from horae.core.work import kinds
+from horae.errors import Conflict, NotFound, Stale
+from horae.ports.store.definitions import Definitions
+from horae.ports.store.moments import Moments
+from horae.ports.store.runs import Runs
+from horae.ports.transport import Queue
+from horae.service.jobs.drafts import reschedule, robbed_triggers
+from horae.service.jobs.due import DueMoments
+from horae.service.secrets.sealing import Sealing
+
+LOOK_AHEAD = 10 * SECOND  # how far schedulers look: only what falls within is announced
+ANNOUNCED_WITHIN = 2 * LOOK_AHEAD  # twice that: the write takes time, and the scheduler's now is later than ours
+TRIES = 8  # of a change that races with firing
+
+
+class ChangeStore(Definitions, Moments, Runs, Protocol):
+    """Jobs, their triggers and the moments that are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    jobs: list[Job]
+    replayed: bool = False
+
+
+class Changes:
+    def __init__(self, store: ChangeStore, queue: Queue, due: DueMoments, sealing: Sealing) -> None:
+        self._store = store
+        self._queue = queue
+        self._due = due
+        self._sealing = sealing
+
+    async def get(self, job_id: int, *, org: int | None = None) -> Job:
+        """Return a job, deleted ones too; with `org`, those of other organisations do not exist."""
+        job = await self._store.get_job(job_id)
+        if job is None or org not in (None, job.org):
+            raise NotFound(f"there is no job {job_id}")
+        return job
+
+    async def get_alive(self, job_id: int) -> Job:
+        """Return a job that was not deleted."""
+        job = await self.get(job_id)
+        if job.deleted_at is not None:
+            raise NotFound(f"job {job_id} was deleted")
+        return job
+
+    async def change(self, job_id: int, change: Callable[[Job, Moment], Job]) -> Job:
+        return (await self.change_once(job_id, change, None, None)).jobs[0]
+
+    async def change_once(
+        self,
+        job_id: int,
+        change: Callable[[Job, Moment], Job],
+        expected_version: int | None,
+        idempotency: Idempotency | None,
+    ) -> Submitted:
+        """Read, work out the next version, write it if nothing moved in between; again if it did.
+
+        What changes nothing bumps no version, and is written only to remember the idempotency key.
+        """
+        with self._sealing.writing():
+            return await self._change_while(job_id, change, expected_version, idempotency)
+
+    async def _change_while(
+        self,
+        job_id: int,
+        change: Callable[[Job, Moment], Job],
+        expected_version: int | None,
+        idempotency: Idempotency | None,
+    ) -> Submitted:
+        tries = TRIES
+        while tries:
+            before = await self.get_alive(job_id)
+            if expected_version not in (None, before.version):
+                raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
+            now = await self._store.now()
+            after = self._sealing.seal_job(change(before, now), before)
+            if after.spec != before.spec and kinds.has_secrets(after.kind, after.spec):
+                await self._sealing.check()
+            if after != before:
+                after = reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
+            elif idempotency is None:
+                return Submitted([before])
+            if after.key != before.key and after.key is not None:
+                await self._refuse_taken(after)
+            if robbed := robbed_triggers(before, after, now):
+                tries -= not await self._due.fire(before, robbed, now)
+                continue
+            receipt = await self._store.save_job(after, before.version, idempotency)
+            if receipt is not None:
+                refuse_mismatch(receipt)
+                self.announce_due([after], now)
+                saved = await self.get(receipt.ids[0]) if receipt.replayed else after
+                return Submitted([saved], receipt.replayed)
+            tries -= 1
+        raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def delete(self, job_id: int) -> Cancelled:
+        """Fire what is due, then delete, if nothing moved in between; again if it did."""
+        tries = TRIES
+        while tries:
+            before = await self.get_alive(job_id)
+            now = await self._store.now()
+            if due := [t for t in before.triggers if t.next_at is not None and t.next_at <= now]:
+                tries -= not await self._due.fire(before, due, now)
+            elif (cancelled := await self._store.delete_job(job_id, before)) is not None:
+                return cancelled
+            else:
+                tries -= 1
+        raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def _refuse_taken(self, job: Job) -> None:
+        other = await self._store.find_key(job.org, job.owner, job.key or "")
+        if other is not None and other.id != job.id:
+            raise Conflict(f"job {other.id} has the key '{job.key}' already", code="E_KEY_TAKEN")
+
+    def announce_due(self, jobs: Sequence[Job], now: Moment) -> None:
+        """Wake schedulers if one of these jobs is due soon."""
+        moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
+        if moments and min(moments) < now + ANNOUNCED_WITHIN:
+            self._queue.announce("due")
+
+
+def refuse_mismatch(receipt: Receipt) -> None:
+    if receipt.mismatch:
+        raise Conflict(
+            "this Idempotency-Key was used with a different request; use a new key for a new request",
+            code="E_IDEMPOTENCY_MISMATCH",
+        )

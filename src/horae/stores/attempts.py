@@ -1,0 +1,69 @@
+"""Decisions about attempts that both databases share: who gets what, and when it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from operator import itemgetter
+
+from horae.core.model import Moment, State
+from horae.core.runs.orders import Result, Waiting, Want
+from horae.stores.rows import Row
+
+RANK, PIN, RUN, _, _, _, _, DUE, KIND = range(9)  # columns of a run that was found for claims; RANK is -priority
+
+
+def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:
+    """Kind → how many runs of it all of them together want."""
+    room: dict[str, int] = {}
+    for want in wants:
+        room[want.kind] = room.get(want.kind, 0) + want.capacity
+    return room
+
+
+def deal(wants: Sequence[Want], found: Sequence[Row]) -> list[list[Row]]:
+    """Return what each want gets of the runs that were found for them: of each kind the best, pinned ones to their
+    node, and every node gets one before any gets two."""
+    left, rest = room_by_kind(wants), []
+    given: list[list[Row]] = [[] for _ in wants]
+    mine = {(want.node, want.kind): number for number, want in enumerate(wants)}
+    once = {row[RUN]: row for row in found}
+    for row in sorted(once.values(), key=itemgetter(RANK, DUE, RUN)):
+        pin, kind = row[PIN], row[KIND]
+        if left[kind]:
+            left[kind] -= 1
+            given[mine[pin, kind]].append(row) if pin is not None else rest.append(row)
+    slots = {kind: _slots(wants, given, kind) for kind in left}
+    for row in rest:
+        given[next(slots[row[KIND]])].append(row)
+    return given
+
+
+def _slots(wants: Sequence[Want], given: Sequence[Sequence[Row]], kind: str) -> Iterator[int]:
+    """The numbers of wants that have room, as often as they have, in turn."""
+    taken = {number: len(given[number]) for number, want in enumerate(wants) if want.kind == kind}
+    return iter([
+        number for nth in range(max(wants[number].capacity for number in taken))
+        for number in taken if taken[number] <= nth < wants[number].capacity
+    ])  # fmt: skip
+
+
+def place_in_time(result: Result, claimed_at: Moment | None, now: Moment) -> tuple[Moment | None, Moment]:
+    """When an attempt began and ended. The clock of whoever reports may be wrong, and may have jumped meanwhile: it did
+    not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense."""
+    finished_at = now if result.finished_at is None else result.finished_at
+    ahead = max(0, finished_at - now)
+    started_at = None if result.started_at is None else result.started_at - ahead
+    finished_at -= ahead
+    earliest = finished_at if started_at is None else started_at
+    behind = 0 if claimed_at is None else max(0, claimed_at - earliest)
+    ended_at = now if finished_at < earliest else min(finished_at + behind, now)
+    return None if started_at is None else min(started_at + behind, now), ended_at
+
+
+def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result], list[Waiting]]:
+    """A run that somebody wants cancelled gets no other attempt, even if that was asked for a moment ago: a lost
+    one is cancelled, a failed one stays what it is."""
+    ends = [w for w in waiting if w.result.run_id in unwanted]
+    results = [replace(w.result, state=State.CANCELLED) if w.lost else w.result for w in ends]
+    return results, [w for w in waiting if w.result.run_id not in unwanted]

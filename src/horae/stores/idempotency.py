@@ -1,0 +1,73 @@
+"""What was asked before: idempotency keys, and keys of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.model import Job, Moment
+from horae.core.runs.orders import Order
+from horae.errors import Conflict
+
+Known = dict[tuple[str, str], tuple[str, list[int]]]  # (scope, key) → (digest, ids)
+Taken = set[tuple[int, str, str | None]]  # (org, owner, key) of live jobs
+
+
+def replay(key: Idempotency | None, known: Known) -> Receipt | None:
+    """Return the receipt of an earlier request under this key, or None when it is the first."""
+    earlier = known.get((key.scope, key.key)) if key else None
+    if earlier is None or key is None:
+        return None
+    return Receipt(earlier[1], replayed=True) if earlier[0] == key.digest else Receipt([], mismatch=True)
+
+
+def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:
+    """Return a receipt without any doing, or None when the submission is to be carried out."""
+    earlier = replay(submission.idempotency, known)
+    if earlier is not None:
+        return earlier
+    keys = [(job.org, job.owner, job.key) for job in submission.jobs if job.key is not None]
+    clash = next((key for key in keys if key in taken or keys.count(key) > 1), None)
+    return Receipt([], key_taken=clash[2]) if clash else None
+
+
+def key_taken(job: Job) -> Conflict:
+    """Another job got the key while this one was being saved."""
+    return Conflict(f"another job of {job.owner} has the key '{job.key}' already", code="E_KEY_TAKEN")
+
+
+def has_fired(job: Job, fired: Mapping[int, Moment | None]) -> bool:
+    """Return whether a trigger has fired since the job was read; `fired` are the last moments, by trigger, as they are
+    now."""
+    return any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired)
+
+
+def remember(submission: Submission, known: Known, taken: Taken) -> None:
+    """Let later submissions of the same call see what this one does."""
+    if key := submission.idempotency:
+        known[key.scope, key.key] = (key.digest, [job.id for job in submission.jobs])
+    taken.update((job.org, job.owner, job.key) for job in submission.jobs if job.key is not None)
+
+
+def first_of_each(orders: Sequence[Order]) -> list[Order]:
+    """Return the orders to carry out: of those that share an idempotency key, the first."""
+    seen: set[tuple[str, str]] = set()
+    fresh = []
+    for order in orders:
+        key = order.idempotency and (order.idempotency.scope, order.idempotency.key)
+        if key is None or key not in seen:
+            fresh.append(order)
+        if key:
+            seen.add(key)
+    return fresh
+
+
+def order_receipts(
+    orders: Sequence[Order], fresh: Sequence[Order], made: Sequence[Receipt], known: Known
+) -> list[Receipt]:
+    """One receipt per order: what was made for it, or what its idempotency key stands for."""
+    by_order = {id(order): receipt for order, receipt in zip(fresh, made, strict=True)}
+    for order, receipt in zip(fresh, made, strict=True):
+        if key := order.idempotency:
+            known[key.scope, key.key] = (key.digest, receipt.ids)
+    return [by_order.get(id(o)) or replay(o.idempotency, known) or Receipt([]) for o in orders]

@@ -1,0 +1,42 @@
+"""Jobs and triggers, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horae.core.model import Job, Trigger
+from horae.stores.database import Database
+from horae.stores.rows import Row, from_json, job_from_row, trigger_of
+
+
+class DefinitionPart(Database):
+    """Jobs with their triggers."""
+
+    async def get_job(self, job_id: int) -> Job | None:
+        return await self._job(await self._get("get_job", job_id))
+
+    async def find_key(self, org: int, owner: str, key: str) -> Job | None:
+        return await self._job(await self._get("find_key", org, owner, key))
+
+    async def _job(self, rows: Sequence[Row]) -> Job | None:
+        return (await self._with_triggers(rows))[0] if rows else None
+
+    async def _with_triggers(self, rows: Sequence[Row]) -> list[Job]:
+        ids = [doc["id"] for row in rows for doc in from_json(row[15])]
+        due = {row[0]: row for row in await self._due_of(ids)} if ids else {}
+        return [job_from_row(row, due) for row in rows]
+
+    async def _due_of(self, trigger_ids: Sequence[int]) -> Sequence[Row]:
+        return await self._get("due_of", self._list(trigger_ids))
+
+    async def get_trigger(self, trigger_id: int) -> Trigger | None:
+        rows = await self._get("get_trigger", trigger_id)
+        return trigger_of(rows[0]) if rows else None
+
+    async def next_org(self, after: int) -> int | None:
+        found: int | None = (await self._get("next_org", after))[0][0]
+        return found
+
+    async def load_jobs(self, job_ids: Sequence[int]) -> list[Job]:
+        jobs = {job.id: job for job in await self._with_triggers(await self._get("load_jobs", self._list(job_ids)))}
+        return [jobs[job_id] for job_id in job_ids if job_id in jobs]

@@ -1,0 +1,18 @@
+-- get_job --
+-- Deleted ones too.
+SELECT {job_columns} FROM jobs WHERE id = $1;
+
+-- find_key --
+-- The live job with a key.
+SELECT {job_columns} FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+
+-- next_org --
+SELECT min(org) FROM jobs WHERE org > $1 AND deleted_at IS NULL;
+
+-- get_trigger --
+-- A trigger, with the document of its job to read the rest from.
+SELECT d.trigger_id, d.next_at, d.last_at, d.job_id, j.version, j.triggers
+FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id = $1 AND j.deleted_at IS NULL;
+
+-- load_jobs [claim] --
+SELECT {job_columns} FROM jobs WHERE id IN {ids};

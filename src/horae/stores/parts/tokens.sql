@@ -1,0 +1,51 @@
+-- add_token --
+INSERT INTO tokens (name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org)
+VALUES ($1, $2, $3, $4, $5, $6, NULL, $7, $8, $9)
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org;
+
+-- get_token --
+-- It is revoked with those by which it was made: found when it is read, so that none that is made meanwhile escapes.
+WITH RECURSIVE line (id, parent_id, revoked_at) AS (
+  SELECT id, parent_id, revoked_at FROM tokens WHERE id = $1
+  UNION ALL
+  SELECT t.id, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
+)
+SELECT id, name, scope, owner, hash, created_at, expires_at,
+  coalesce(revoked_at, (SELECT min(revoked_at) FROM line)), parent_id, bound, org
+FROM tokens WHERE id = $1;
+
+-- load_tokens --
+WITH RECURSIVE line (of, parent_id, revoked_at) AS (
+  SELECT id, parent_id, revoked_at FROM tokens WHERE id IN {ids}
+  UNION ALL
+  SELECT l.of, t.parent_id, t.revoked_at FROM tokens t JOIN line l ON t.id = l.parent_id
+)
+SELECT id, name, scope, owner, hash, created_at, expires_at,
+  coalesce(revoked_at, (SELECT min(l.revoked_at) FROM line l WHERE l.of = tokens.id)), parent_id, bound, org
+FROM tokens WHERE id IN {ids};
+
+-- list_tokens --
+WITH RECURSIVE line (id, revoked_at) AS (
+  SELECT id, revoked_at FROM tokens WHERE parent_id IS NULL
+  UNION ALL
+  SELECT t.id, coalesce(t.revoked_at, l.revoked_at) FROM tokens t JOIN line l ON t.parent_id = l.id
+)
+SELECT t.id, t.name, t.scope, t.owner, t.hash, t.created_at, t.expires_at, l.revoked_at, t.parent_id, t.bound, t.org
+FROM tokens t JOIN line l ON l.id = t.id ORDER BY t.id DESC;
+
+-- add_session --
+INSERT INTO sessions (token_id, hash, created_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id;
+
+-- drop_sessions --
+DELETE FROM sessions WHERE expires_at <= $1;
+
+-- end_session --
+DELETE FROM sessions WHERE id = $1;
+
+-- get_session --
+SELECT token_id, hash, expires_at FROM sessions WHERE id = $1;
+
+-- revoke_token --
+-- The first time stands, however often it is said.
+UPDATE tokens SET revoked_at = coalesce(revoked_at, $2) WHERE id = $1
+RETURNING id, name, scope, owner, hash, created_at, expires_at, revoked_at, parent_id, bound, org;

@@ -1,0 +1,29 @@
+"""The store on PostgreSQL, made of its parts."""
+
+from __future__ import annotations
+
+from horae.stores.parts.attempts import AttemptPart
+from horae.stores.parts.moments import MomentPart
+from horae.stores.parts.search import SearchPart
+from horae.stores.parts.sources import SourcePart
+from horae.stores.parts.tokens import TokenPart
+from horae.stores.parts.vault import VaultPart
+from horae.stores.postgres.attempts import PostgresAttempts
+from horae.stores.postgres.cluster import PostgresCluster
+from horae.stores.postgres.history import PostgresHistory
+from horae.stores.postgres.moments import PostgresMoments
+
+
+class PostgresStore(
+    PostgresMoments,
+    PostgresAttempts,
+    PostgresHistory,
+    PostgresCluster,
+    AttemptPart,
+    MomentPart,
+    SearchPart,
+    VaultPart,
+    SourcePart,
+    TokenPart,
+):
+    """For many processes."""

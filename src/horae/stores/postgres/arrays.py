@@ -1,0 +1,95 @@
+"""Values → arrays: a batch is one argument per column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from horae.core.model import Job, State
+from horae.core.runs.lifecycle import first_phase
+from horae.core.runs.orders import NEVER, Fire, Order, Result, Waiting, Want
+from horae.stores.postgres import marks
+from horae.stores.rows import job_values
+
+Columns = list[Sequence[Any]]
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
+    """Rows as arrays. A column of nothing but NULLs is left empty, and unnest fills it up: encoding a thousand
+    elements would take a tenth of what a whole run may cost."""
+    if not rows:
+        return [()] * width
+    return [
+        () if column[0] is None and column.count(None) == len(column) else column for column in zip(*rows, strict=True)
+    ]
+
+
+def due_rows(jobs: Sequence[Job]) -> list[tuple[int, ...]]:
+    return [
+        (t.id, job.id, NEVER if t.next_at is None else t.next_at, job.version, job.segment)
+        for job in jobs
+        for t in job.triggers
+    ]
+
+
+def due_arrays(jobs: Sequence[Job]) -> Columns:
+    return columns(due_rows(jobs), 5)
+
+
+def submit_arrays(jobs: Sequence[Job]) -> Columns:
+    return columns([job_values(job) for job in jobs], 16) + due_arrays(jobs)
+
+
+def array_text(labels: Sequence[str]) -> str | None:
+    """Labels as a PostgreSQL array literal, because a list of lists cannot be ragged."""
+    return "{" + ",".join(f'"{label}"' for label in labels) + "}" if labels else None
+
+
+def fire_arrays(fires: Sequence[Fire]) -> Columns:
+    """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch."""
+    rows = [
+        (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
+         None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.kind, b.priority or None,
+         b.overlap or None, b.start_by, b.data, array_text(b.needs), f.reserved, f.reserve or None,
+         None if newest == f.cur_at else newest)
+        for f in fires
+        for b, newest in ((f.run, f.newest),)
+    ]  # fmt: skip
+    return columns(rows, 17)
+
+
+def order_arrays(orders: Sequence[Order]) -> Columns:
+    rows = [
+        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin)
+        for b in (order.run for order in orders)
+    ]
+    return columns(rows, 8)
+
+
+def want_arrays(wants: Sequence[Want]) -> Columns:
+    return columns([(want.node, want.kind, want.capacity, first_phase(want.kind), want.session) for want in wants], 5)
+
+
+def claim_arrays(wants: Sequence[Want], begin: marks.Begin) -> Columns:
+    return want_arrays(wants) + columns(begin.gaps, 3) + columns(begin.marks, 4)
+
+
+def result_arrays(results: Sequence[Result]) -> Columns:
+    """A plain success goes as four columns: its state and texts are the usual ones."""
+    rows = [
+        (r.run_id, r.fence, None if r.state is State.SUCCEEDED else r.state, r.reason or None, r.started_at,
+         r.finished_at, r.exit_code, r.message or None, r.result, r.output)
+        for r in results
+    ]  # fmt: skip
+    return columns(rows, 10)
+
+
+def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
+    rows = [
+        (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
+         "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),
+         w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
+         w.result.message, w.result.output)
+        for w in waiting
+    ]  # fmt: skip
+    return columns(rows, 13)

@@ -1,0 +1,107 @@
+"""Claims and results on PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from horae.core.model import Phase
+from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Swept, Waiting, Want
+from horae.stores import limits
+from horae.stores.attempts import settle
+from horae.stores.parts.writes import LOCK_RETRY, WritePart, has_cursors
+from horae.stores.postgres import marks
+from horae.stores.postgres.arrays import array_text, claim_arrays, result_arrays, waiting_arrays
+from horae.stores.postgres.database import PostgresDatabase
+from horae.stores.postgres.lanes import Connection
+from horae.stores.rows import encode
+
+
+class PostgresAttempts(PostgresDatabase, WritePart):
+    """Runs that agents work on, and what nobody has begun."""
+
+    async def claim(
+        self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
+    ) -> list[list[Assignment] | None]:
+        claimed: list[list[Assignment] | None] = [[] for _ in wants]
+        async with self._claim.use() as connection:
+            floor = self._fence_floor()
+            if floor is None:
+                return claimed
+            begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
+            arrays = claim_arrays(wants, begin)
+            *rows, (_, stepped, *_) = await connection.fetch(
+                self.queries["claim"], self._clock(), floor, labels, *arrays, standby
+            )
+        if begin.marks or (stepped or 0) > marks.FEW:
+            taken = [(priority, kind, due_at, run_id) for _, run_id, _, _, _, _, due_at, kind, _, _, priority in rows
+                     if run_id is not None]  # fmt: skip
+            self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
+        for number, run_id, *rest, job, data, _ in rows:
+            given = claimed[number - 1]
+            if run_id is None or given is None:  # of a session that is over
+                claimed[number - 1] = None
+            else:
+                *definition, owner = job
+                given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None)))
+        return claimed
+
+    async def look_again(self, labels: Sequence[str]) -> float | None:
+        return self._marks.look_again(labels)
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = await self._get("load_backlog", kinds, limit)
+        return [Backlog(row[0], row[1], row[2] or (), row[3]) for row in rows]
+
+    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        if not waiting and not has_cursors(results):
+            return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
+
+        async def transact(connection: Connection) -> Finished:
+            ids = sorted(w.result.run_id for w in waiting)
+            held = await connection.fetch(self.queries["lock_held"], ids) if ids else ()
+            final, again = settle(waiting, {row[0] for row in held if row[1]})
+            ended = await self._end_attempts(connection, [*results, *final])
+            if has_cursors(results):
+                now = await self._moment(connection)
+                await self._walk(connection, self._move_cursors(results, ended.accepted, now))
+            rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
+            return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
+
+        return await self._retried(self._finish, transact)
+
+    async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
+        row = await connection.fetchrow(self.queries["finish"], *result_arrays(results), self._clock())
+        assert row is not None
+        return Finished(set(row[0] or ()), row[1])
+
+    async def sweep(self) -> Swept:
+        row = (await self._get("look_over", self._clock()))[0]
+        eligible, start_by, orphans, now = row
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if not orphans and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        async def transact(connection: Connection) -> Swept:
+            await connection.execute(self.queries["postpone"], now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
+            released = await connection.fetch(self.queries["release"], now, limits.ROWS_AT_ONCE)
+            expired = await connection.fetch(self.queries["expire"], now, limits.ROWS_AT_ONCE)
+            jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
+            promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
+            return Swept(len(released) + len(promoted), len(expired), now)
+
+        return await self._retried(self._finish, transact)
+
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
+        if phases:
+            await self._put("set_phases", *map(list, zip(*phases, strict=True)), session)
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        async with self._upkeep.use() as connection:
+            now = await self._moment(connection)
+            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE)
+            return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
+
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        texts = [array_text(labels) or "{}" for labels in agents]
+        return len(await self._put("mark_unlabelled", texts, limits.ROWS_AT_ONCE))

@@ -1,0 +1,233 @@
+-- load_previous [claim] --
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} ORDER BY h.id DESC LIMIT 1)
+FROM unnest($1::bigint[]) AS j(job_id);
+
+-- load_held [finish] --
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
+FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = {running};
+
+-- claim --
+-- Many wants of nodes with the same labels, in one statement: the best runs of each kind by the partial index, which the
+-- literal state lets serve, and those pinned to one of the nodes by theirs; the best of both are dealt out, every node's
+-- first slot before anybody's second. What the job says is looked up row by row, as one array: a join could begin with
+-- all jobs. The start deadline is met now: it does not bind a second attempt.
+-- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
+-- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
+-- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); the row of number 0 says how
+-- many entries of the index were gone by, as the server counts them for this session.
+-- A node that stands by ($16) has only what is pinned to it, and kinds that the active one cannot do.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
+    pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) AS counted
+), w AS MATERIALIZED (
+  SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
+    WITH ORDINALITY AS t(node, kind, room, phase, session, number)
+), k AS MATERIALIZED (
+  SELECT kind, sum(room) AS room, min(counted) AS counted, $16::text IS NULL OR EXISTS (
+    SELECT 1 FROM segments s LEFT JOIN nodes n ON n.name = s.owner WHERE s.segment = 0
+      AND (s.owner = $16 OR n.state <> 'gone' AND NOT jsonb_exists(n.kinds::jsonb, kind))) AS is_open
+  FROM w CROSS JOIN c GROUP BY kind
+), found AS MATERIALIZED (
+  SELECT q.* FROM unnest($9::text[], $10::smallint[], $11::smallint[]) AS g(kind, lowest, highest)
+  JOIN k USING (kind) CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = {queued} AND live.kind = g.kind AND priority <= g.highest AND priority >= g.lowest
+      AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
+  UNION ALL SELECT q.* FROM unnest($12::text[], $13::smallint[], $14::bigint[], $15::bigint[])
+    AS m(kind, priority, due_at, id)
+  JOIN k USING (kind) CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = {queued} AND live.kind = m.kind AND live.priority = m.priority AND (live.due_at, live.id) > (m.due_at, m.id)
+      AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
+  UNION ALL SELECT q.* FROM w CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, due_at FROM live
+    WHERE state = {queued} AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, due_at, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q
+), best AS MATERIALIZED (
+  SELECT id, kind, pin, nth FROM (
+    SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY priority DESC, due_at, id) AS nth,
+      row_number() OVER (PARTITION BY kind ORDER BY priority DESC, due_at, id) AS place FROM found) AS f
+  JOIN k USING (kind) WHERE place <= room
+), line AS MATERIALIZED (
+  SELECT name, session FROM nodes
+  WHERE name = ANY($4::text[]) AND state <> 'gone' AND EXISTS (SELECT 1 FROM best) ORDER BY name FOR SHARE
+), late AS MATERIALIZED (
+  SELECT number FROM w WHERE session IS NOT NULL AND EXISTS (SELECT 1 FROM best WHERE best.kind = w.kind)
+    AND (node, session) NOT IN (SELECT name, session FROM line)
+), slot AS MATERIALIZED (
+  SELECT number, node, kind, nth FROM (SELECT * FROM w WHERE number NOT IN (SELECT number FROM late)) AS w
+  CROSS JOIN LATERAL generate_series(1, LEAST(room, (SELECT count(*) FROM best))) AS s(nth)
+), given AS MATERIALIZED (
+  SELECT b.id, s.number FROM best b JOIN slot s ON s.node = b.pin AND s.kind = b.kind AND s.nth = b.nth
+  UNION ALL SELECT b.id, s.number FROM best b JOIN (
+    SELECT number, kind, row_number() OVER (PARTITION BY kind ORDER BY nth, number) AS place FROM slot
+    WHERE (node, kind, nth) NOT IN (SELECT pin, kind, nth FROM best WHERE pin IS NOT NULL)) AS s
+  ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
+), claimed AS (
+UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
+  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase
+FROM given g JOIN w USING (number)
+WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
+RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
+  (SELECT ARRAY[j.name, j.spec, j.policy, j.owner] FROM jobs j WHERE j.id = r.job_id), r.data,
+  CASE WHEN r.pin IS NULL THEN r.priority END
+)
+SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) - min(counted),
+  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM k;
+
+-- load_backlog [claim] --
+-- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
+SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
+  (SELECT pin, needs FROM live WHERE state = {queued} AND live.kind = k.kind AND pin IS NULL AND needs IS NULL
+   ORDER BY priority DESC, due_at, id LIMIT $2)
+  UNION ALL (SELECT pin, needs FROM live WHERE state = {queued} AND live.kind = k.kind AND pin IS NOT NULL LIMIT $2)
+  UNION ALL (SELECT pin, needs FROM live
+    WHERE state = {queued} AND live.kind = k.kind AND pin IS NULL AND needs IS NOT NULL LIMIT $2)) AS q
+GROUP BY k.kind, q.pin, q.needs;
+
+-- set_phases [finish] --
+UPDATE live r SET phase = x.phase
+FROM unnest($1::bigint[], $2::int[], $3::smallint[]) AS x(id, fence, phase)
+WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  AND ($4::bigint IS NULL OR $4 = (SELECT n.session FROM nodes n WHERE n.name = r.node));
+
+-- finish --
+-- From live to history under the fence; a waiting successor takes the gate. The clock of whoever reports may be wrong:
+-- an attempt did not begin before it was claimed, nor end later than now; it keeps its length, if that makes sense.
+WITH c AS (
+  SELECT COALESCE($11::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), x AS (
+  SELECT id, fence, COALESCE(state, 10::smallint) AS state, COALESCE(reason, '') AS reason,
+    started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at,
+    exit_code, COALESCE(message, '') AS message, result, output
+  FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::int[], $8::text[],
+              $9::text[], $10::text[])
+    AS t(id, fence, state, reason, started_at, finished_at, exit_code, message, result, output)
+), d AS (
+  DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  RETURNING r.id, r.job_id, r.trigger_id, r.due_at, r.created_at,
+    LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
+    CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
+      LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
+    END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
+    CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
+    r.data, r.overlap
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, started_at, finished_at, NULL, fence, exit_code, state, attempt,
+    priority, lost, kind, reason, node, message, result, output, data
+  FROM d
+), p AS (
+  UPDATE live s SET state = {queued}, gate = s.job_id, reason = ''
+  WHERE s.id = ANY(ARRAY(
+    SELECT min(w.id) FROM live w
+    WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
+    GROUP BY w.job_id))
+  RETURNING s.id
+)
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
+
+-- lock_held --
+-- Whether somebody wants these cancelled; from now on nobody else can say so.
+SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
+
+-- wait --
+-- Attempts that did not end their run: back to blocked or queued, with a record of the attempt. Times as in `finish`.
+WITH c AS (
+  SELECT COALESCE($14::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), x AS (
+  SELECT id, fence, next_state, next_reason, eligible_at, lost, state, reason,
+    started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output
+  FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
+              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[])
+    AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
+         message, output)
+), u AS (
+  UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost,
+    phase = 1, note = NULL
+  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason,
+    LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
+    CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
+      LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
+    END AS finished_at, x.exit_code, x.message, x.output
+)
+INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+SELECT * FROM u RETURNING run_id;
+
+-- promote --
+-- The oldest waiting successor of each job takes the free gate.
+UPDATE live s SET state = {queued}, gate = s.job_id, reason = ''
+WHERE s.id = ANY(ARRAY(
+  SELECT min(w.id) FROM live w
+  WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY($1::bigint[])
+    AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
+  GROUP BY w.job_id))
+RETURNING s.id;
+
+-- look_over [finish] --
+-- What the sweep has to do, in one cheap look: the next moment, and jobs whose successors may wait in vain.
+SELECT
+  (SELECT min(eligible_at) FROM live WHERE state = {blocked}),
+  (SELECT min(start_by) FROM live WHERE start_by IS NOT NULL AND state <> {running}),
+  ARRAY(SELECT DISTINCT w.job_id FROM live w WHERE w.state = {blocked} AND w.reason = 'overlap'
+          AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id) LIMIT 1000),
+  COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+
+-- release --
+-- What still waits for a run that writes was not put off yet, if there are very many.
+UPDATE live SET state = {queued}, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
+  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
+    AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
+  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id;
+
+-- expire --
+WITH d AS (
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT id FROM live WHERE start_by <= $1 AND state <> {running} ORDER BY start_by LIMIT $2 FOR UPDATE)) RETURNING *
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, {skipped}, attempt, priority, lost, kind,
+    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data
+  FROM d
+)
+SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
+
+-- fail_unrunnable --
+-- Kind by kind along the index: what can be run is not looked through. What is being claimed is left to that.
+WITH RECURSIVE kinds(kind) AS (
+  (SELECT kind FROM live WHERE state = {queued} ORDER BY kind LIMIT 1)
+  UNION ALL
+  SELECT (SELECT l.kind FROM live l WHERE l.state = {queued} AND l.kind > k.kind ORDER BY l.kind LIMIT 1)
+  FROM kinds k WHERE k.kind IS NOT NULL
+), d AS (
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM live l WHERE l.state = {queued}
+      AND l.kind = ANY(ARRAY(SELECT kind FROM kinds WHERE kind IS NOT NULL AND kind <> ALL($1::text[])))
+      AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
+    LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
+)
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {failed}, attempt, priority, lost, kind,
+  'no_agent', node, $2 || COALESCE(': ' || ($4::jsonb ->> kind), ''), NULL, NULL, data
+FROM d RETURNING id;
+
+-- mark_unlabelled --
+UPDATE live SET reason = 'no_label' WHERE id = ANY(ARRAY(
+  SELECT l.id FROM live l WHERE l.state = {queued} AND l.needs IS NOT NULL AND l.reason = ''
+    AND NOT EXISTS (SELECT 1 FROM unnest($1::text[]) AS a(labels) WHERE l.needs <@ a.labels::text[])
+  LIMIT $2 FOR UPDATE SKIP LOCKED))
+RETURNING id;
+
+-- note_progress [finish] --
+UPDATE live r SET note = v ->> 2 FROM json_array_elements($1::json) AS t(v)
+WHERE r.id = CAST(v ->> 0 AS bigint) AND r.fence = CAST(v ->> 1 AS integer) AND r.state = {running}
+  AND ($2::bigint IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = r.node));

@@ -1,0 +1,174 @@
+"""Jobs and triggers on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.model import Job
+from horae.core.runs.orders import Cancelled
+from horae.stores import limits
+from horae.stores.database import Part, ended_in_parts
+from horae.stores.idempotency import Known, Taken, has_fired, judge, key_taken, remember, replay
+from horae.stores.postgres.arrays import due_arrays, due_rows, submit_arrays
+from horae.stores.postgres.database import PostgresDatabase
+from horae.stores.postgres.lanes import Connection, Cut
+from horae.stores.queries import JOB_COLUMNS
+from horae.stores.rows import encode, from_json, job_values
+
+COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
+
+
+class PostgresDefinitions(PostgresDatabase):
+    """Jobs and triggers."""
+
+    async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
+        async with self._submit.use() as connection:
+            row = await connection.fetchrow(self.queries["allocate"], jobs, triggers)
+        assert row is not None
+        return row[0], row[1]
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        try:
+            return await self._submit_once(submissions)
+        except Cut:
+            return await self._retried(self._submit, lambda connection: self._submit_again(connection, submissions))
+
+    async def _submit_again(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
+        """After the connection broke: what has its jobs was done, the rest is done now."""
+        rows = await connection.fetch(self.queries["find_jobs"], [job.id for s in submissions for job in s.jobs])
+        done = {row[0] for row in rows}
+        ids = [[job.id for job in s.jobs] for s in submissions]
+        rest = [s for s, made in zip(submissions, ids, strict=True) if not done.issuperset(made[:1] or [0])]
+        receipts = iter(await self._submit_checked(connection, rest))
+        return [Receipt(made) if done.issuperset(made[:1] or [0]) else next(receipts) for made in ids]
+
+    async def _submit_once(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
+            await self._insert([job for s in submissions for job in s.jobs])
+            return [Receipt([job.id for job in s.jobs]) for s in submissions]
+        return await self._retried(self._submit, lambda connection: self._submit_checked(connection, submissions))
+
+    async def _insert(self, jobs: Sequence[Job]) -> None:
+        async with self._submit.use() as connection:
+            if len(jobs) < COPY_FROM:
+                await connection.execute(self.queries["submit"], *submit_arrays(jobs))
+            else:
+                async with connection.transaction():
+                    await _copy_jobs(connection, jobs)
+
+    async def _submit_checked(self, connection: Connection, submissions: Sequence[Submission]) -> list[Receipt]:
+        """Submit with idempotency keys and job keys; two equal keys in one call meet as two calls would."""
+        known = await self._known(connection, [s.idempotency for s in submissions])
+        taken = await self._taken(connection, [job for s in submissions for job in s.jobs if job.key])
+        receipts, fresh = [], []
+        for submission in submissions:
+            receipt = judge(submission, known, taken)
+            if receipt is None:
+                fresh.append(submission)
+                receipt = Receipt([job.id for job in submission.jobs])
+                remember(submission, known, taken)
+            receipts.append(receipt)
+        await self._note(connection, [(s.idempotency, [job.id for job in s.jobs]) for s in fresh])
+        jobs = [job for s in fresh for job in s.jobs]
+        if jobs:
+            await connection.execute(self.queries["submit"], *submit_arrays(jobs))
+        return receipts
+
+    async def _known(self, connection: Connection, keys: Sequence[Idempotency | None]) -> Known:
+        wanted = [key for key in keys if key]
+        if not wanted:
+            return {}
+        rows = await connection.fetch(
+            self.queries["load_idempotency"], [k.scope for k in wanted], [k.key for k in wanted]
+        )
+        return {(row[0], row[1]): (row[2], from_json(row[3])) for row in rows}
+
+    async def _taken(self, connection: Connection, jobs: Sequence[Job]) -> Taken:
+        if not jobs:
+            return set()
+        rows = await connection.fetch(
+            self.queries["load_keys"], [j.org for j in jobs], [j.owner for j in jobs], [j.key for j in jobs]
+        )
+        return {(row[0], row[1], row[2]) for row in rows}
+
+    async def _note(self, connection: Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]) -> None:
+        kept = [(key, encode(ids)) for key, ids in pairs if key]
+        if kept:
+            await connection.execute(
+                self.queries["save_idempotency"],
+                [key.scope for key, _ in kept],
+                [key.key for key, _ in kept],
+                [key.digest for key, _ in kept],
+                [ids for _, ids in kept],
+                await self._moment(connection),
+            )
+
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        async def save(connection: Connection) -> Receipt | None:
+            row = await connection.fetchrow(self.queries["lock_job"], job.id)
+            # Asked under the lock: a twin of this request that was faster has bumped the version, and its key is seen.
+            if earlier := replay(idempotency, await self._known(connection, [idempotency])):
+                return earlier
+            if row is None or row[0] != expected_version:
+                return None
+            before = [doc["id"] for doc in from_json(row[1])]
+            fired = dict(await connection.fetch(self.queries["lock_due"], before))
+            if has_fired(job, fired):
+                return None  # it fired meanwhile: the next moment must be worked out anew
+            try:
+                await connection.execute(self.queries["save_job"], *job_values(job))
+            except asyncpg.UniqueViolationError as error:
+                raise key_taken(job) from error
+            kept = {t.id for t in job.triggers}
+            await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
+            await connection.execute(self.queries["save_due"], *due_arrays([job]))
+            await self._note(connection, [(idempotency, [job.id])])
+            return Receipt([job.id])
+
+        return await self._retried(self._submit, save)
+
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        async def bury(connection: Connection) -> Part | None:
+            row = await connection.fetchrow(self.queries["lock_job"], job_id)
+            if row is None or (seen is not None and row[0] != seen.version):
+                return None
+            triggers = [doc["id"] for doc in from_json(row[1])]
+            if seen is not None and has_fired(seen, dict(await connection.fetch(self.queries["lock_due"], triggers))):
+                return None
+            waiting = [
+                row[0] for row in await connection.fetch(self.queries["waiting_live"], job_id, limits.ROWS_AT_ONCE)
+            ]
+            if len(waiting) == limits.ROWS_AT_ONCE:
+                return await self._end(connection, waiting, "deleted", promote=False), False
+            await connection.execute(self.queries["drop_due"], triggers)
+            await connection.execute(self.queries["bury_job"], job_id, await self._moment(connection))
+            runs = [row[0] for row in await connection.fetch(self.queries["live_of_job"], job_id)]
+            return await self._end(connection, runs, "deleted"), True
+
+        return await ended_in_parts(lambda: self._retried(self._submit, bury))
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason))
+
+    async def _end(
+        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+    ) -> Cancelled:
+        now = await self._moment(connection)
+        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
+        jobs = [row[2] for row in rows if row[2] is not None]
+        promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
+        ended = {row[0] for row in rows if row[1] is None}
+        return Cancelled(ended, {row[0]: row[1] for row in rows if row[1] is not None}, len(promoted))
+
+
+async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Rows are made while the server works on those before them."""
+    await connection.copy_records_to_table("jobs", records=map(job_values, jobs), columns=JOB_COLUMNS.split(", "))
+    await connection.copy_records_to_table(
+        "due",
+        records=due_rows(jobs),
+        columns=["trigger_id", "job_id", "next_at", "version", "segment"],
+    )

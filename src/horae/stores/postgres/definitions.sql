@@ -1,0 +1,78 @@
+-- find_jobs --
+SELECT id FROM jobs WHERE id = ANY($1::bigint[]);
+
+-- due_of [claim] --
+SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id = ANY($1::bigint[]);
+
+-- allocate --
+SELECT ARRAY(SELECT nextval('job_id') FROM generate_series(1, $1::int)),
+       ARRAY(SELECT nextval('trigger_id') FROM generate_series(1, $2::int));
+
+-- submit --
+-- Jobs and their due rows in one statement.
+WITH j AS (
+  INSERT INTO jobs ({job_columns})
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+    $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
+    $16::text[])
+)
+INSERT INTO due (trigger_id, job_id, next_at, version, segment)
+SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::int[], $21::smallint[]);
+
+-- load_idempotency --
+SELECT i.scope, i.key, i.digest, i.ids
+FROM idempotency i JOIN unnest($1::text[], $2::text[]) AS k(scope, key) USING (scope, key);
+
+-- save_idempotency --
+INSERT INTO idempotency (scope, key, digest, ids, created_at)
+SELECT scope, key, digest, ids, $5 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[])
+  AS k(scope, key, digest, ids);
+
+-- load_keys --
+SELECT j.org, j.owner, j.key
+FROM jobs j JOIN unnest($1::int[], $2::text[], $3::text[]) AS k(org, owner, key) USING (org, owner, key)
+WHERE j.deleted_at IS NULL;
+
+-- lock_job --
+SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
+
+-- lock_due --
+SELECT trigger_id, last_at FROM due WHERE trigger_id = ANY($1::bigint[]) FOR UPDATE;
+
+-- save_job --
+UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
+  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
+WHERE id = $1;
+
+-- save_due --
+INSERT INTO due (trigger_id, job_id, next_at, version, segment)
+SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::smallint[])
+ON CONFLICT (trigger_id) DO UPDATE
+SET next_at = excluded.next_at, version = excluded.version, segment = excluded.segment;
+
+-- drop_due --
+DELETE FROM due WHERE trigger_id = ANY($1::bigint[]);
+
+-- bury_job --
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+
+-- live_of_job --
+-- Locked, so that none is claimed or ended before the next statement sees to it.
+SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1) ORDER BY id FOR UPDATE;
+
+-- waiting_live --
+SELECT id FROM live WHERE job_id = $1 AND state <> {running} LIMIT $2 FOR UPDATE;
+
+-- cancel --
+WITH w AS (
+  DELETE FROM live WHERE id = ANY($1::bigint[]) AND state IN ({queued}, {blocked}) RETURNING *
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {cancelled}, attempt, priority, lost, kind,
+    $2::text, node, '', NULL, NULL, data
+  FROM w
+), a AS (
+  UPDATE live SET cancel = true, reason = $2::text WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node
+)
+SELECT id, NULL AS node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM w
+UNION ALL SELECT id, node, NULL FROM a;

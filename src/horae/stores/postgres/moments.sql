@@ -1,0 +1,124 @@
+-- load_due [fire] --
+-- One index range for all segments, because a scheduler owns a good share of them: one range for each would read a
+-- hundred times the limit. The lower bound keeps the scan clear of rows that fired long ago.
+SELECT trigger_id, next_at, version, segment, reserved FROM due
+WHERE (next_at, trigger_id) > ($2::bigint, $3::bigint) AND next_at < $4 AND segment = ANY($1::smallint[])
+ORDER BY next_at, trigger_id LIMIT $5;
+
+-- load_definitions [fire] --
+SELECT d.trigger_id, d.version, d.job_id,
+  (SELECT ARRAY[j.triggers, j.kind, j.policy] FROM jobs j WHERE j.id = d.job_id)
+FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
+
+-- load_last_runs [fire] --
+-- By the index of each state in which a run may have run.
+SELECT d.trigger_id, EXISTS (
+    SELECT 1 FROM live l
+    WHERE (l.gate = d.job_id OR (l.gate IS NULL AND l.job_id = d.job_id)) AND l.trigger_id = d.trigger_id),
+  (SELECT f.finished_at FROM history f WHERE f.id = (SELECT max(ended) FROM (
+    SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = {succeeded}
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1) AS ended
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = {failed}
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = {timed_out}
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)
+    UNION ALL SELECT (SELECT h.id FROM history h WHERE h.job_id = d.job_id AND h.state = {cancelled}
+      AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)) AS e))
+FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
+
+-- fire --
+-- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate
+-- taken become history at once; those of `queue` and `replace` are left to the caller.
+WITH v AS MATERIALIZED (
+  SELECT trigger_id, segment, version, cur_at, next_at, last_at, COALESCE(due_at, cur_at) AS due_at,
+    unborn IS NULL AS born, kind, COALESCE(priority, 0::smallint) AS priority,
+    COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, reserve,
+    COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id
+  FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
+              $9::bool[], $10::text[], $11::smallint[], $12::smallint[], $13::bigint[], $14::text[], $15::text[],
+              $16::bigint[], $17::bool[], $18::bigint[])
+    AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at,
+         unborn, kind, priority, overlap, start_by, data, needs,
+         reserved, reserve, newest)
+), c AS (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), stale AS (
+  SELECT s.segment FROM segments s JOIN unnest($19::smallint[], $20::bigint[]) AS g(segment, term) USING (segment)
+  WHERE s.term <> g.term
+), fired AS (
+  UPDATE due d
+  SET next_at = v.next_at, last_at = COALESCE(v.last_at, d.last_at), reserved = CASE WHEN v.reserve THEN v.run_id END
+  FROM v
+  WHERE d.trigger_id = ANY($2::bigint[]) AND d.segment = v.segment AND d.next_at = v.cur_at
+    AND d.trigger_id = v.trigger_id AND d.version = v.version AND v.newest <= (SELECT now FROM c)
+    AND v.newest < v.next_at AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
+  RETURNING d.job_id, v.*
+), made AS (
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
+                    data)
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, {queued},
+    priority, overlap, kind, needs::text[], data
+  FROM fired WHERE born ORDER BY due_at
+  ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id
+), skipped AS (
+  INSERT INTO history ({history_columns})
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0,
+    priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+  FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  RETURNING id
+)
+SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),
+       (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c),
+       ARRAY(SELECT segment FROM stale);
+
+-- enqueue --
+-- Runs by request: due now, by the same rule. The jobs are locked against their deletion, which would not see what is
+-- being made here; those deleted already get no run.
+WITH alive AS MATERIALIZED (
+  SELECT id FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL FOR KEY SHARE
+), v AS MATERIALIZED (
+  SELECT t.*, CASE WHEN job_id IN (SELECT id FROM alive) THEN nextval('run_id') END AS run_id
+  FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
+              $9::text[])
+    WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, number)
+), c AS (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), made AS (
+  INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs, data, pin)
+  SELECT run_id, job_id, (SELECT now FROM c), (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, {queued},
+    priority, overlap, kind, needs::text[], data, pin
+  FROM v WHERE run_id IS NOT NULL ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
+  RETURNING id
+), skipped AS (
+  INSERT INTO history ({history_columns})
+  SELECT run_id, job_id, NULL, (SELECT now FROM c), (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped},
+    0, priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+  FROM v WHERE run_id IS NOT NULL AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+)
+SELECT (SELECT array_agg(run_id ORDER BY number) FROM v), (SELECT array_agg(id) FROM made), (SELECT now FROM c);
+
+-- passed --
+-- Moments that never run, as history: skipped(misfire) or coalesced into a run.
+INSERT INTO history ({history_columns})
+SELECT nextval('run_id'), p.job_id, p.trigger_id, p.due_at, $1, NULL, $1, p.into_run_id, 0, NULL, p.state, 0,
+  p.priority, 0, p.kind, p.reason, NULL, '', NULL, NULL, NULL
+FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::smallint[], $8::text[],
+            $9::text[])
+  AS p(job_id, trigger_id, due_at, into_run_id, state, priority, kind, reason);
+
+-- lock_gate --
+-- The run that holds a job's gate; locked, so that it cannot end before its successor is written.
+SELECT id, state FROM live WHERE gate = $1 FOR UPDATE;
+
+-- waiting_of_job --
+SELECT id FROM live WHERE job_id = $1 AND state = {blocked} AND reason = 'overlap' ORDER BY id;
+
+-- add_successor --
+INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                  needs, data, pin)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15);
+
+-- add_skipped --
+INSERT INTO history ({history_columns})
+VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, {skipped}, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);

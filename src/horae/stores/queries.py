@@ -1,0 +1,96 @@
+"""The named queries of both databases.
+
+A query has a name, and one home beside the part of a store that asks it: `parts/<part>.sql` for both databases,
+`postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A file looks like
+
+    -- load_due [fire] --
+    -- One sentence on what it is for.
+    SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`;
+                            {queued}, {running} …: the numbers of states
+
+In brackets: the lane on which the roles ask it (the database of PostgreSQL has them); all that have one are small, or
+found by an index. What has none can wait.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from horae.core.model import State
+from horae.core.runs.holdings import FACTOR, PRIME
+
+_HEADER = re.compile(r"^-- (\w+)(?: \[(\w+)\])? --$", re.M)
+_STATES = {state.word: str(int(state)) for state in State}
+
+JOB_COLUMNS = (
+    "id, org, owner, name, key, kind, spec, policy, segment, paused, annotations, version, "
+    "created_at, updated_at, deleted_at, triggers"
+)
+
+RUN_COLUMNS_LIVE = (
+    "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
+    "started_at, phase, pin, eligible_at, cancel, CAST(NULL AS bigint) AS finished_at, "
+    "CAST(NULL AS integer) AS exit_code, '' AS message, CAST(NULL AS text) AS result, CAST(NULL AS text) AS output, "
+    "CAST(NULL AS bigint) AS into_run_id, note"
+)
+
+RUN_COLUMNS_HISTORY = (
+    "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
+    "started_at, 1 AS phase, CAST(NULL AS text) AS pin, CAST(NULL AS bigint) AS eligible_at, {false} AS cancel, "
+    "finished_at, exit_code, message, "
+    "result, output, into_run_id, CAST(NULL AS text) AS note"
+)
+
+HISTORY_COLUMNS = (
+    "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
+    "attempt, priority, lost, kind, reason, node, message, result, output, data"
+)
+
+
+@cache
+def load_queries(dialect: str) -> dict[str, str]:
+    """Return the queries of a dialect by name."""
+    return {name: text for name, _, text in _read(dialect)}
+
+
+@cache
+def load_lanes(dialect: str) -> dict[str, str]:
+    """Return the lane of each query that has one."""
+    return {name: lane for name, lane, _ in _read(dialect) if lane}
+
+
+def _read(dialect: str) -> Iterator[tuple[str, str | None, str]]:
+    """Yield (name, lane, statement)."""
+    for room in ("parts", dialect):
+        for file in files("horae.stores").joinpath(room).iterdir():
+            if file.name.endswith(".sql"):
+                _, *parts = _HEADER.split(file.read_text())
+                for name, lane, body in zip(parts[0::3], parts[1::3], parts[2::3], strict=True):
+                    statement = re.sub(r"^--.*\n", "", body.strip() + "\n", flags=re.M).strip().rstrip(";")
+                    yield name, lane, _fill(statement, dialect)
+
+
+# Of a row of `live`: as horae.core.runs.holdings works it out of a run and its fence.
+_MIXED = f"((id % {PRIME} * {FACTOR} + fence) % {PRIME})"
+DIGEST = f"({_MIXED} * {_MIXED} % {PRIME})"
+
+
+def _fill(statement: str, dialect: str) -> str:
+    false = "false" if dialect == "postgres" else "0"
+    ids = "(SELECT unnest($1::bigint[]) AS value)" if dialect == "postgres" else "(SELECT value FROM json_each($1))"
+    statement = (
+        statement.replace("{ids}", ids)
+        .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
+        .replace("{digest}", DIGEST)
+        .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
+        .replace("{job_columns}", JOB_COLUMNS)
+        .replace("{history_columns}", HISTORY_COLUMNS)
+        .replace("{run_columns_live}", RUN_COLUMNS_LIVE)
+        .replace("{run_columns_history}", RUN_COLUMNS_HISTORY.replace("{false}", false))
+    )
+    for word, number in _STATES.items():
+        statement = statement.replace(f"{{{word}}}", number)
+    return statement if dialect == "postgres" else re.sub(r"\$(\d+)", r"?\1", statement)

@@ -1,0 +1,29 @@
+"""The store on SQLite, made of its parts."""
+
+from __future__ import annotations
+
+from horae.stores.parts.attempts import AttemptPart
+from horae.stores.parts.history import PastPart
+from horae.stores.parts.moments import MomentPart
+from horae.stores.parts.search import SearchPart
+from horae.stores.parts.sources import SourcePart
+from horae.stores.parts.tokens import TokenPart
+from horae.stores.parts.vault import VaultPart
+from horae.stores.sqlite.attempts import SqliteAttempts
+from horae.stores.sqlite.cluster import SqliteCluster
+from horae.stores.sqlite.moments import SqliteMoments
+
+
+class SqliteStore(
+    SqliteMoments,
+    SqliteAttempts,
+    SqliteCluster,
+    AttemptPart,
+    MomentPart,
+    SearchPart,
+    PastPart,
+    VaultPart,
+    SourcePart,
+    TokenPart,
+):
+    """For one process."""

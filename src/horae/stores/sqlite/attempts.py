@@ -1,0 +1,134 @@
+"""Claims and results on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from horae.core.model import Moment, Phase, State
+from horae.core.runs.lifecycle import first_phase
+from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Swept, Waiting, Want
+from horae.stores import limits
+from horae.stores.attempts import deal, place_in_time, room_by_kind, settle
+from horae.stores.parts.writes import LOCK_RETRY, WritePart, has_cursors
+from horae.stores.rows import encode, from_json
+from horae.stores.sqlite.definitions import SqliteDefinitions
+
+
+class SqliteAttempts(SqliteDefinitions, WritePart):
+    """Runs that agents work on, and what nobody has begun."""
+
+    async def claim(
+        self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
+    ) -> list[list[Assignment] | None]:
+        def write(connection: sqlite3.Connection) -> list[list[Any] | None]:
+            now, text = self._clock(), encode(list(labels))
+            valid = [want for want in wants if self._may_claim(connection, want)]
+            found = []
+            for kind, room in room_by_kind(valid).items():
+                if standby is None or self._run(connection, "is_open", standby, kind).fetchone():
+                    found += self._json(connection, "pick", kind, text, room, now)
+            for want in valid:
+                found += self._json(connection, "pick_pinned", want.kind, text, want.capacity, now, want.node)
+            given = dict(zip(valid, deal(valid, found), strict=True))
+            for want, rows in given.items():
+                ids = encode([row[2] for row in rows])
+                self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
+            return [given.get(want) for want in wants]
+
+        answers = await self._do(write)
+        return [None if rows is None else [Assignment(*row[2:]) for row in rows] for rows in answers]
+
+    async def look_again(self, labels: Sequence[str]) -> float | None:
+        return None
+
+    def _may_claim(self, connection: sqlite3.Connection, want: Want) -> bool:
+        return want.session is None or bool(self._run(connection, "may_claim", want.node, want.session).fetchone())
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
+        rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
+        return [Backlog(row[0], row[1], from_json(row[2] or "[]"), row[3]) for row in rows]
+
+    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+        def write(connection: sqlite3.Connection) -> Finished:
+            ids = [r.run_id for r in results] + [w.result.run_id for w in waiting]
+            current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
+            final, again = settle(waiting, {run_id for run_id, row in current.items() if row[3]})
+            ended = [r for r in (*results, *final) if r.run_id in current and current[r.run_id][1] == r.fence]
+            now = self._clock()
+            self._rows(
+                connection, "archive", [_result_row(r, place_in_time(r, current[r.run_id][4], now)) for r in ended]
+            )
+            self._run(connection, "drop_live", encode([r.run_id for r in ended]))
+            jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
+            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
+            for w in again:
+                self._wait(connection, w, place_in_time(w.result, current[w.result.run_id][4], now))
+            if has_cursors(ended):
+                self._walk(connection, self._move_cursors(ended, current, self._clock()))
+            return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)
+
+        return await self._do(write)
+
+    def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> None:
+        r = waiting.result
+        self._run(
+            connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
+        )  # fmt: skip
+        state, reason = (State.QUEUED, "") if waiting.eligible_at is None else (State.BLOCKED, "retry")
+        reason = "lost" if waiting.lost else reason
+        self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost))
+
+    async def sweep(self) -> Swept:
+        eligible, start_by, orphans = (await self._get("look_over"))[0]
+        now = self._clock()
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if orphans == "[]" and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        def write(connection: sqlite3.Connection) -> Swept:
+            self._run(connection, "postpone", now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
+            released = self._run(connection, "release", now, limits.ROWS_AT_ONCE).rowcount
+            expired = self._run(connection, "expired", now, limits.ROWS_AT_ONCE).fetchall()
+            why = "no agent took it before its start deadline"
+            self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
+            jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
+            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            return Swept(released + promoted, len(expired), now)
+
+        return await self._do(write)
+
+    async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
+        await self._put("set_phases", encode(list(phases)), session)
+
+    async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        def write(connection: sqlite3.Connection) -> int:
+            found = self._run(connection, "unrunnable", encode(list(kinds)), limits.ROWS_AT_ONCE).fetchall()
+            for kind in {row[1] for row in found}:
+                words = f"{message}: {remedies[kind]}" if kind in remedies else message
+                self._bury(connection, [row[0] for row in found if row[1] == kind], State.FAILED, "no_agent", words)
+            return len(found)
+
+        return await self._do(write)
+
+    async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
+        text = encode([list(labels) for labels in agents])
+        return await self._do(
+            lambda connection: self._run(connection, "mark_unlabelled", text, limits.ROWS_AT_ONCE).rowcount
+        )
+
+    async def purge(self, run_ids: Sequence[int]) -> None:
+        def write(connection: sqlite3.Connection) -> None:
+            ids = encode(list(run_ids))
+            self._run(connection, "purge_attempts", ids)
+            jobs = {row[0] for row in self._run(connection, "purge", ids).fetchall()}
+            self._run(connection, "forget_untold", ids)
+            self._run(connection, "drop_cursors", encode(sorted(jobs)))
+
+        await self._do(write)
+
+
+def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ...]:
+    return r.run_id, int(r.state), r.reason, *times, r.exit_code, r.message, r.result, r.output

@@ -1,0 +1,46 @@
+"""Nodes and segments on SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from horae.core.model import Lease
+from horae.core.signs import Beat, NewLine, Sign
+from horae.errors import Superseded
+from horae.stores.parts.cluster import LeasePart, NodePart, beat_of
+from horae.stores.sqlite.database import SqliteDatabase
+
+
+class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
+    """Nodes and segments."""
+
+    async def open_lines(self, lines: Sequence[NewLine]) -> list[int | None]:
+        def write(connection: sqlite3.Connection) -> list[int | None]:
+            return [self._open_line(connection, line) for line in lines]
+
+        return await self._do(write)
+
+    def _open_line(self, connection: sqlite3.Connection, line: NewLine) -> int | None:
+        opened = self._run(connection, "open_line", *line).fetchone()
+        is_known = opened is not None or self._run(connection, "session_of", line.name).fetchone() is not None
+        return int(opened[0]) if opened is not None else None if is_known else 0
+
+    async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
+        def write(connection: sqlite3.Connection) -> list[Beat | Superseded | None]:
+            return [self._beat_one(connection, sign) for sign in signs]
+
+        return await self._do(write)
+
+    def _beat_one(self, connection: sqlite3.Connection, sign: Sign) -> Beat | Superseded | None:
+        own = self._run(connection, "beat", sign.name, sign.busy, self._clock(), sign.session).fetchone()
+        if own is None:
+            return beat_of(sign, self._run(connection, "session_of", sign.name).fetchall())
+        books = self._run(connection, "digest_of", sign.name).fetchone() if sign.held is not None else None
+        return beat_of(sign, [(*own, books), *self._run(connection, "cancels_of", sign.name)])
+
+    async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
+        text = json.dumps(moves)
+        rows = await self._put("assign_segments", text, lease.name, lease.owner, lease.term)
+        return len(rows) == len(moves)

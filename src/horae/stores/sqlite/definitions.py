@@ -1,0 +1,136 @@
+"""Jobs and triggers on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.model import Job, Moment, State
+from horae.core.runs.orders import NEVER, Cancelled
+from horae.stores import limits
+from horae.stores.database import Part, ended_in_parts
+from horae.stores.idempotency import Known, Taken, has_fired, judge, key_taken, remember, replay
+from horae.stores.rows import encode, from_json, job_values
+from horae.stores.sqlite.database import SqliteDatabase
+
+
+class SqliteDefinitions(SqliteDatabase):
+    """Jobs and triggers."""
+
+    async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
+        """From memory: the counters are stored with the rows that use them, so a crash loses nothing."""
+        return self._next("job", jobs), self._next("trigger", triggers)
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Receipt]:
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            known = self._known(connection, [s.idempotency for s in submissions])
+            taken = self._taken(connection, [job for s in submissions for job in s.jobs if job.key])
+            receipts: list[Receipt] = []
+            jobs: list[Job] = []
+            for submission in submissions:
+                receipt = judge(submission, known, taken)
+                if receipt is None:
+                    receipt = Receipt([job.id for job in submission.jobs])
+                    remember(submission, known, taken)
+                    self._note(connection, submission.idempotency, receipt.ids)
+                    jobs += submission.jobs
+                receipts.append(receipt)
+            self._rows(connection, "insert_jobs", [job_values(job) for job in jobs])
+            self._rows(connection, "insert_due", _due_rows(jobs))
+            self._save_ids(connection)
+            return receipts
+
+        return await self._do(write)
+
+    def _known(self, connection: sqlite3.Connection, keys: Sequence[Idempotency | None]) -> Known:
+        known: Known = {}
+        for key in filter(None, keys):
+            row = self._run(connection, "load_idempotency", key.scope, key.key).fetchone()
+            if row:
+                known[key.scope, key.key] = (row[0], from_json(row[1]))
+        return known
+
+    def _taken(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> Taken:
+        keys = [(job.org, job.owner, job.key) for job in jobs]
+        return {key for key in keys if self._run(connection, "load_key", *key).fetchone()}
+
+    def _note(self, connection: sqlite3.Connection, key: Idempotency | None, ids: list[int]) -> None:
+        if key:
+            self._run(connection, "save_idempotency", key.scope, key.key, key.digest, encode(ids), self._clock())
+
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        def write(connection: sqlite3.Connection) -> Receipt | None:
+            if earlier := replay(idempotency, self._known(connection, [idempotency])):
+                return earlier
+            row = self._run(connection, "lock_job", job.id).fetchone()
+            if row is None or row[0] != expected_version:
+                return None
+            before = [doc["id"] for doc in from_json(row[1])]
+            fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
+            if has_fired(job, fired):
+                return None  # it fired meanwhile: the next moment must be worked out anew
+            try:
+                self._run(connection, "save_job", *job_values(job))
+            except sqlite3.IntegrityError as error:
+                raise key_taken(job) from error
+            kept = {t.id for t in job.triggers}
+            self._run(connection, "drop_due", encode([id for id in before if id not in kept]))
+            for t in job.triggers:
+                if t.id in fired:
+                    self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
+            self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
+            self._note(connection, idempotency, [job.id])
+            self._save_ids(connection)
+            return Receipt([job.id])
+
+        return await self._do(write)
+
+    async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
+        def write(connection: sqlite3.Connection) -> Part | None:
+            row = self._run(connection, "lock_job", job_id).fetchone()
+            if row is None or (seen is not None and row[0] != seen.version):
+                return None
+            triggers = encode([doc["id"] for doc in from_json(row[1])])
+            fired = {row[0]: row[2] for row in self._run(connection, "due_of", triggers)}
+            if seen is not None and has_fired(seen, fired):
+                return None
+            waiting = [row[0] for row in self._run(connection, "waiting_live", job_id, limits.ROWS_AT_ONCE)]
+            if len(waiting) == limits.ROWS_AT_ONCE:
+                return self._end(connection, waiting, "deleted", promote=False), False
+            self._run(connection, "drop_due", triggers)
+            self._run(connection, "bury_job", job_id, self._clock())
+            runs = [row[0] for row in self._run(connection, "live_of_job", job_id)]
+            return self._end(connection, runs, "deleted"), True
+
+        return await ended_in_parts(lambda: self._do(write))
+
+    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
+        return await self._do(lambda connection: self._end(connection, run_ids, reason))
+
+    def _end(
+        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+    ) -> Cancelled:
+        rows = self._run(connection, "look_up_live", encode(list(run_ids))).fetchall()
+        ended = [row[0] for row in rows if row[1] != State.RUNNING]
+        asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
+        self._bury(connection, ended, State.CANCELLED, reason, "")
+        self._run(connection, "ask_cancel", encode(list(asked)), reason)
+        jobs = [row[3] for row in rows if row[1] != State.RUNNING and row[3] is not None]
+        promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs and promote else 0
+        return Cancelled(set(ended), asked, promoted)
+
+    def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:
+        if ids:
+            text = encode(list(ids))
+            self._run(connection, "bury_live", text, self._clock(), state, reason, why)
+            self._run(connection, "drop_live", text)
+
+
+def _moment(moment: Moment | None) -> Moment:
+    return NEVER if moment is None else moment
+
+
+def _due_rows(jobs: Sequence[Job]) -> list[tuple[Any, ...]]:
+    return [(t.id, job.id, _moment(t.next_at), job.version, job.segment) for job in jobs for t in job.triggers]

@@ -1,0 +1,54 @@
+-- due_of [claim] --
+SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
+
+-- load_idempotency --
+SELECT digest, ids FROM idempotency WHERE scope = $1 AND key = $2;
+
+-- save_idempotency --
+INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES ($1, $2, $3, $4, $5);
+
+-- load_key --
+SELECT 1 FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+
+-- insert_jobs --
+INSERT INTO jobs ({job_columns}) VALUES {rows};
+
+-- insert_due --
+INSERT INTO due (trigger_id, job_id, next_at, version, segment) VALUES {rows};
+
+-- lock_job --
+SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL;
+
+-- save_job --
+UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
+  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
+WHERE id = $1;
+
+-- save_due --
+UPDATE due SET next_at = $2, version = $3, segment = $4 WHERE trigger_id = $1;
+
+-- drop_due --
+DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
+
+-- bury_job --
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+
+-- live_of_job --
+SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1);
+
+-- waiting_live --
+SELECT id FROM live WHERE job_id = $1 AND state <> {running} LIMIT $2;
+
+-- bury_live --
+-- From live to history unrun: cancelled, expired or failed while waiting.
+INSERT INTO history ({history_columns})
+SELECT id, job_id, trigger_id, due_at, created_at, NULL, $2, NULL, fence, NULL, $3, attempt, priority, lost, kind, $4,
+  node, $5, NULL, NULL, data
+FROM live WHERE id IN (SELECT value FROM json_each($1));
+
+-- look_up_live --
+SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
+FROM live WHERE id IN (SELECT value FROM json_each($1));
+
+-- ask_cancel --
+UPDATE live SET cancel = 1, reason = $2 WHERE id IN (SELECT value FROM json_each($1));

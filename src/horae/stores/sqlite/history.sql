@@ -1,0 +1,26 @@
+-- is_watching_ended --
+SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND name = 'history_untold';
+
+-- watch_ended --
+CREATE TRIGGER IF NOT EXISTS history_untold AFTER INSERT ON history
+BEGIN INSERT OR IGNORE INTO untold (run_id) VALUES (new.id); END;
+
+-- unwatch_ended --
+DROP TRIGGER IF EXISTS history_untold;
+
+-- purge --
+DELETE FROM history WHERE id IN (SELECT value FROM json_each($1)) RETURNING job_id;
+
+-- purge_attempts --
+DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));
+
+-- outdated_attempts --
+SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts
+WHERE run_id IN (SELECT value FROM json_each($1));
+
+-- census --
+SELECT
+  (SELECT count(*) FROM jobs WHERE deleted_at IS NULL),
+  (SELECT count(*) FROM due),
+  (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
+  (SELECT min(due_at) FROM live WHERE state = {queued});

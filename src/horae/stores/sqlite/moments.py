@@ -1,0 +1,182 @@
+"""Firing on SQLite: triggers move on, and runs are made as their overlap policy decides."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from horae.core.definitions import Receipt
+from horae.core.model import Moment, Overlap, State
+from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, NewRun, Order
+from horae.stores.idempotency import first_of_each, order_receipts, replay
+from horae.stores.parts.loans import LoanPart
+from horae.stores.rows import definition_from_row, encode, from_json
+from horae.stores.sqlite.definitions import SqliteDefinitions
+
+
+class SqliteMoments(SqliteDefinitions, LoanPart):
+    """Due moments, and the runs made of them."""
+
+    async def load_due(
+        self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
+    ) -> list[Due]:
+        rows = await self._get("load_due", encode(list(segments)), *after, until, limit)
+        return [Due._make(row) for row in from_json(rows[0][0])]
+
+    async def load_definitions(self, trigger_ids: Sequence[int]) -> list[Definition]:
+        rows = await self._get("load_definitions", encode(list(trigger_ids)))
+        return [definition_from_row(row) for row in from_json(rows[0][0])]
+
+    async def fire(
+        self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
+    ) -> Fired:
+        def write(connection: sqlite3.Connection) -> Fired:
+            now = self._clock()
+            stale = self._stale(connection, terms) if terms else frozenset()
+            ripe = [f for f in fires if f.newest <= now and f.newest < f.next_at and f.segment not in stale]
+            held = self._holding(connection, ripe)
+            run_ids = [f.reserved or next(fresh) for fresh in (iter(self._next("run", len(held))),) for f in held]
+            advances = [
+                (f.trigger_id, f.cur_at, f.next_at, f.last_at, run_id if f.reserve else None)
+                for f, run_id in zip(held, run_ids, strict=True)
+            ]
+            self._rows(connection, "advance_due", advances)
+            born = [(i, f.run, f.trigger_id, f.due_at) for i, f in zip(run_ids, held, strict=True) if f.born]
+            queued, skipped = self._bear(connection, born, now)
+            self._pass(connection, held, run_ids, now)
+            self._save_ids(connection)
+            if lend is not None:
+                lent = self._walk(connection, self._lend_runs(run_ids, lend, now))
+                queued = max(0, queued - len(lent))  # one that took the place of a waiting run was not among them
+            reserved = {f.trigger_id: run_id for f, run_id in zip(held, run_ids, strict=True) if f.reserve}
+            return Fired({f.trigger_id for f in held}, queued, skipped, now, stale, reserved)
+
+        return await self._do(write)
+
+    def _stale(self, connection: sqlite3.Connection, terms: Mapping[int, int]) -> frozenset[int]:
+        """Segments that have another term than the caller believes."""
+        rows = self._run(connection, "load_segments")
+        return frozenset(segment for segment, _, term in rows if terms.get(segment, term) != term)
+
+    def _holding(self, connection: sqlite3.Connection, fires: Sequence[Fire]) -> Sequence[Fire]:
+        """Return those whose due row still says what the scheduler saw."""
+        rows = [(f.trigger_id, f.cur_at, f.version) for f in fires]
+        found: set[int] = set()
+        for statement, values in self._chunks("match_due", rows) if rows else ():
+            found.update(from_json(connection.execute(statement, values).fetchone()[0]))
+        return fires if len(found) == len(fires) else [f for f in fires if f.trigger_id in found]
+
+    def _bear(
+        self,
+        connection: sqlite3.Connection,
+        new_runs: Sequence[tuple[int, NewRun, int | None, Moment]],
+        now: Moment,
+    ) -> tuple[int, int]:
+        """Write new runs as their overlap policy decides; (queued, skipped)."""
+        gated = [new.job_id for _, new, _, _ in new_runs if new.overlap != Overlap.ALLOW]
+        taken = set(self._json(connection, "taken_gates", encode(gated))) if gated else set()
+        live, past, late = [], [], []
+        for run_id, new, trigger_id, due_at in new_runs:
+            if new.overlap == Overlap.ALLOW:
+                live.append(_live_row(run_id, new, trigger_id, due_at, now, None))
+            elif new.job_id not in taken:
+                taken.add(new.job_id)
+                live.append(_live_row(run_id, new, trigger_id, due_at, now, new.job_id))
+            elif new.overlap == Overlap.FORBID:
+                past.append(_skipped_row(run_id, new, trigger_id, due_at, now, "another run of this job was live"))
+            else:
+                late.append((run_id, new, trigger_id, due_at))
+        self._rows(connection, "insert_live", live)
+        self._rows(connection, "insert_history", past)
+        skipped = sum(self._follow(connection, *item, now) for item in late)
+        return len(live), len(past) + skipped
+
+    def _follow(
+        self,
+        connection: sqlite3.Connection,
+        run_id: int,
+        new: NewRun,
+        trigger_id: int | None,
+        due_at: Moment,
+        now: Moment,
+    ) -> int:
+        """Write a run that found its gate taken, under `queue` or `replace`. Returns 1 if it was skipped."""
+        waiting = [row[0] for row in self._run(connection, "waiting_of_job", new.job_id)]
+        if new.overlap == Overlap.QUEUE and len(waiting) >= new.overlap_limit:
+            why = f"{len(waiting)} runs of this job were waiting already"
+            self._rows(connection, "insert_history", [_skipped_row(run_id, new, trigger_id, due_at, now, why)])
+            return 1
+        holder = self._run(connection, "gate_holder", new.job_id).fetchone()
+        if new.overlap == Overlap.REPLACE:
+            ended = self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            holder = holder if holder and holder[0] not in ended.ended else None
+        gate = None if holder else new.job_id
+        self._rows(connection, "insert_live", [_live_row(run_id, new, trigger_id, due_at, now, gate)])
+        return 0
+
+    def _pass(self, connection: sqlite3.Connection, fires: Sequence[Fire], run_ids: Sequence[int], now: Moment) -> None:
+        passed = [
+            (f, run_id, *moment) for f, run_id in zip(fires, run_ids, strict=True) if f.passed for moment in f.passed
+        ]
+        fresh = self._next("run", len(passed))
+        rows = [
+            _history_row(
+                i, f.run, f.trigger_id, at, now, state, reason, "", run_id if state == State.COALESCED else None
+            )
+            for i, (f, run_id, at, state, reason) in zip(fresh, passed, strict=True)
+        ]
+        self._rows(connection, "insert_history", rows)
+
+    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            now = self._clock()
+            known = self._known(connection, [order.idempotency for order in orders])
+            fresh = first_of_each([o for o in orders if replay(o.idempotency, known) is None])
+            jobs = set(self._json(connection, "alive", encode([o.run.job_id for o in fresh])))
+            fresh = [o for o in fresh if o.run.job_id in jobs]
+            run_ids = self._next("run", len(fresh))
+            new_runs = [(run_id, o.run, None, now) for run_id, o in zip(run_ids, fresh, strict=True)]
+            self._bear(connection, new_runs, now)
+            self._save_ids(connection)
+            made = [Receipt([run_id]) for run_id in run_ids]
+            for order, receipt in zip(fresh, made, strict=True):
+                self._note(connection, order.idempotency, receipt.ids)
+            return order_receipts(orders, fresh, made, known)
+
+        return await self._do(write)
+
+
+def _live_row(
+    run_id: int, new: NewRun, trigger_id: int | None, due_at: Moment, now: Moment, gate: int | None
+) -> tuple[Any, ...]:
+    """Return a run that waits for an agent, or, without the gate it needs, for its predecessor."""
+    blocked = gate is None and new.overlap != Overlap.ALLOW
+    return (
+        run_id, new.job_id, trigger_id, due_at, now, gate, new.start_by, 2 if blocked else 0,
+        "overlap" if blocked else "", new.priority, new.overlap, new.kind,
+        encode(new.needs) if new.needs else None, new.data, new.pin,
+    )  # fmt: skip
+
+
+def _history_row(
+    run_id: int,
+    new: NewRun,
+    trigger_id: int | None,
+    due_at: Moment,
+    now: Moment,
+    state: int,
+    reason: str,
+    message: str,
+    into: int | None,
+) -> tuple[Any, ...]:
+    return (
+        run_id, new.job_id, trigger_id, due_at, now, None, now, into, 0, None, int(state), 0, new.priority, 0,
+        new.kind, reason, None, message, None, None, new.data,
+    )  # fmt: skip
+
+
+def _skipped_row(
+    run_id: int, new: NewRun, trigger_id: int | None, due_at: Moment, now: Moment, message: str
+) -> tuple[Any, ...]:
+    return _history_row(run_id, new, trigger_id, due_at, now, State.SKIPPED, "overlap", message, None)

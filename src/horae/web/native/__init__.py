@@ -1,0 +1,34 @@
+"""The native API under /v1, one module per resource: read the request, call one service, render the answer.
+
+Nothing is decided here that another way in (command line, contract, gRPC) would have to decide again.
+"""
+
+from __future__ import annotations
+
+from horae.service import Services
+from horae.web import http
+from horae.web.native.cluster import Cluster
+from horae.web.native.jobs import Jobs
+from horae.web.native.organisations import Organisations
+from horae.web.native.runs import Runs
+from horae.web.native.secrets import Secrets
+from horae.web.native.tokens import Tokens
+from horae.web.native.triggers import Triggers
+from horae.web.streams import Streams
+
+
+class Native:
+    """The endpoints, bound to the services. Pages show the `cluster` too."""
+
+    def __init__(self, services: Services, streams: Streams) -> None:
+        self.cluster = Cluster(services)
+        self.organisations = Organisations(services)
+        self._resources = (
+            Jobs(services), Triggers(services, self.organisations), Runs(services, streams), self.cluster,
+            Tokens(services), Secrets(services),
+        )  # fmt: skip
+
+    def operations(self) -> list[http.Operation]:
+        return [
+            self.organisations.guarded(operation) for resource in self._resources for operation in resource.operations()
+        ]

@@ -1,0 +1,99 @@
+"""Nodes and segments under /v1, and everything at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+from horae.core import model
+from horae.core.model import OperatorWish
+from horae.core.time import moments
+from horae.errors import NotFound
+from horae.service import Services
+from horae.web import http, render, schemas
+
+OVERVIEW_RUNS = 50  # live ones that are shown
+OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch
+
+LIVE = tuple(state for state in model.State if not state.is_terminal)
+
+
+class Cluster:
+    """The endpoints of the cluster."""
+
+    def __init__(self, services: Services) -> None:
+        self._jobs = services.jobs
+        self._insight = services.insight
+        self._nodes = services.nodes
+        self._seen: schemas.Overview | None = None
+        self._seen_until = 0.0
+        self._collecting = asyncio.Lock()
+
+    def operations(self) -> list[http.Operation]:
+        op = http.Operation
+        return [
+            op("GET", "/v1/nodes", self.list_nodes, "cluster", "List nodes", "NodePage"),
+            op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node"),
+            op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
+            op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
+            op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
+            op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
+        ]  # fmt: skip
+
+    async def list_nodes(self, request: http.Request) -> http.Answer:
+        nodes, segments = await self._insight.nodes(), await self._insight.segments()
+        return http.reply(200, schemas.NodePage(render.nodes(nodes, segments)))
+
+    async def cordon(self, request: http.Request) -> http.Answer:
+        """What runs there goes on. This holds, also when the node restarts, until it is uncordoned."""
+        return await self._want(request, OperatorWish.CORDONED)
+
+    async def uncordon(self, request: http.Request) -> http.Answer:
+        return await self._want(request, OperatorWish.LIVE)
+
+    async def drain(self, request: http.Request) -> http.Answer:
+        """It takes no new runs and gives its segments away; what runs there goes on to its end. This holds, also
+        when the node restarts, until it is uncordoned."""
+        return await self._want(request, OperatorWish.DRAINED)
+
+    async def _want(self, request: http.Request, wanted: OperatorWish) -> http.Answer:
+        node = await self._nodes.want(request.scope["path_params"]["name"], wanted)
+        (shown,) = render.nodes([node], await self._insight.segments())
+        return http.reply(200, shown)
+
+    async def list_segments(self, request: http.Request) -> http.Answer:
+        owned = sorted((await self._insight.segments()).items())
+        return http.reply(200, schemas.SegmentPage([schemas.Segment(n, owner, term) for n, (owner, term) in owned]))
+
+    async def overview(self, request: http.Request) -> http.Answer:
+        return http.reply(200, await self.read_overview())
+
+    async def read_overview(self) -> schemas.Overview:
+        """Return what there is now, or was a second ago: any number of open pages costs one look a second."""
+        async with self._collecting:
+            if self._seen is None or time.monotonic() >= self._seen_until:
+                self._seen = await self._collect()
+                self._seen_until = time.monotonic() + OVERVIEW_SECONDS
+            return self._seen
+
+    async def _collect(self) -> schemas.Overview:
+        seen = await self._insight.overview()
+        live = (await self._jobs.list_runs(model.RunFilter(states=LIVE), None, OVERVIEW_RUNS)).items
+        wanted = {run.job_id for run in (*live, *seen.recent)} | {trigger.job_id for trigger in seen.due}
+        names: dict[str, str] = {}
+        for job_id in wanted:
+            with contextlib.suppress(NotFound):
+                names[str(job_id)] = (await self._jobs.get(job_id)).name
+        return schemas.Overview(
+            at=moments.format_moment(time.time_ns() // 1000),
+            node=seen.node,
+            census=render.census(seen.census),
+            nodes=render.nodes(seen.nodes, seen.segments),
+            live=[render.run(run) for run in live],
+            recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
+            due=[render.trigger(trigger) for trigger in seen.due],
+            names=names,
+            catch_up=schemas.CatchUp(*seen.behind),
+            unreadable={str(trigger_id): why for trigger_id, why in seen.unreadable.items()},
+        )

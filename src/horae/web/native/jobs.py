@@ -1,0 +1,142 @@
+"""Jobs under /v1: submit, read, replace, delete, pause, resume, run now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+from horae.core import model
+from horae.core.work import commands, isolation, specs, syncs
+from horae.errors import Invalid
+from horae.service import Services
+from horae.web import http, params, render, schemas
+from horae.web.native.bodies import read_fields
+
+JOB_EXAMPLE = {
+    "name": "nightly report",
+    "schedule": "30 2 * * MON-FRI",
+    "timezone": "Europe/Berlin",
+    "steps": [{"run": "echo hello"}],
+    "timeout": "10m",
+}
+
+_JOBS = (
+    params.text("name", "Part of the name. A page looks at 2,000 jobs, and may be short: its cursor goes on.", 128),
+    params.text("named", "The name, exactly.", 128),
+    params.text("key", "The key, exactly.", 128),
+    params.text("kind", "The kind of work, such as shell or python.", 64),
+    params.text("owner", "The owner, exactly.", 128),
+    params.boolean("paused", "Only paused jobs, or only those that are not."),
+    params.CURSOR,
+    params.LIMIT,
+)
+_ETAG = {"ETag": "The version of the job, for If-Match."}
+DIRECTORY = b"horae-directory"  # header: where a job file lies on this machine, percent-encoded
+
+
+class Jobs:
+    """The endpoints of jobs."""
+
+    def __init__(self, services: Services) -> None:
+        self._jobs = services.jobs
+        self._runs_in_place = services.runs_in_place
+
+    def operations(self) -> list[http.Operation]:
+        op, jobs, job = http.Operation, "/v1/jobs", "/v1/jobs/{job_id}"
+        document = http.Body("JobDocument", JOB_EXAMPLE)
+        return [
+            op("POST", jobs, self.submit, "jobs", "Submit one job or several", "Submitted", 201,
+               params=(params.IDEMPOTENCY,), body=http.Body("JobsDocument", JOB_EXAMPLE), errors=(403, 409)),
+            op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
+            op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
+            op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
+               errors=(403, 409, 412), headers=_ETAG),
+            op("DELETE", job, self.delete_job, "jobs", "Delete a job", status=204),
+            op("DELETE", f"{job}/cursor", self.reset_cursor, "jobs", "Let a sync begin anew", status=204,
+               errors=(409,)),
+            op("POST", f"{job}/pause", self.pause, "jobs", "Pause a job: its triggers do not fire", "Job"),
+            op("POST", f"{job}/resume", self.resume, "jobs", "Let a paused job go on", "Job"),
+            op("POST", f"{job}/run", self.run_now, "jobs", "Run a job now", "Run", 201, params=(params.IDEMPOTENCY,),
+               body=http.Body("RunRequest", {"data": {"full": True}}, required=False), errors=(409,)),
+        ]  # fmt: skip
+
+    async def submit(self, request: http.Request) -> http.Answer:
+        """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none. One whose key exists
+        already replaces that job; with such a one, each job stands for itself."""
+        body = await request.read()
+        drafts = self._put_in_place(specs.parse_jobs(request.parse(body)), request.header(DIRECTORY))
+        who = http.principal(request)
+        done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+        return http.reply(201, schemas.Submitted([render.job(job) for job in done.jobs], done.replayed))
+
+    def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:
+        """Where one's own steps run as one's self, they run where they were submitted from."""
+        if not self._runs_in_place or directory is None:
+            return drafts
+        directory = unquote(directory)
+        if not directory.startswith("/") or len(directory) > commands.MAX_PATH or not directory.isprintable():
+            raise Invalid(
+                f"an absolute path expected, got {directory[:100]!r}", code="E_PATTERN", path="Horae-Directory"
+            )
+        return [replace(draft, spec=isolation.put_in_place(draft.spec, directory)) for draft in drafts]
+
+    async def list_jobs(self, request: http.Request) -> http.Answer:
+        args = request.args
+        cursor, limit = args.pop("cursor"), args.pop("limit")
+        page = await self._jobs.list(model.JobFilter(org=http.principal(request).org, **args), cursor, limit)
+        return http.reply(200, schemas.JobPage([render.job(job) for job in page.items], page.cursor))
+
+    async def get_job(self, request: http.Request) -> http.Answer:
+        job = await self._jobs.get(request.path_id("job_id"))
+        reply = render.job(job)
+        if job.kind == syncs.SYNC:
+            reply.cursor = render.cursor(await self._jobs.cursors.get(job.id))
+        return http.reply(200, reply, [_etag(job)])
+
+    async def replace_job(self, request: http.Request) -> http.Answer:
+        """Takes a whole job document. Triggers that are given with their `id` keep their past."""
+        job_id = request.path_id("job_id")
+        draft = specs.parse_job(await request.document())
+        return _job_reply(await self._jobs.replace(job_id, draft, expected_version=request.expected_version()))
+
+    async def delete_job(self, request: http.Request) -> http.Answer:
+        """It fires no more, its live runs are cancelled, and its history stays readable by id."""
+        await self._jobs.delete(request.path_id("job_id"))
+        return http.Reply(204)
+
+    async def reset_cursor(self, request: http.Request) -> http.Answer:
+        """Its next run reads everything, as the first one did. A run that is under way does not change that."""
+        await self._jobs.cursors.set(request.path_id("job_id"), None)
+        return http.Reply(204)
+
+    async def pause(self, request: http.Request) -> http.Answer:
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), True))
+
+    async def resume(self, request: http.Request) -> http.Answer:
+        return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), False))
+
+    async def run_now(self, request: http.Request) -> http.Answer:
+        """The job's overlap policy holds: the run may be born `skipped` with the reason `overlap`."""
+        job_id = request.path_id("job_id")
+        body = await request.read()
+        data, node = _read_run_request(request.parse(body)) if body else (None, None)
+        run = await self._jobs.run_now(job_id, data=data, node=node, idempotency=request.idempotency(body))
+        return http.reply(201, render.run(run))
+
+
+def _job_reply(job: model.Job) -> http.Reply:
+    return http.reply(200, render.job(job), [_etag(job)])
+
+
+def _etag(job: model.Job) -> tuple[bytes, bytes]:
+    return b"etag", b'"%d"' % job.version
+
+
+def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
+    fields = read_fields(document, "data", "node")
+    data = fields.json("data", commands.MAX_DATA) if "data" in fields.values else None
+    node = fields.text("node")
+    fields.problems.raise_any()
+    return data, node

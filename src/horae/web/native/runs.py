@@ -1,0 +1,198 @@
+"""Runs under /v1, with their logs and artifacts.
+
+A log is read in pieces by offset, or followed as events whose ids say where to go on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+from horae.core import model
+from horae.errors import Invalid
+from horae.service import Services
+from horae.service.insight import LogSlice
+from horae.web import http, params, render, schemas
+from horae.web.artifacts import send_artifact
+from horae.web.streams import EventStream, Streams, event
+
+LOG_BYTES = 1024 * 1024  # of a log in one answer, unless asked otherwise
+MAX_LOG_BYTES = 8 * 1024 * 1024
+LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
+
+_RUNS = (
+    params.identity("job_id", "Runs of one job."),
+    params.identity("trigger_id", "Runs of one trigger."),
+    params.words("state", "One or more states, with commas.", {each.word: each for each in model.State}),
+    params.moment("due_from", "Due at or after this moment."),
+    params.moment("due_until", "Due before this moment."),
+    params.CURSOR,
+    params.LIMIT,
+)
+_LOG = (
+    params.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1),
+    params.number("offset", "The first byte.", 0, model.LARGEST_ID, 0),
+    params.number("limit", "How many bytes at most.", 1, MAX_LOG_BYTES, LOG_BYTES),
+    params.Param(
+        "Range",
+        "One byte range, instead of offset and limit.",
+        {"type": "string", "examples": ["bytes=0-1023"]},
+        place="header",
+    ),
+)
+_EVENT_ID = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,18})", re.ASCII)
+_FOLLOW = (
+    params.Param(
+        "Last-Event-ID",
+        "The id of the last event that was seen: attempt:offset, or a byte offset in the log of the latest attempt.",
+        {"type": "string", "pattern": "^([0-9]{1,9}:)?[0-9]{1,18}$"},
+        place="header",
+    ),
+)
+_LOG_HEADERS = {
+    "Horae-Log-Offset": "The offset of the byte after the last one given.",
+    "Horae-Run-State": "The state of the run when the log was read.",
+}
+_FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
+
+
+class Runs:
+    """The endpoints of runs."""
+
+    def __init__(self, services: Services, streams: Streams) -> None:
+        self._jobs = services.jobs
+        self._insight = services.insight
+        self._streams = streams
+
+    def operations(self) -> list[http.Operation]:
+        op, run = http.Operation, "/v1/runs/{run_id}"
+        return [
+            op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
+            op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
+            op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,)),
+            op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
+               errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
+            op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
+               params=_FOLLOW, errors=(429,)),
+            op("GET", f"{run}/artifacts", self.list_artifacts, "runs", "List the artifacts of a run", "ArtifactPage"),
+            op("GET", f"{run}/artifacts/{{path}}", self.read_artifact, "runs", "Download an artifact",
+               "application/octet-stream", errors=(429,), headers=_FILE_HEADERS),
+        ]  # fmt: skip
+
+    async def list_runs(self, request: http.Request) -> http.Answer:
+        args = request.args
+        due_from, due_until = args["due_from"], args["due_until"]
+        if due_from is not None and due_until is not None and not 0 <= due_until - due_from < LONGEST_RANGE:
+            message = "due_until must lie after due_from, by less than 100 years"
+            raise Invalid(message, code="E_RANGE", path="due_until")
+        org = request.token.org if request.token else None
+        where = model.RunFilter(args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org)
+        page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
+        return http.reply(200, schemas.RunPage([render.run(run) for run in page.items], page.cursor))
+
+    async def get_run(self, request: http.Request) -> http.Answer:
+        run_id = request.path_id("run_id")
+        run = await self._jobs.get_run(run_id)
+        return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id)))
+
+    async def cancel(self, request: http.Request) -> http.Answer:
+        """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
+        return http.reply(202, render.run(await self._jobs.cancel(request.path_id("run_id"))))
+
+    async def read_log(self, request: http.Request) -> http.Answer:
+        """Empty while the run has not started; `Horae-Run-State` tells."""
+        run_id = request.path_id("run_id")
+        asked = request.byte_range()
+        if asked and (request.args["offset"], request.args["limit"]) != (0, LOG_BYTES):
+            raise Invalid("a Range header stands beside offset or limit", code="E_FIELD_CONFLICT", path="Range")
+        offset, limit = _window(asked) if asked else (request.args["offset"], request.args["limit"])
+        piece = await self._insight.read_log(run_id, attempt=request.args["attempt"], offset=offset, limit=limit)
+        headers = [
+            (b"horae-log-offset", b"%d" % piece.next_offset),
+            (b"horae-run-state", piece.run.state.word.encode()),
+            (b"accept-ranges", b"bytes"),
+        ]
+        if asked and not piece.data:
+            raise http.BadRange(f"the log has no byte {offset}", hint="read it without a range to see its end")
+        if asked:
+            headers.append((b"content-range", b"bytes %d-%d/*" % (offset, offset + len(piece.data) - 1)))
+        return http.Reply(206 if asked else 200, piece.data, b"text/plain; charset=utf-8", headers)
+
+    async def follow_log(self, request: http.Request) -> http.Answer:
+        """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
+        run_id = request.path_id("run_id")
+        run = await self._jobs.get_run(run_id)
+        attempt, offset = _event_place(request.header(b"last-event-id"), run)
+        self._streams.take()
+        return EventStream(self._log_events(run, attempt, offset), self._streams)
+
+    async def _log_events(self, run: model.Run, attempt: int, offset: int) -> AsyncGenerator[bytes, None]:
+        yield event("state", render.run(run))
+        text = _Text()
+        async for piece in self._insight.follow(run.id, attempt=attempt, offset=offset):
+            if piece.attempt != attempt:  # tried again: its log begins anew
+                for each in text.rest(attempt):
+                    yield each
+                text, attempt = _Text(), piece.attempt
+            for each in text.events(piece):
+                yield each
+            if _standing(piece.run) != _standing(run):
+                yield event("state", render.run(piece.run))
+            run = piece.run
+        for each in text.rest(attempt):
+            yield each
+        yield event("end", render.run(await self._jobs.get_run(run.id)))
+
+    async def list_artifacts(self, request: http.Request) -> http.Answer:
+        """Return the files that the job's `artifacts` matched, of the last attempt; none while the run goes on."""
+        found = await self._insight.list_artifacts(request.path_id("run_id"))
+        return http.reply(200, schemas.ArtifactPage([schemas.Artifact(*one) for one in found]))
+
+    async def read_artifact(self, request: http.Request) -> http.Answer:
+        """`path` is that of the list; its slashes may stand as they are."""
+        path = request.scope["path_params"]["path"]
+        return await send_artifact(self._insight, self._streams, request.path_id("run_id"), path)
+
+
+def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
+    """Offset and limit of a byte range; a longer one is answered in part, as the protocol allows."""
+    first, last = asked
+    return first, LOG_BYTES if last is None else min(last - first + 1, MAX_LOG_BYTES)
+
+
+def _standing(run: model.Run) -> tuple[Any, ...]:
+    return run.state, run.attempt, run.phase, run.cancel_requested, run.progress
+
+
+def _event_place(last: str | None, run: model.Run) -> tuple[int, int]:
+    """Attempt and offset to go on from: each attempt has a log of its own."""
+    found = _EVENT_ID.fullmatch("0" if last is None else last)
+    if found is None:
+        message = "attempt:offset or a byte offset expected"
+        raise Invalid(message, code="E_TYPE", path="Last-Event-ID", hint="start without it")
+    attempt = run.attempt if found[1] is None else int(found[1])
+    if attempt > run.attempt:
+        raise Invalid(f"run {run.id} has no attempt {attempt} yet", code="E_RANGE", path="Last-Event-ID")
+    return attempt, int(found[2])
+
+
+class _Text:
+    """The log of one attempt as text: a character cut in two waits for its rest, and so does the event id."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._end = 0
+
+    def events(self, piece: LogSlice) -> Iterator[bytes]:
+        start = piece.offset - len(self._decoder.getstate()[0])
+        text = self._decoder.decode(piece.data)
+        self._end = piece.next_offset - len(self._decoder.getstate()[0])
+        if text:
+            where = f"{piece.attempt}:{self._end}"
+            yield event("log", {"attempt": piece.attempt, "offset": start, "text": text}, where)
+
+    def rest(self, attempt: int) -> Iterator[bytes]:
+        if text := self._decoder.decode(b"", final=True):
+            yield event("log", {"attempt": attempt, "offset": self._end, "text": text})

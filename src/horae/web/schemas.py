@@ -1,0 +1,394 @@
+"""What the API shows: the form of every answer.
+
+The structs are the contract: msgspec encodes them, and openapi.py takes their schemas from the types, so
+that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from horae.core import model
+
+Id = Annotated[int, Meta(ge=1, le=model.LARGEST_ID)]
+Count = Annotated[int, Meta(ge=0)]
+When = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2027-03-28T02:30:00Z"])]
+StateWord = Annotated[str, Meta(extra_json_schema={"enum": [state.word for state in model.State]})]
+Object = dict[str, Any]
+
+
+class Trigger(Struct):
+    """When to do it."""
+
+    id: Id
+    job_id: Id
+    schedule: Annotated[Object, Meta(description="The schedule in its canonical form.")]
+    description: Annotated[str, Meta(description="The schedule in words.")]
+    data: Object | None
+    enabled: bool
+    next_at: When | None
+    last_at: When | None
+    version: Count
+    created_at: When
+    key: Annotated[
+        str | UnsetType, Meta(description="By which it stays itself when its schedule is changed; unique in its job.")
+    ] = UNSET
+    name: Annotated[str | UnsetType, Meta(description="For people.")] = UNSET
+
+
+class Retry(Struct):
+    attempts: Annotated[int, Meta(description="How often it is tried in all.")]
+    backoff_seconds: float
+    factor: float
+    cap_seconds: float
+    jitter: float
+
+
+class Policy(Struct):
+    overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
+    overlap_limit: int
+    misfire: Annotated[str, Meta(extra_json_schema={"enum": ["run_latest", "run_all", "skip"]})]
+    misfire_limit: int
+    retry: Retry
+    timeout_seconds: float | None
+    start_deadline_seconds: float | None
+    priority: int
+    labels: list[str]
+    offered: bool
+    synced_at: Annotated[
+        int | None,
+        Meta(
+            description="Of syncs of the lake contract: the last success before the job came here, in microseconds "
+            "since 1970. At each start of Horae such a job runs if its last success is longer ago than its interval."
+        ),
+    ]
+
+
+class Cursor(Struct):
+    """How far the syncs of a job have come."""
+
+    value: Annotated[Any, Meta(description="As its syncs understand it.")]
+    run_id: Annotated[Id | None, Meta(description="The run that moved it; null: it was set by hand.")]
+    moved_at: When
+
+
+class Job(Struct):
+    """What to do."""
+
+    id: Id
+    name: str
+    key: str | None
+    owner: str
+    org: int
+    kind: str
+    spec: Object
+    policy: Policy
+    segment: Annotated[int, Meta(ge=0, le=99)]
+    paused: bool
+    annotations: Object
+    version: Count
+    created_at: When
+    updated_at: When
+    triggers: list[Trigger]
+    deleted_at: When | UnsetType = UNSET
+    cursor: Annotated[Cursor | UnsetType | None, Meta(description="Of a sync that is read by its id.")] = UNSET
+
+
+class Submitted(Struct):
+    """The jobs that were made, now or by an earlier request with the same Idempotency-Key."""
+
+    jobs: list[Job]
+    replayed: bool
+
+
+class Share(Struct, omit_defaults=True):
+    """How many of how many."""
+
+    done: Count | UnsetType = UNSET
+    total: Count | UnsetType = UNSET
+
+
+class Progress(Struct, omit_defaults=True):
+    """How far work on data is."""
+
+    step: str | UnsetType = UNSET
+    rows: Count | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+    tables: Share | UnsetType = UNSET
+    stages: Share | UnsetType = UNSET
+
+
+class TableResult(Struct, omit_defaults=True):
+    """What was written into one table."""
+
+    name: str
+    changes: Annotated[list[str], Meta(description="How its columns changed.")]
+    rows: Count | UnsetType = UNSET
+    bytes: Count | UnsetType = UNSET
+
+
+class DataResult(Struct, omit_defaults=True):
+    """What of the result of work on data has a form; there may be more in it."""
+
+    rows: Annotated[Count | UnsetType, Meta(description="Written in all.")] = UNSET
+    bytes: Count | UnsetType = UNSET
+    tables: list[TableResult] | UnsetType = UNSET
+    stages: Share | UnsetType = UNSET
+    query_id: Annotated[str | UnsetType, Meta(description="Under which the engine knows it.")] = UNSET
+    cursor: Annotated[Object | UnsetType, Meta(description="How far this sync has come.")] = UNSET
+
+
+class Run(Struct):
+    """The record of one due moment, or of one manual request."""
+
+    id: Id
+    job_id: Id
+    trigger_id: Id | None
+    due_at: When
+    state: StateWord
+    reason: Annotated[str, Meta(description="Why it is in this state; empty when the state says it all.")]
+    phase: Annotated[str | None, Meta(description="While it is running: preparing or running.")]
+    attempt: Count
+    fence: Count
+    priority: int
+    kind: str
+    node: str | None
+    created_at: When
+    started_at: When | None
+    finished_at: When | None
+    eligible_at: When | None
+    exit_code: int | None
+    message: str
+    progress: Annotated[Progress | None, Meta(description="While it is running, if it tells.")]
+    result: Annotated[Any, Meta(description="What the work gave. Of Spark SQL and syncs: see DataResult.")]
+    data: Object | None
+    into_run_id: Id | None
+    cancel_requested: bool
+    lost: Count
+    output: Annotated[bool, Meta(description="Whether it has written anything.")]
+    late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
+
+
+class Attempt(Struct):
+    """A try that did not end its run."""
+
+    attempt: Count
+    fence: Count
+    node: str | None
+    state: StateWord
+    reason: str
+    started_at: When | None
+    finished_at: When
+    exit_code: int | None
+    message: str
+    output: bool
+
+
+class RunDetail(Run):
+    """A run with its earlier attempts."""
+
+    attempts: list[Attempt]
+
+
+class Node(Struct):
+    name: str
+    state: str
+    roles: list[str]
+    kinds: list[str]
+    labels: list[str]
+    slots: int
+    busy: int
+    version: str
+    address: Annotated[str, Meta(description="Of its API; empty for a remote agent.")]
+    started_at: When
+    heartbeat_at: When
+    via: Annotated[str, Meta(description="The node through which a remote agent comes in.")]
+    wanted: Annotated[str, Meta(extra_json_schema={"enum": ["live", "cordoned", "drained"]})]
+    segments: Annotated[int, Meta(ge=0, le=100, description="How many of the 100 segments it schedules.")]
+    ailment: Annotated[
+        str,
+        Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
+    ]
+
+
+class Segment(Struct):
+    segment: Annotated[int, Meta(ge=0, le=99)]
+    owner: str
+    term: Count
+
+
+class Census(Struct):
+    """How much of everything there is."""
+
+    jobs: Count
+    triggers: Count
+    live: dict[str, int]
+    oldest_due_at: When | None
+    oldest_queued_at: When | None
+
+
+class CatchUp(Struct):
+    """What the node that answers has still to record of moments that were missed."""
+
+    triggers: Count
+    moments: Annotated[Count, Meta(description="About how many.")]
+
+
+class Overview(Struct):
+    """What the front page shows. `names` maps ids of jobs to their names; `unreadable` maps ids of triggers that the
+    node that answers cannot fire to the reason."""
+
+    at: When
+    node: str
+    census: Census
+    nodes: list[Node]
+    live: list[Run]
+    recent: list[Run]
+    due: list[Trigger]
+    names: dict[str, str]
+    catch_up: CatchUp
+    unreadable: dict[str, str]
+
+
+class Previewed(Struct):
+    at: When
+    local: str
+    note: str
+
+
+class Preview(Struct):
+    """The next moments of a schedule."""
+
+    dialect: str | None
+    description: str
+    moments: list[Previewed]
+
+
+class JobPage(Struct):
+    items: list[Job]
+    cursor: str | None
+
+
+class TriggerPage(Struct):
+    items: list[Trigger]
+    cursor: str | None
+
+
+class RunPage(Struct):
+    items: list[Run]
+    cursor: str | None
+
+
+class NodePage(Struct):
+    items: list[Node]
+    cursor: None = None
+
+
+class SegmentPage(Struct):
+    items: list[Segment]
+    cursor: None = None
+
+
+class Artifact(Struct):
+    """A file that a run kept."""
+
+    path: str
+    size: int
+
+
+class ArtifactPage(Struct):
+    items: list[Artifact]
+    cursor: None = None
+
+
+class Token(Struct):
+    """A token, without its secret."""
+
+    id: Id
+    name: str
+    scope: Annotated[str, Meta(extra_json_schema={"enum": list(model.SCOPES)})]
+    owner: Annotated[str, Meta(description="Who owns what is made with it.")]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["good", "expired", "revoked"]})]
+    created_at: When
+    expires_at: When | None
+    revoked_at: When | None
+    parent_id: Annotated[Id | None, Meta(description="The token by which it was made, with which it ends.")]
+    org: Annotated[int, Meta(description="The organisation of what is made and seen with it.")]
+    node: Annotated[
+        str | None, Meta(description="The agent that it is for, `*` for any; of an agent without one, any.")
+    ]
+    kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
+    labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
+
+
+class NewToken(Token):
+    """A token that was just made. Its text is not shown again."""
+
+    token: Annotated[str, Meta(description="What to send: Authorization: Bearer …")]
+
+
+class TokenPage(Struct):
+    items: list[Token]
+    cursor: None = None
+
+
+class Secret(Struct):
+    """A secret, without its value."""
+
+    name: str
+    version: Annotated[int, Meta(ge=1, description="How often it was set.")]
+    created_at: When
+    updated_at: When
+
+
+class SecretPage(Struct):
+    items: list[Secret]
+    cursor: None = None
+
+
+class KeyRotation(Struct):
+    key: str
+    resealed: int
+    unopened: int
+    old: list[str]
+
+
+class Health(Struct):
+    status: str
+    version: str | UnsetType = UNSET
+    node: str | UnsetType = UNSET
+
+
+class Readiness(Struct):
+    ready: bool
+    checks: dict[str, str]
+
+
+class FieldError(Struct):
+    path: str
+    code: str
+    message: str
+    hint: str | UnsetType = UNSET
+
+
+class Problem(Struct):
+    """Why a request was not done (RFC 9457). `code` is stable; every code is explained on /docs."""
+
+    type: str
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    code: Annotated[str, Meta(pattern="^E_[A-Z_]+$")]
+    detail: str
+    request_id: str
+    errors: list[FieldError]
+    hint: str | UnsetType = UNSET
+
+
+SHOWN = (
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
+    NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
+    RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
+    Trigger, TriggerPage,
+)  # fmt: skip

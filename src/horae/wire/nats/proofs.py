@@ -1,0 +1,48 @@
+"""Proof of having a token, without showing it: a code of what was said, under the hash that the server keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import NamedTuple
+
+PROOF = "Horae-Proof"  # header of the first message of an agent
+_TOKEN = re.compile(r"horae_a_([1-9][0-9]{0,17})_([A-Za-z0-9_-]{43})")
+_PROOF = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{64})")
+
+
+class HashedToken(NamedTuple):
+    """What an agent needs of its token to prove that it has it."""
+
+    token_id: int
+    hash: str  # as the server keeps it
+
+
+class Proof(NamedTuple):
+    token_id: int
+    code: str  # of `message`, under the hash of the token
+    message: bytes
+
+
+def hashed_token(token: str | None) -> HashedToken | None:
+    found = _TOKEN.fullmatch(token or "")
+    return HashedToken(int(found[1]), hashlib.sha256(found[2].encode()).hexdigest()) if found else None
+
+
+def code_of(token_hash: str, message: bytes) -> str:
+    return hmac.new(token_hash.encode(), message, "sha256").hexdigest()
+
+
+def proof_header(token: HashedToken, message: bytes) -> str:
+    return f"{token.token_id}.{code_of(token.hash, message)}"
+
+
+def read_proof(header: str | None, message: bytes) -> Proof | None:
+    found = _PROOF.fullmatch(header or "")
+    return Proof(int(found[1]), found[2], message) if found else None
+
+
+def to_prove(line: str, key: str, frame: bytes) -> bytes:
+    """Return what an agent proves to have said: where it is answered, with which key, and its hello."""
+    return b"\n".join((line.encode(), key.encode(), frame))
