@@ -27,7 +27,7 @@ def busy_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         server.submit({"name": f"job {number}", "schedule": "@yearly", "steps": [{"run": "true"}]})
         server.post(f"/v1/jobs/{number}/run", status=201)
     yield server
-    assert server.get("/readyz")["ready"]
+    server.wait_until(lambda: server.http.get("/readyz").json()["ready"], "it to be ready")
     assert server.stop() == 0
 
 

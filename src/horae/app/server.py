@@ -92,6 +92,7 @@ class App:
         self._directory.hold()
         self._secret = secret
         self._installation = installation
+        self._is_reached = False  # by gRPC
         self.store = store
         roles = store.for_roles()  # for whatever must not wait for users
         self.clock = clock
@@ -208,6 +209,8 @@ class App:
             checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
         if "scheduler" in self.config.roles:
             checks["scheduler"] = self._scheduler_check
+        if self.config.serves_rpc:
+            checks["grpc"] = lambda: "ok" if self._is_reached else f"nobody reaches {self.config.grpc_address} yet"
         return checks
 
     def _scheduler_check(self) -> str:
@@ -324,6 +327,7 @@ class App:
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())
         await server.start(config.grpc_address, certificate)
+        self._is_reached = True
         log.info("rpc.up", node=config.node, address=config.grpc_address)
         return server
 

@@ -65,6 +65,7 @@ class Stage:
         self.server, self.ports = server, ports
         self.http = server.http
         self._agents: list[Agent] = []
+        self._jobs: list[int] = []
         data_of(self.http.post("/api/scheduler-workers/register?workerId=worker-1"))
         data_of(self.http.post("/api/segments/assign?workerId=worker-1&desiredSegments=100"))
         self._pulse = Pulse(server, "/api/scheduler-workers/heartbeat?workerId=worker-1")
@@ -74,7 +75,9 @@ class Stage:
         return self._agents[-1]
 
     def dismiss(self) -> None:
-        """Agents of one test are not there in the next."""
+        """Agents and jobs of one test are not there in the next: what an agent leaves behind goes to others."""
+        while self._jobs:
+            assert self.http.delete(f"/v1/jobs/{self._jobs.pop()}").status_code == 204
         while self._agents:
             agent = self._agents.pop()
             agent.pulse.stop()
@@ -86,7 +89,8 @@ class Stage:
         self.server.stop()
 
     def submit(self, **changes: Any) -> int:
-        return int(data_of(self.http.post("/api/jobs", json={**JOB, **changes}))["id"])
+        self._jobs.append(int(data_of(self.http.post("/api/jobs", json={**JOB, **changes}))["id"]))
+        return self._jobs[-1]
 
     def scheduled(self, **changes: Any) -> int:
         job_id = self.submit(**changes)

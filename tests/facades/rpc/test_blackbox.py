@@ -215,6 +215,7 @@ def test_what_is_wrong_is_told_in_the_contracts_own_shape(server: Server) -> Non
 def test_grpc_has_the_same(server: Server) -> None:
     job_id = submit(server, "wire", "1h")
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        grpc.channel_ready_future(channel).result(timeout=120)  # loads after HTTP answers
 
         def made(name: str, reply: Any) -> Any:
             return channel.unary_unary(
