@@ -165,6 +165,18 @@ async def test_two_migrators_at_once_make_one_schema(database: Database):
     assert await database.migrate() == Report(LATEST, LATEST, [])
 
 
+async def test_a_new_file_that_somebody_writes_to_is_waited_for(tmp_path: Path):
+    path = tmp_path / "horae.db"
+    first = sqlite3.connect(path, isolation_level=None)
+    first.execute("BEGIN IMMEDIATE")
+    migrating = asyncio.create_task(asyncio.to_thread(migrate.migrate_sqlite, path))
+    await asyncio.wait([migrating], timeout=0.2)
+    assert not migrating.done()
+    first.execute("COMMIT")
+    first.close()
+    assert (await migrating).applied == EVERYTHING
+
+
 async def test_only_what_is_missing_is_applied(database: Database, monkeypatch: pytest.MonkeyPatch):
     await database.migrate()
     add(monkeypatch, "more", "ALTER TABLE jobs ADD COLUMN colour text;")

@@ -25,6 +25,7 @@ from horae.stores.rows import Row
 log = structlog.get_logger()
 Write = Callable[[sqlite3.Connection], Any]
 Outcome = tuple[Any, BaseException | None]  # what a write returned, or why it did not happen
+BUSY_SECONDS = 5  # for which another process is waited for
 WAL_PAGES = 8000  # of 4 KiB before the log is worked into the database
 APPLICATION = 0x686F7261  # "hora", in the head of each file of ours
 READERS = 2  # threads for what users read
@@ -200,10 +201,10 @@ class Deadline:
 
 def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=512)
+    _write_ahead(connection)
     for pragma in (
-        "journal_mode = WAL",
         "synchronous = FULL",  # an answered request survives a power cut; batches share the cost
-        "busy_timeout = 5000",
+        f"busy_timeout = {BUSY_SECONDS * 1000}",
         "temp_store = MEMORY",
         "cache_size = -65536",
         "mmap_size = 268435456",
@@ -211,6 +212,19 @@ def connect(path: Path) -> sqlite3.Connection:
     ):
         connection.execute(f"PRAGMA {pragma}")
     return connection
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for a writer before it leaves the first journal of a new file, so we do."""
+    deadline = Deadline(time.monotonic() + BUSY_SECONDS)
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or deadline.has_passed():
+                raise
+            time.sleep(0.01)
 
 
 def sign(connection: sqlite3.Connection) -> None:
