@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
+TURNS = 10  # of the loop, in which a connection that was just accepted gets its task
+
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -31,6 +33,8 @@ async def listening(talk: Talk, host: str = "127.0.0.1") -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         for task in list(talks):
             task.cancel()
         await asyncio.gather(*talks, return_exceptions=True)

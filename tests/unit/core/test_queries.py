@@ -78,10 +78,10 @@ def test_reading_takes_linear_time(unit: str) -> None:
 
 
 def _timed(query: str) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     calls_code(query)
     asks_servers(query)
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 WRITTEN = {
