@@ -1,6 +1,7 @@
 """What people do with jobs: submit, change, pause, run, cancel, delete, read.
 
-How a change is written is in changes.py, what is due by then in due.py; triggers and cursors have their own modules.
+How a change is written is in changes.py, what is due by then in due.py; triggers, cursors and runs by request have
+their own modules.
 """
 
 from __future__ import annotations
@@ -8,8 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
-
-import msgspec
 
 from horae.core.definitions import Idempotency, Receipt, Sort, Submission
 from horae.core.model import (
@@ -26,8 +25,7 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
-from horae.core.runs.ledger import new_run
-from horae.core.runs.orders import Lend, Order
+from horae.core.runs.orders import Lend
 from horae.core.work import kinds
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid, NotFound
@@ -43,6 +41,7 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatc
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
@@ -65,7 +64,7 @@ class Jobs:
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._submits = Coalescer(self._submit_batch, limit=500)
-        self._orders = Coalescer(store.enqueue)
+        self.orders = Orders(store, queue, self._events)
         self.triggers = Triggers(store, self._changes)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
@@ -226,26 +225,13 @@ class Jobs:
         *,
         data: Json | None = None,
         node: str | None = None,
+        priority: int | None = None,
+        run_at: Moment | None = None,
         idempotency: Idempotency | None = None,
     ) -> Run:
-        """Make a run due now. It obeys the job's overlap policy: the answer may be skipped(overlap)."""
-        job = await self._changes.get_alive(job_id)
-        if job.paused:
-            raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
-        # Only a start deadline needs the time before the run is made: the store sets all its moments itself.
-        now = await self._store.now() if job.policy.start_deadline_seconds is not None else 0
-        new = new_run(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
-        receipt = await self._orders.add(Order(new, idempotency))
-        refuse_mismatch(receipt)
-        if not receipt.ids:
-            raise NotFound(f"job {job_id} was deleted")
-        self._queue.announce("runs")
-        if job.policy.overlap.name == "REPLACE":
-            self._queue.announce("cancel")
-        run = await self.get_run(receipt.ids[0])
-        if not receipt.replayed:
-            self._events.run_queued(run)
-        return run
+        """Make a run due now, or at a later moment. It obeys the job's overlap policy when it is due: the answer may be
+        skipped(overlap)."""
+        return await self.orders.place(RunRequest(job_id, data, node, priority, run_at, idempotency))
 
     async def get_run(self, run_id: int) -> Run:
         run = await self._store.get_run(run_id)
@@ -295,7 +281,3 @@ class Jobs:
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")
-
-
-def _text(data: Json | None) -> str | None:
-    return None if data is None else msgspec.json.encode(data).decode()
