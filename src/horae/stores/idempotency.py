@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from horae.core.definitions import Idempotency, Receipt, Submission
@@ -26,7 +27,8 @@ def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:
     if earlier is not None:
         return earlier
     keys = [(job.org, job.owner, job.key) for job in submission.jobs if job.key is not None]
-    clash = next((key for key in keys if key in taken or keys.count(key) > 1), None)
+    twins = [key for key, times in Counter(keys).items() if times > 1] if len(keys) > 1 else []
+    clash = next((key for key in keys if key in taken), twins[0] if twins else None)
     return Receipt([], key_taken=clash[2]) if clash else None
 
 

@@ -6,6 +6,7 @@ their own modules.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -47,6 +48,8 @@ from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
 from horae.service.secrets.sealing import Sealing
 
+BATCH = 1000  # jobs in one transaction
+
 
 class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
     """Jobs, their triggers and their runs."""
@@ -63,7 +66,7 @@ class Jobs:
         self._events = events or NoEvents()
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
-        self._submits = Coalescer(self._submit_batch, limit=500)
+        self._submits = Coalescer(self._submit_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
         self.orders = Orders(store, queue, self._events)
         self.triggers = Triggers(store, self._changes)
         self.cursors = Cursors(store)
@@ -78,15 +81,23 @@ class Jobs:
         org: int = DEFAULT_ORG,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
-        """Create jobs, all of them or none; a draft whose key exists already replaces that job.
+        """Create jobs, up to BATCH all of them or none, and more a batch at a time; a draft whose key exists already
+        replaces that job.
 
-        Where keys exist, each of several drafts is done for itself, under an idempotency key of its own in the
-        transaction that does it: whatever a broken request had done, its repeat goes on from there.
+        Where keys exist, each of several drafts is done for itself. Whatever is done has an idempotency key of its own
+        in the transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
-        for draft in drafts:
+        for number, draft in enumerate(drafts):
+            if number % BATCH == BATCH - 1:
+                await asyncio.sleep(0)
             await self._check_secrets(draft, owner, org)
+        parts = []
         with self._sealing.writing():
-            return await self._submit(drafts, owner, org, idempotency)
+            for start in range(0, len(drafts), BATCH):
+                # The first has the key as it came, so that it means the same for a request of any size.
+                part = idempotency and replace(idempotency, scope=f"{idempotency.scope} +{start}".removesuffix(" +0"))
+                parts.append(await self._submit(drafts[start : start + BATCH], owner, org, part))
+        return Submitted([job for part in parts for job in part.jobs], all(part.replayed for part in parts))
 
     async def _submit(
         self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None
@@ -119,7 +130,7 @@ class Jobs:
         refuse_mismatch(receipt)
         if not receipt.ids:
             return None
-        return Submitted([await self.get(i) for i in receipt.ids] if receipt.replayed else jobs, receipt.replayed)
+        return Submitted(list(await self.get_many(receipt.ids)) if receipt.replayed else jobs, receipt.replayed)
 
     async def _put(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Submitted:
         """Make one job, or replace the one with its key; whoever is first, the other replaces."""
@@ -148,9 +159,8 @@ class Jobs:
         )
         self._changes.announce_due([job for jobs in made for job in jobs], now)
         for receipt, jobs in zip(receipts, made, strict=True):
-            for job in jobs:
-                if job.id in receipt.ids:
-                    self._events.job_submitted(job)
+            for job in jobs if receipt.ids and not receipt.replayed else ():
+                self._events.job_submitted(job)
         return list(zip(receipts, made, strict=True))
 
     # ── read ──
