@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
 from horae.core.model import State
+from horae.web import app as web
 from horae.web import http
 from horae.web.native import many
 
-from .test_native import JOB, api, gate, problem_of, submitted  # noqa: F401  # fixtures
-from .world import World
+from .test_native import JOB, problem_of, submitted
+from .world import HERE, OWN, World, from_here
 
 LINES = {"content-type": "application/x-ndjson"}
 FREE = {**JOB, "overlap": "allow"}
+
+
+@pytest.fixture
+async def api(world: World) -> AsyncIterator[httpx.AsyncClient]:
+    gate = web.create_app(world.services, (), version="1.2.3", free_pass=OWN)
+    async with httpx.AsyncClient(transport=from_here(gate), base_url=HERE) as client:
+        yield client
 
 
 def lines(items: list[Any]) -> bytes:
