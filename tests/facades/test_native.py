@@ -90,7 +90,7 @@ async def test_yaml_with_several_jobs_makes_them_all(api: httpx.AsyncClient, med
         (b"{", 400, "E_JSON_SYNTAX"),
         (b'{"name": NaN}', 400, "E_JSON_SYNTAX"),
         (b'{"name": -Infinity}', 400, "E_JSON_SYNTAX"),
-        (b"[]", 422, "E_TYPE"),
+        (b"[]", 422, "E_EMPTY"),
         (b'"x"', 422, "E_TYPE"),
         (b"null", 422, "E_TYPE"),
         (b"1", 422, "E_TYPE"),
