@@ -272,8 +272,9 @@ class Request:
             raise NotFound(f"{moments.quoted(text)} is not an id", hint="ids are whole numbers from 1 up")
         return int(text)
 
-    async def read(self, limit: int = BODY_LIMIT, seconds: float = BODY_SECONDS) -> bytes:
-        """Return the body, whole."""
+    async def read(self, limit: int = BODY_LIMIT, seconds: float | None = None) -> bytes:
+        """Return the body, whole; it has BODY_SECONDS to arrive, unless said."""
+        seconds = BODY_SECONDS if seconds is None else seconds
         try:
             async with asyncio.timeout(seconds):
                 return await self._read(limit)

@@ -24,7 +24,7 @@ from horae.web.openapi import LINES
 
 MAX_ITEMS = MAX_JOBS
 MANY_BYTES = 32 * 1024 * 1024  # of a whole body
-SECONDS = 120.0  # for it to arrive
+SECONDS = 120.0  # for a large one to arrive
 LARGE_AT_ONCE = 4  # bodies beyond the ordinary limit
 SLICE = 100  # items that are read or written before others have a turn
 
@@ -70,7 +70,7 @@ class Intake:
             raise Limited(f"{self._large} large bodies are being read, and that is the limit", hint="try again")
         self._large += is_large
         try:
-            yield await request.read(MANY_BYTES, SECONDS)
+            yield await request.read(MANY_BYTES, SECONDS if is_large else None)
         finally:
             self._large -= is_large
 
