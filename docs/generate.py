@@ -137,11 +137,17 @@ def exit_codes() -> str:
 # ── HTTP ───────────────────────────────────────────────────────────────────────────────────────────
 
 BODIES = {
-    "JobsDocument": 'one [job document](job-document.md), or `{"jobs": […]}` with up to 100',
+    "JobsDocument": 'one [job document](job-document.md), or up to 10,000 as `{"jobs": […]}`, as a JSON array, or as '
+    "NDJSON (`application/x-ndjson`, `application/jsonl`)",
+    "OrdersDocument": 'up to 10,000 orders as `{"runs": […]}`, as a JSON array, or as NDJSON (`application/x-ndjson`, '
+    "`application/jsonl`). An order has a `job` (its id as a number, or its key as text), and if wanted `data`, "
+    "`node`, `priority` (0 to 9, instead of the job's own), `run_at`, and `idempotency_key`",
+    "Order": "one of these orders",
     "JobDocument": "a [job document](job-document.md)",
     "TriggerDocument": "a [trigger document](job-document.md#triggers)",
     "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
-    "RunRequest": "`data` for this run, and `node`, the only node that may run it",
+    "RunRequest": "`data` for this run, `node`, the only node that may run it, `priority` (0 to 9, instead of the "
+    "job's own), and `run_at`, the moment at which it is due",
     "TokenRequest": "`name`, and if wanted `scope` (`user` or `agent`), `owner` (the name, unless said) "
     "and `expires_in` (a duration of at most 366 days, or `never`; 90 days, and for agents never, unless said); made "
     "with a token, it has that one's owner and ends with it",
@@ -329,7 +335,8 @@ def one_code(named: str, found: set[tuple[type[errors.Error], str]]) -> tuple[st
 STATES = {
     "queued": "It waits for an agent with a free slot.",
     "running": "An agent works on it.",
-    "blocked": "It waits for its predecessor (`overlap`), for its next attempt (`retry`), or for another run that "
+    "blocked": "It waits for its predecessor (`overlap`), for its next attempt (`retry`), for the moment for which it "
+    "was ordered (`later`), or for another run that "
     "writes what it writes (`destination_busy`).",
     "succeeded": "The work ended well.",
     "failed": "The work ended badly, could not be done, or was lost with its agent too often.",

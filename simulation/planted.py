@@ -14,9 +14,9 @@ from typing import Any
 from unittest import mock
 
 from horae.core.definitions import Idempotency
-from horae.core.model import Node
+from horae.core.model import Node, State
 from horae.core.runs import ledger
-from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, MadeRun, Result, Waiting, Want
 from horae.links.spool import AgentSpool
 from horae.service.agent import leash as leash_module
 from horae.service.agent.agent import Agent
@@ -149,10 +149,15 @@ def fire_in_two(stack: ExitStack) -> None:
         def make(connection: sqlite3.Connection) -> Fired:
             now = self._clock()
             ids = list(self._next("run", len(held)))
-            born = [(i, one.run, one.trigger_id, one.due_at) for i, one in zip(ids, held, strict=True) if one.born]
-            queued, skipped = self._bear(connection, born, now)
+            born = [
+                MadeRun(i, one.run, one.trigger_id, one.due_at, now)
+                for i, one in zip(ids, held, strict=True)
+                if one.born
+            ]
+            states = [outcome.state for outcome in self._bear(connection, born, now)]
             self._pass(connection, held, ids, now)
             self._save_ids(connection)
+            queued, skipped = states.count(State.QUEUED), states.count(State.SKIPPED)
             return Fired({one.trigger_id for one in held}, queued, skipped, now)
 
         return await self._do(make)
@@ -189,7 +194,9 @@ def robbed(stack: ExitStack) -> None:
 def forgotten_key(stack: ExitStack) -> None:
     """The key of a request is not kept with what it did."""
 
-    def note(self: SqliteStore, connection: sqlite3.Connection, key: Idempotency | None, ids: list[int]) -> None:
+    def note(
+        self: SqliteStore, connection: sqlite3.Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]
+    ) -> None:
         return
 
     _put(stack, SqliteStore, "_note", note)

@@ -1,4 +1,4 @@
-"""How fast jobs are taken in: many in one call, and one by one from many clients."""
+"""How fast jobs and runs are taken in: many in one call, and one by one from many clients."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def submit_http(bench: Bench) -> AsyncIterator[Line]:
                     await ready(up)
                     token = await _token(up.port) if login == "token" else ""
                     cpu = up.cpu_seconds()
-                    told = await _generate(up.port, clients, size, token)
+                    told = await _generate("submit", up.port, clients, size, token)
                     cpu = up.cpu_seconds() - cpu
                 await _judge(place, size)
                 return told.pop("rate"), {**told, "cpu_us_per_job": round(cpu / size * 1e6, 1)}
@@ -138,6 +138,53 @@ async def submit_http(bench: Bench) -> AsyncIterator[Line]:
         yield await measure(line, bench["trials"], ours, loop)
 
 
+@figure(
+    "run-now",
+    "one run a request over HTTP, each with an Idempotency-Key, to a real `horae up`, none of which an agent takes",
+    size=[5_000], quick={"size": [500]},
+)  # fmt: skip
+async def run_now(bench: Bench) -> AsyncIterator[Line]:
+    for size, clients in product(bench["size"], (1, 16)):
+
+        async def ours(size: int = size, clients: int = clients) -> tuple[float, dict[str, Any]]:
+            async with bench.places.fresh(bench.store) as place:
+                async with server(place) as up:
+                    await ready(up)
+                    await _generate(
+                        "run", up.port, clients, size // 10, "first"
+                    )  # what is only met once is not to be measured
+                    cpu, commits = up.cpu_seconds(), await _commits(place)
+                    told = await _generate("run", up.port, clients, size, "again")
+                    cpu, after = up.cpu_seconds() - cpu, await _commits(place)
+                await _judge_runs(place, size + size // 10)
+                told["cpu_us_per_run"] = round(cpu / size * 1e6, 1)
+                if after is not None and commits is not None:
+                    told["commits_per_run"] = round((after - commits) / size, 3)
+                return told.pop("rate"), told
+
+        async def loop(size: int = size, clients: int = clients) -> float:
+            async with bench.places.fresh(bench.store) as place:
+                return await bare.insert_one_by_one(place, size, clients)
+
+        line = Line("run-now", bench.store, "runs/s", detail={"size": size, "clients": clients})
+        yield await measure(line, bench["trials"], ours, loop)
+
+
+async def _commits(place: Place) -> int | None:
+    """Return how many transactions the server has committed; one that ended less than a second ago may be missing."""
+    if place.store != "postgres":
+        return None
+    await asyncio.sleep(1.5)
+    found = await place.rows("SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()")
+    return int(found[0][0])
+
+
+async def _judge_runs(place: Place, size: int) -> None:
+    runs = (await place.rows("SELECT count(*) FROM live"))[0][0]
+    if runs != size:
+        raise Void(f"{size} queued runs expected; got {runs}")
+
+
 async def _token(port: int) -> str:
     wire = await Wire.connect(port)
     made = await wire.json("POST", "/v1/tokens", {"name": "bench"})
@@ -145,9 +192,10 @@ async def _token(port: int) -> str:
     return str(made["token"])
 
 
-async def _generate(port: int, clients: int, total: int, token: str = "") -> dict[str, Any]:
+async def _generate(way: str, port: int, clients: int, total: int, more: str = "") -> dict[str, Any]:
+    """`more` is a token, or of runs, what their keys begin with."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.loadgen", str(port), str(clients), str(total), *filter(None, [token]), stdout=PIPE
+        sys.executable, "-m", "bench.loadgen", way, str(port), str(clients), str(total), more, stdout=PIPE
     )
     text, _ = await process.communicate()
     if process.returncode:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from horae.core.model import Job
+from horae.core.model import Job, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class Receipt:
     replayed: bool = False
     mismatch: bool = False  # the key was used for a different request; nothing was done
     key_taken: str | None = None  # a job key exists already; nothing was done
+    stale: bool = False  # the job is no longer as the Order was made from it; nothing was done
+    run: Run | None = None  # of an Order: what was made now
 
 
 class Sort(NamedTuple):

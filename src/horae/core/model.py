@@ -63,6 +63,7 @@ class Reason(StrEnum):
     MISFIRE = "misfire"  # the moment passed while nobody could fire it
     START_DEADLINE = "start_deadline"  # nobody claimed it in time
     RETRY = "retry"  # waiting for the next attempt
+    LATER = "later"  # ordered for a moment that is still to come
     LOST = "lost"  # its agent died too often
     EXIT = "exit"  # the work ended with a failure of its own
     ERROR = "error"  # the work could not be started or broke

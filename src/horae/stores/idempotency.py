@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 
 from horae.core.definitions import Idempotency, Receipt, Submission
 from horae.core.model import Job, Moment
-from horae.core.runs.orders import Order
 from horae.errors import Conflict
 
 Known = dict[tuple[str, str], tuple[str, list[int]]]  # (scope, key) → (digest, ids)
@@ -27,7 +27,8 @@ def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:
     if earlier is not None:
         return earlier
     keys = [(job.org, job.owner, job.key) for job in submission.jobs if job.key is not None]
-    clash = next((key for key in keys if key in taken or keys.count(key) > 1), None)
+    twins = [key for key, times in Counter(keys).items() if times > 1] if len(keys) > 1 else []
+    clash = next((key for key in keys if key in taken), twins[0] if twins else None)
     return Receipt([], key_taken=clash[2]) if clash else None
 
 
@@ -47,27 +48,3 @@ def remember(submission: Submission, known: Known, taken: Taken) -> None:
     if key := submission.idempotency:
         known[key.scope, key.key] = (key.digest, [job.id for job in submission.jobs])
     taken.update((job.org, job.owner, job.key) for job in submission.jobs if job.key is not None)
-
-
-def first_of_each(orders: Sequence[Order]) -> list[Order]:
-    """Return the orders to carry out: of those that share an idempotency key, the first."""
-    seen: set[tuple[str, str]] = set()
-    fresh = []
-    for order in orders:
-        key = order.idempotency and (order.idempotency.scope, order.idempotency.key)
-        if key is None or key not in seen:
-            fresh.append(order)
-        if key:
-            seen.add(key)
-    return fresh
-
-
-def order_receipts(
-    orders: Sequence[Order], fresh: Sequence[Order], made: Sequence[Receipt], known: Known
-) -> list[Receipt]:
-    """One receipt per order: what was made for it, or what its idempotency key stands for."""
-    by_order = {id(order): receipt for order, receipt in zip(fresh, made, strict=True)}
-    for order, receipt in zip(fresh, made, strict=True):
-        if key := order.idempotency:
-            known[key.scope, key.key] = (key.digest, receipt.ids)
-    return [by_order.get(id(o)) or replay(o.idempotency, known) or Receipt([]) for o in orders]

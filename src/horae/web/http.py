@@ -168,6 +168,10 @@ def extra_headers(error: Error) -> RawHeaders:
 
 
 def problem(error: Error, request_id: str) -> Reply:
+    return Reply(error.status, encode(problem_of(error, request_id)), b"application/problem+json", extra_headers(error))
+
+
+def problem_of(error: Error, request_id: str) -> dict[str, Any]:
     """Return the one shape of every failure (RFC 9457)."""
     shown: dict[str, Any] = {
         "type": f"/docs#{error.code}",
@@ -180,7 +184,7 @@ def problem(error: Error, request_id: str) -> Reply:
     }
     if error.hint:
         shown["hint"] = error.hint
-    return Reply(error.status, encode(shown), b"application/problem+json", extra_headers(error))
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,26 +272,27 @@ class Request:
             raise NotFound(f"{moments.quoted(text)} is not an id", hint="ids are whole numbers from 1 up")
         return int(text)
 
-    async def read(self) -> bytes:
-        """Return the body, whole."""
+    async def read(self, limit: int = BODY_LIMIT, seconds: float | None = None) -> bytes:
+        """Return the body, whole; it has BODY_SECONDS to arrive, unless said."""
+        seconds = BODY_SECONDS if seconds is None else seconds
         try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self._read()
+            async with asyncio.timeout(seconds):
+                return await self._read(limit)
         except TimeoutError:
-            raise Unfinished(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+            raise Unfinished(f"the body did not arrive within {seconds:g} s") from None
 
-    async def _read(self) -> bytes:
+    async def _read(self, limit: int) -> bytes:
         declared = self.header(b"content-length")
-        if declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > BODY_LIMIT:
-            raise _too_large(declared)
+        if declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
+            raise _too_large(declared, limit)
         body = bytearray()
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             body += message["body"]
-            if len(body) > BODY_LIMIT:
-                raise _too_large("more")
+            if len(body) > limit:
+                raise _too_large("more", limit)
             if not message.get("more_body"):
                 return bytes(body)
 
@@ -306,6 +311,15 @@ class Request:
 
     def idempotency(self, body: bytes) -> Idempotency | None:
         """Return the client's promise, if it made one: the same key never acts twice."""
+        key = self.idempotency_key()
+        if key is None:
+            return None
+        act = f"{self.scope['method']} {self.scope['path']}"
+        digest = hashlib.sha256(act.encode("utf-8", "surrogatepass") + b"\n" + body).hexdigest()
+        return Idempotency(f"{principal(self).owner} {act}", key, digest)
+
+    def idempotency_key(self) -> str | None:
+        """Return the key that came with the request, if it is one."""
         key = self.header(b"idempotency-key")
         if key is None:
             return None
@@ -315,9 +329,7 @@ class Request:
             )
         if not _VISIBLE.fullmatch(key):
             raise Invalid("an Idempotency-Key has visible ASCII characters only", code="E_CHAR", path="Idempotency-Key")
-        act = f"{self.scope['method']} {self.scope['path']}"
-        digest = hashlib.sha256(act.encode("utf-8", "surrogatepass") + b"\n" + body).hexdigest()
-        return Idempotency(f"{principal(self).owner} {act}", key, digest)
+        return key
 
     def expected_version(self) -> int | None:
         """Return the version of If-Match; None when any will do. A tag we never gave out matches nothing."""
@@ -349,8 +361,8 @@ _VERSION_TAG = re.compile(r'"([0-9]{1,18})"')
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-([0-9]{1,18})?")
 
 
-def _too_large(got: str) -> TooLarge:
-    return TooLarge(f"the body has at most {BODY_LIMIT} bytes, got {moments.quoted(got)}")
+def _too_large(got: str, limit: int) -> TooLarge:
+    return TooLarge(f"the body has at most {limit} bytes, got {moments.quoted(got)}")
 
 
 # ── credentials ────────────────────────────────────────────────────────────────────────────────────
@@ -398,6 +410,7 @@ class Body:
     schema: str
     example: Any
     required: bool = True
+    lines: bool = False  # it may be NDJSON too
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from horae.web import http, params, schemas
 
 Json = model.Json
 
+LINES = ("application/x-ndjson", "application/jsonl")  # a JSON value in each line
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
 _REF = "#/components/schemas/{name}"
 
@@ -179,7 +180,8 @@ def _param(param: params.Param) -> Json:
 
 def _body(body: http.Body) -> Json:
     shown = {"schema": _ref(body.schema), "example": body.example}
-    return {"required": body.required, "content": dict.fromkeys(("application/json", *YAML_TYPES), shown)}
+    lines = {media: {"schema": {"type": "string"}} for media in LINES} if body.lines else {}
+    return {"required": body.required, "content": dict.fromkeys(("application/json", *YAML_TYPES), shown) | lines}
 
 
 # ── requests ───────────────────────────────────────────────────────────────────────────────────────
@@ -297,24 +299,42 @@ _JOB: Json = {
     },
 }
 
+_RUN: Json = {
+    "data": {"type": "object", "description": "Given to this run."},
+    "node": {**_TEXT, "description": "The only node that may run it."},
+    "priority": {**_whole(0, 9), "description": "Instead of the job's own; 9 goes first."},
+    "run_at": {**_MOMENT, "description": "When it is due; now, unless that is still to come."},
+}
+
+
+def _list(name: str) -> Json:
+    return {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ref(name)}
+
+
 REQUESTS: Json = {
     "JobDocument": _object(_JOB, "name", anyOf=_any_of(*kinds.MARKS, "spec", "kind")),
     "JobsDocument": {
         "anyOf": [
             _ref("JobDocument"),
-            _object({"jobs": {"type": "array", "maxItems": specs.MAX_JOBS, "items": _ref("JobDocument")}}, "jobs"),
+            _object({"jobs": _list("JobDocument")}, "jobs"),
+            _list("JobDocument"),
         ]
     },
     "TriggerDocument": _object(_TRIGGER, anyOf=_any_of(*_SCHEDULE_KINDS)),
     "TriggerPatch": _object(
         {"enabled": {"type": "boolean"}, "next_at": _MOMENT, "data": {"type": ["object", "null"]}}, minProperties=1
     ),
-    "RunRequest": _object(
+    "RunRequest": _object(_RUN),
+    "Order": _object(
         {
-            "data": {"type": "object", "description": "Given to this run."},
-            "node": {**_TEXT, "description": "The only node that may run it."},
-        }
+            "job": {"anyOf": [_ID, _TEXT], "description": "Its id, or its key."},
+            **_RUN,
+            "idempotency_key": {"type": "string", "pattern": "^[!-~]{1,200}$"},
+        },
+        "job",
     ),
+    "OrdersDocument": {"anyOf": [_object({"runs": _list("Order")}, "runs"), _list("Order")]},
+    "RunAnswers": _object({"runs": {"type": "array", "items": {"anyOf": [_ref("Run"), _ref("Problem")]}}}, "runs"),
     "TokenRequest": _object(
         {
             "name": {**_TEXT, "pattern": r"^[^-]", "description": "What it is for, for people."},

@@ -46,7 +46,7 @@ def as_yaml(head: str) -> str:
 CATALOGUE: list[tuple[str, str, str, str, str]] = [
     ("A03", "null", "E_TYPE", "top level must be a mapping, got null", ""),
     ("A05", "hello", "E_TYPE", "top level must be a mapping, got a string", ""),
-    ("A21", "jobs: [" + "{}, " * 101 + "]", "E_LIMIT", "at most 100 jobs per request", "jobs"),
+    ("A21", "jobs: [" + "{}, " * 10_001 + "]", "E_LIMIT", "at most 10000 jobs per request", "jobs"),
     ("A27", "jobs: [{steps: [{run: a}]}]", "E_REQUIRED", "name", "jobs[0].name"),
     ("A29 129", as_yaml("name: " + "q" * 129), "E_LEN", "at most 128 characters, got 129", "jobs[0].name"),
     ("A29 10000", as_yaml("name: " + "q" * 10_000), "E_LEN", "got 10000", "jobs[0].name"),

@@ -661,7 +661,7 @@ async def test_many_runs_at_once_share_a_few_store_calls(jobs: Jobs, probe: Prob
     many = [await submitted(jobs, f"job {i}") for i in range(20)]
 
     async def until_the_others_wait(first: list[Order]) -> None:
-        while len(first) + len(jobs._orders._waiting) < len(many):
+        while len(first) + len(jobs.orders._waiting._waiting) < len(many):
             await asyncio.sleep(0)
 
     probe.before("enqueue", until_the_others_wait)

@@ -38,6 +38,7 @@ _AS_THEY_ARE = (
 )  # fmt: skip
 FIELDS = frozenset({*_AS_THEY_ARE, "schedule", "timezone", "url", "branch", "task", "format"})
 
+MAX_JOBS = 100  # in one file
 _DOWNLOAD = {"name": "Set up Go", "run": "go mod download"}
 _TASKS = {
     "build": {"name": "Build", "run": "go build -v ./..."},
@@ -87,7 +88,7 @@ def _listed(document: Any, problems: Problems) -> tuple[list[Any], str]:
         fields.refuse_others(frozenset({"jobs"}))
         if "jobs" not in fields.values:
             fields.fault("jobs", "E_REQUIRED", "a file of jobs has the key jobs, with a list")
-        items = fields.items("jobs", specs.MAX_JOBS, "jobs per request", least=1)
+        items = fields.items("jobs", MAX_JOBS, "jobs per request", least=1)
     problems.raise_any()
     return items, prefix
 

@@ -10,7 +10,8 @@
       │        │                                          │
       │        └── eligible ── blocked ◄──── retry ───────┘   (or its destination is busy: it did not begin)
       │                          ▲  ├─ start deadline ─► skipped
-      ├── overlap queue/replace ─┘  └─ cancel ─► cancelled
+      ├── overlap queue/replace ─┤  ├─ cancel ─► cancelled
+      ├── ordered for later ─────┘  └─ overlap, when its moment comes ─► skipped
       │
       └──► skipped (overlap, misfire) · coalesced     born terminal
 

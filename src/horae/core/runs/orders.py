@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
@@ -116,12 +116,54 @@ class LastRun:
     finished_at: Moment | None
 
 
+class MadeRun(NamedTuple):
+    """A new run with its id, about to be written."""
+
+    run_id: int
+    run: NewRun
+    trigger_id: int | None
+    due_at: Moment
+    created_at: Moment
+
+
+class Outcome(NamedTuple):
+    """What a new run became when it was written."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+
+
+class Placed(NamedTuple):
+    """What an order that waits has had since it was placed."""
+
+    run_id: int
+    created_at: Moment
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A request to run a job now."""
+    """A request to run a job: now, or at a moment that is still to come."""
 
     run: NewRun
     idempotency: Idempotency | None = None
+    version: int | None = None  # of the job from which it was made; None: whatever it is
+    run_at: Moment | None = None  # until then it waits, if that is still to come
+    start_within: int | None = None  # µs from the moment it is due to its start deadline; None: as `run` says
+    placed: Placed | None = None  # of one that has waited until now
+
+    def made(self, run_id: int, now: Moment) -> MadeRun:
+        """Return its run; one that is late is due when it is asked for."""
+        is_set = self.placed is not None or self.is_later(now)
+        due_at = self.run_at if is_set and self.run_at is not None else now
+        run = self.run
+        if self.start_within is not None:
+            run = replace(run, start_by=due_at + self.start_within)
+        return MadeRun(run_id, run, None, due_at, self.placed.created_at if self.placed else now)
+
+    def is_later(self, now: Moment) -> bool:
+        """Return whether it has to wait for its moment. Its overlap policy is decided then, not before."""
+        return self.placed is None and self.run_at is not None and self.run_at > now
 
 
 class Assignment(NamedTuple):

@@ -32,9 +32,9 @@ from horae.core.work.commands import MAX_DATA
 from horae.core.work.isolation import labels_of
 from horae.core.work.kinds import READ_ONLY, read_work
 from horae.core.work.policies import read_policy
-from horae.errors import MAX_PROBLEMS, Invalid
+from horae.errors import MAX_PROBLEMS, Error, Invalid
 
-MAX_JOBS = 100
+MAX_JOBS = 10_000  # in one request
 MAX_TRIGGERS = 100
 MAX_TRIGGER_NAME = 250  # characters
 MAX_ANNOTATIONS = 64 * 1024  # bytes
@@ -88,6 +88,28 @@ def parse_jobs(document: Any, limit: int = MAX_JOBS) -> list[Draft]:
     refuse_twins([draft.key for draft in drafts], "jobs[{}].key", "key", problems)
     problems.raise_any()
     return drafts
+
+
+class JobReader:
+    """Reads a long list of jobs, one by one."""
+
+    def __init__(self) -> None:
+        self._problems = Problems()
+        self._drafts: list[Draft] = []
+
+    def read(self, document: Any, path: str) -> None:
+        """An Error stands for a document that could not be read."""
+        if isinstance(document, Error):
+            for problem in document.listed():
+                self._problems.add(f"{path}.{problem.path}".rstrip("."), problem.code, problem.message, problem.hint)
+        else:
+            self._drafts.append(_read_job(document, path, self._problems))
+
+    def drafts(self) -> list[Draft]:
+        """Return them all, or raise all that is wrong with any."""
+        refuse_twins([draft.key for draft in self._drafts], "jobs[{}].key", "key", self._problems)
+        self._problems.raise_any()
+        return self._drafts
 
 
 def parse_job(document: Any) -> Draft:

@@ -42,6 +42,9 @@ class Definitions(Protocol):
     async def find_key(self, org: int, owner: str, key: str) -> Job | None:
         """Return the live job with this key."""
 
+    async def find_keys(self, org: int, owner: str, keys: Sequence[str]) -> list[Job]:
+        """As find_key, of many, in any order."""
+
     async def list_jobs(self, where: JobFilter, cursor: str | None, limit: int) -> Page:
         """Jobs that are not deleted, newest first."""
 

@@ -14,15 +14,21 @@ class Runs(Protocol):
     """Runs as people ask for them and look at them."""
 
     async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
-        """Make runs by request, due now, under the same overlap rules.
+        """Make runs by request, due now, under the same overlap rules; receipts have the runs as they were made.
 
-        A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted.
+        An order for a moment that is still to come waits as blocked(later) without a gate: `sweep` decides about its
+        overlap when the moment has come, by what the job says then.
+        A job that is not there, or deleted, gets none: its receipt has no ids, and no idempotency key is noted. Nor is
+        one where the job has another version than the order: the receipt is `stale`.
         """
 
     async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
         """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
 
     async def get_run(self, run_id: int) -> Run | None: ...
+
+    async def load_runs(self, run_ids: Sequence[int]) -> list[Run]:
+        """As get_run, of many, in any order; what does not exist is left out."""
 
     async def list_runs(self, where: RunFilter, cursor: str | None, limit: int) -> Page:
         """Live runs and history together, newest id first."""
@@ -55,7 +61,8 @@ class WaitingRuns(Protocol):
     """What nobody has begun, and what may become of it."""
 
     async def sweep(self) -> Swept:
-        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; queued and
+        """Blocked runs whose time has come and whose destination is free, or whose gate is, become queued; orders whose
+        moment has come become runs, as their overlap policy decides; queued and
         blocked ones past their start deadline become history as skipped(start_deadline). Of very many, some: then
         `next_at` says to sweep again at once."""
 

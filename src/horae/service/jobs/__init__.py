@@ -1,15 +1,15 @@
 """What people do with jobs: submit, change, pause, run, cancel, delete, read.
 
-How a change is written is in changes.py, what is due by then in due.py; triggers and cursors have their own modules.
+How a change is written is in changes.py, what is due by then in due.py; triggers, cursors and runs by request have
+their own modules.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
-
-import msgspec
 
 from horae.core.definitions import Idempotency, Receipt, Sort, Submission
 from horae.core.model import (
@@ -26,8 +26,7 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
-from horae.core.runs.ledger import new_run
-from horae.core.runs.orders import Lend, Order
+from horae.core.runs.orders import Lend
 from horae.core.work import kinds
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid, NotFound
@@ -43,10 +42,13 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatc
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
 from horae.service.secrets.sealing import Sealing
+
+BATCH = 1000  # jobs in one transaction
 
 
 class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
@@ -64,8 +66,8 @@ class Jobs:
         self._events = events or NoEvents()
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
-        self._submits = Coalescer(self._submit_batch, limit=500)
-        self._orders = Coalescer(store.enqueue)
+        self._submits = Coalescer(self._submit_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
+        self.orders = Orders(store, queue, self._events)
         self.triggers = Triggers(store, self._changes)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
@@ -79,15 +81,23 @@ class Jobs:
         org: int = DEFAULT_ORG,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
-        """Create jobs, all of them or none; a draft whose key exists already replaces that job.
+        """Create jobs, up to BATCH all of them or none, and more a batch at a time; a draft whose key exists already
+        replaces that job.
 
-        Where keys exist, each of several drafts is done for itself, under an idempotency key of its own in the
-        transaction that does it: whatever a broken request had done, its repeat goes on from there.
+        Where keys exist, each of several drafts is done for itself. Whatever is done has an idempotency key of its own
+        in the transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
-        for draft in drafts:
+        for number, draft in enumerate(drafts):
+            if number % BATCH == BATCH - 1:
+                await asyncio.sleep(0)
             await self._check_secrets(draft, owner, org)
+        parts = []
         with self._sealing.writing():
-            return await self._submit(drafts, owner, org, idempotency)
+            for start in range(0, len(drafts), BATCH):
+                # The first has the key as it came, so that it means the same for a request of any size.
+                part = idempotency and replace(idempotency, scope=f"{idempotency.scope} +{start}".removesuffix(" +0"))
+                parts.append(await self._submit(drafts[start : start + BATCH], owner, org, part))
+        return Submitted([job for part in parts for job in part.jobs], all(part.replayed for part in parts))
 
     async def _submit(
         self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None
@@ -120,7 +130,7 @@ class Jobs:
         refuse_mismatch(receipt)
         if not receipt.ids:
             return None
-        return Submitted([await self.get(i) for i in receipt.ids] if receipt.replayed else jobs, receipt.replayed)
+        return Submitted(list(await self.get_many(receipt.ids)) if receipt.replayed else jobs, receipt.replayed)
 
     async def _put(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Submitted:
         """Make one job, or replace the one with its key; whoever is first, the other replaces."""
@@ -149,9 +159,8 @@ class Jobs:
         )
         self._changes.announce_due([job for jobs in made for job in jobs], now)
         for receipt, jobs in zip(receipts, made, strict=True):
-            for job in jobs:
-                if job.id in receipt.ids:
-                    self._events.job_submitted(job)
+            for job in jobs if receipt.ids and not receipt.replayed else ():
+                self._events.job_submitted(job)
         return list(zip(receipts, made, strict=True))
 
     # ── read ──
@@ -226,26 +235,13 @@ class Jobs:
         *,
         data: Json | None = None,
         node: str | None = None,
+        priority: int | None = None,
+        run_at: Moment | None = None,
         idempotency: Idempotency | None = None,
     ) -> Run:
-        """Make a run due now. It obeys the job's overlap policy: the answer may be skipped(overlap)."""
-        job = await self._changes.get_alive(job_id)
-        if job.paused:
-            raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
-        # Only a start deadline needs the time before the run is made: the store sets all its moments itself.
-        now = await self._store.now() if job.policy.start_deadline_seconds is not None else 0
-        new = new_run(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
-        receipt = await self._orders.add(Order(new, idempotency))
-        refuse_mismatch(receipt)
-        if not receipt.ids:
-            raise NotFound(f"job {job_id} was deleted")
-        self._queue.announce("runs")
-        if job.policy.overlap.name == "REPLACE":
-            self._queue.announce("cancel")
-        run = await self.get_run(receipt.ids[0])
-        if not receipt.replayed:
-            self._events.run_queued(run)
-        return run
+        """Make a run due now, or at a later moment. It obeys the job's overlap policy when it is due: the answer may be
+        skipped(overlap)."""
+        return await self.orders.place(RunRequest(job_id, data, node, priority, run_at, idempotency))
 
     async def get_run(self, run_id: int) -> Run:
         run = await self._store.get_run(run_id)
@@ -295,7 +291,3 @@ class Jobs:
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")
-
-
-def _text(data: Json | None) -> str | None:
-    return None if data is None else msgspec.json.encode(data).decode()

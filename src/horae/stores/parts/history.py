@@ -17,6 +17,9 @@ class PastPart(Database):
         rows = await self._get("get_run", run_id)
         return run_from_row(rows[0]) if rows else None
 
+    async def load_runs(self, run_ids: Sequence[int]) -> list[Run]:
+        return [run_from_row(row) for row in await self._get("load_runs", self._list(run_ids))]
+
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)
         return [attempt_from_row(row) for row in rows]

@@ -3,6 +3,11 @@ SELECT {run_columns_live} FROM live WHERE id = $1
 UNION ALL
 SELECT {run_columns_history} FROM history WHERE id = $1;
 
+-- load_runs --
+SELECT {run_columns_live} FROM live WHERE id IN {ids}
+UNION ALL
+SELECT {run_columns_history} FROM history WHERE id IN {ids};
+
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 ORDER BY fence;

@@ -58,12 +58,19 @@ def fire_arrays(fires: Sequence[Fire]) -> Columns:
     return columns(rows, 17)
 
 
+_NO_KEY = (None, None, None)
+_NOT_PLACED = (None, None)
+
+
 def order_arrays(orders: Sequence[Order]) -> Columns:
     rows = [
-        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin)
-        for b in (order.run for order in orders)
-    ]
-    return columns(rows, 8)
+        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version,
+         order.run_at, order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
+         *(order.placed or _NOT_PLACED))
+        for order in orders
+        for b, key in ((order.run, order.idempotency),)
+    ]  # fmt: skip
+    return columns(rows, 16)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:

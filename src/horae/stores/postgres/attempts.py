@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 
 from horae.core.model import Phase
-from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Swept, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import settle
-from horae.stores.parts.writes import LOCK_RETRY, WritePart, has_cursors
+from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import array_text, claim_arrays, result_arrays, waiting_arrays
 from horae.stores.postgres.database import PostgresDatabase
@@ -74,23 +74,6 @@ class PostgresAttempts(PostgresDatabase, WritePart):
         row = await connection.fetchrow(self.queries["finish"], *result_arrays(results), self._clock())
         assert row is not None
         return Finished(set(row[0] or ()), row[1])
-
-    async def sweep(self) -> Swept:
-        row = (await self._get("look_over", self._clock()))[0]
-        eligible, start_by, orphans, now = row
-        due = [moment for moment in (eligible, start_by) if moment is not None]
-        if not orphans and not any(moment <= now for moment in due):
-            return Swept(0, 0, min(due, default=None))
-
-        async def transact(connection: Connection) -> Swept:
-            await connection.execute(self.queries["postpone"], now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
-            released = await connection.fetch(self.queries["release"], now, limits.ROWS_AT_ONCE)
-            expired = await connection.fetch(self.queries["expire"], now, limits.ROWS_AT_ONCE)
-            jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
-            promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
-            return Swept(len(released) + len(promoted), len(expired), now)
-
-        return await self._retried(self._finish, transact)
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:

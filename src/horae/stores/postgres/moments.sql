@@ -72,32 +72,6 @@ SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM
        (SELECT array_agg(id) FROM made), (SELECT count(*) FROM skipped), (SELECT now FROM c),
        ARRAY(SELECT segment FROM stale);
 
--- enqueue --
--- Runs by request: due now, by the same rule. The jobs are locked against their deletion, which would not see what is
--- being made here; those deleted already get no run.
-WITH alive AS MATERIALIZED (
-  SELECT id FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL FOR KEY SHARE
-), v AS MATERIALIZED (
-  SELECT t.*, CASE WHEN job_id IN (SELECT id FROM alive) THEN nextval('run_id') END AS run_id
-  FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
-              $9::text[])
-    WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, number)
-), c AS (
-  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-), made AS (
-  INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs, data, pin)
-  SELECT run_id, job_id, (SELECT now FROM c), (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, {queued},
-    priority, overlap, kind, needs::text[], data, pin
-  FROM v WHERE run_id IS NOT NULL ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
-  RETURNING id
-), skipped AS (
-  INSERT INTO history ({history_columns})
-  SELECT run_id, job_id, NULL, (SELECT now FROM c), (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped},
-    0, priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
-  FROM v WHERE run_id IS NOT NULL AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
-)
-SELECT (SELECT array_agg(run_id ORDER BY number) FROM v), (SELECT array_agg(id) FROM made), (SELECT now FROM c);
-
 -- passed --
 -- Moments that never run, as history: skipped(misfire) or coalesced into a run.
 INSERT INTO history ({history_columns})
@@ -121,4 +95,4 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15
 
 -- add_skipped --
 INSERT INTO history ({history_columns})
-VALUES ($1, $2, $3, $4, $5, NULL, $5, NULL, 0, NULL, {skipped}, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
+VALUES ($1, $2, $3, $4, $5, NULL, $10, NULL, 0, NULL, {skipped}, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);

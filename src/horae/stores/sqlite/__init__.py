@@ -11,11 +11,11 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
-from horae.stores.sqlite.moments import SqliteMoments
+from horae.stores.sqlite.orders import SqliteOrders
 
 
 class SqliteStore(
-    SqliteMoments,
+    SqliteOrders,
     SqliteAttempts,
     SqliteCluster,
     AttemptPart,

@@ -8,10 +8,10 @@ from typing import Any
 
 from horae.core.model import Moment, Phase, State
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Swept, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import deal, place_in_time, room_by_kind, settle
-from horae.stores.parts.writes import LOCK_RETRY, WritePart, has_cursors
+from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
 
@@ -80,25 +80,6 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
         state, reason = (State.QUEUED, "") if waiting.eligible_at is None else (State.BLOCKED, "retry")
         reason = "lost" if waiting.lost else reason
         self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost))
-
-    async def sweep(self) -> Swept:
-        eligible, start_by, orphans = (await self._get("look_over"))[0]
-        now = self._clock()
-        due = [moment for moment in (eligible, start_by) if moment is not None]
-        if orphans == "[]" and not any(moment <= now for moment in due):
-            return Swept(0, 0, min(due, default=None))
-
-        def write(connection: sqlite3.Connection) -> Swept:
-            self._run(connection, "postpone", now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
-            released = self._run(connection, "release", now, limits.ROWS_AT_ONCE).rowcount
-            expired = self._run(connection, "expired", now, limits.ROWS_AT_ONCE).fetchall()
-            why = "no agent took it before its start deadline"
-            self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
-            jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
-            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
-            return Swept(released + promoted, len(expired), now)
-
-        return await self._do(write)
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         await self._put("set_phases", encode(list(phases)), session)

@@ -34,7 +34,7 @@ class SqliteDefinitions(SqliteDatabase):
                 if receipt is None:
                     receipt = Receipt([job.id for job in submission.jobs])
                     remember(submission, known, taken)
-                    self._note(connection, submission.idempotency, receipt.ids)
+                    self._note(connection, [(submission.idempotency, receipt.ids)])
                     jobs += submission.jobs
                 receipts.append(receipt)
             self._rows(connection, "insert_jobs", [job_values(job) for job in jobs])
@@ -45,20 +45,18 @@ class SqliteDefinitions(SqliteDatabase):
         return await self._do(write)
 
     def _known(self, connection: sqlite3.Connection, keys: Sequence[Idempotency | None]) -> Known:
-        known: Known = {}
-        for key in filter(None, keys):
-            row = self._run(connection, "load_idempotency", key.scope, key.key).fetchone()
-            if row:
-                known[key.scope, key.key] = (row[0], from_json(row[1]))
-        return known
+        wanted = [(key.scope, key.key) for key in keys if key]
+        rows = self._run(connection, "load_idempotency", encode(wanted)).fetchall() if wanted else ()
+        return {(scope, key): (digest, from_json(ids)) for scope, key, digest, ids in rows}
 
     def _taken(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> Taken:
         keys = [(job.org, job.owner, job.key) for job in jobs]
         return {key for key in keys if self._run(connection, "load_key", *key).fetchone()}
 
-    def _note(self, connection: sqlite3.Connection, key: Idempotency | None, ids: list[int]) -> None:
-        if key:
-            self._run(connection, "save_idempotency", key.scope, key.key, key.digest, encode(ids), self._clock())
+    def _note(self, connection: sqlite3.Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]) -> None:
+        now = self._clock()
+        rows = [(key.scope, key.key, key.digest, encode(ids), now) for key, ids in pairs if key]
+        self._rows(connection, "save_idempotency", rows)
 
     async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
         def write(connection: sqlite3.Connection) -> Receipt | None:
@@ -81,7 +79,7 @@ class SqliteDefinitions(SqliteDatabase):
                 if t.id in fired:
                     self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
             self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
-            self._note(connection, idempotency, [job.id])
+            self._note(connection, [(idempotency, [job.id])])
             self._save_ids(connection)
             return Receipt([job.id])
 

@@ -2,10 +2,11 @@
 SELECT trigger_id, next_at, last_at FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
 
 -- load_idempotency --
-SELECT digest, ids FROM idempotency WHERE scope = $1 AND key = $2;
+SELECT i.scope, i.key, i.digest, i.ids FROM json_each($1) AS k CROSS JOIN idempotency i
+ON i.scope = k.value ->> 0 AND i.key = k.value ->> 1;
 
 -- save_idempotency --
-INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES ($1, $2, $3, $4, $5);
+INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES {rows};
 
 -- load_key --
 SELECT 1 FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;

@@ -6,10 +6,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horae.core.definitions import Receipt
 from horae.core.model import Moment, Overlap, State
-from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, NewRun, Order
-from horae.stores.idempotency import first_of_each, order_receipts, replay
+from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, NewRun, Outcome
+from horae.stores.orders import FOLLOWING, LATER, OVERLAPPED, QUEUED, full
 from horae.stores.parts.loans import LoanPart
 from horae.stores.rows import definition_from_row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -42,13 +41,16 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
                 for f, run_id in zip(held, run_ids, strict=True)
             ]
             self._rows(connection, "advance_due", advances)
-            born = [(i, f.run, f.trigger_id, f.due_at) for i, f in zip(run_ids, held, strict=True) if f.born]
-            queued, skipped = self._bear(connection, born, now)
+            born = [
+                MadeRun(i, f.run, f.trigger_id, f.due_at, now) for i, f in zip(run_ids, held, strict=True) if f.born
+            ]
+            states = [outcome.state for outcome in self._bear(connection, born, now)]
+            queued, skipped = states.count(State.QUEUED), states.count(State.SKIPPED)
             self._pass(connection, held, run_ids, now)
             self._save_ids(connection)
             if lend is not None:
                 lent = self._walk(connection, self._lend_runs(run_ids, lend, now))
-                queued = max(0, queued - len(lent))  # one that took the place of a waiting run was not among them
+                queued -= len(lent)
             reserved = {f.trigger_id: run_id for f, run_id in zip(held, run_ids, strict=True) if f.reserve}
             return Fired({f.trigger_id for f in held}, queued, skipped, now, stale, reserved)
 
@@ -67,53 +69,45 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
             found.update(from_json(connection.execute(statement, values).fetchone()[0]))
         return fires if len(found) == len(fires) else [f for f in fires if f.trigger_id in found]
 
-    def _bear(
-        self,
-        connection: sqlite3.Connection,
-        new_runs: Sequence[tuple[int, NewRun, int | None, Moment]],
-        now: Moment,
-    ) -> tuple[int, int]:
-        """Write new runs as their overlap policy decides; (queued, skipped)."""
-        gated = [new.job_id for _, new, _, _ in new_runs if new.overlap != Overlap.ALLOW]
+    def _bear(self, connection: sqlite3.Connection, born: Sequence[MadeRun], now: Moment) -> list[Outcome]:
+        """Write new runs as their overlap policy decides."""
+        gated = [made.run.job_id for made in born if made.run.overlap != Overlap.ALLOW]
         taken = set(self._json(connection, "taken_gates", encode(gated))) if gated else set()
-        live, past, late = [], [], []
-        for run_id, new, trigger_id, due_at in new_runs:
-            if new.overlap == Overlap.ALLOW:
-                live.append(_live_row(run_id, new, trigger_id, due_at, now, None))
-            elif new.job_id not in taken:
-                taken.add(new.job_id)
-                live.append(_live_row(run_id, new, trigger_id, due_at, now, new.job_id))
+        outcomes, live, past = [], [], []
+        for made in born:
+            new = made.run
+            if new.overlap == Overlap.ALLOW or new.job_id not in taken:
+                outcomes.append(QUEUED)
+                live.append(live_row(made, QUEUED))
             elif new.overlap == Overlap.FORBID:
-                past.append(_skipped_row(run_id, new, trigger_id, due_at, now, "another run of this job was live"))
+                outcomes.append(OVERLAPPED)
+                past.append(_skipped_row(made, OVERLAPPED.message, now))
             else:
-                late.append((run_id, new, trigger_id, due_at))
+                outcomes.append(FOLLOWING)
+            if new.overlap != Overlap.ALLOW:
+                taken.add(new.job_id)
         self._rows(connection, "insert_live", live)
         self._rows(connection, "insert_history", past)
-        skipped = sum(self._follow(connection, *item, now) for item in late)
-        return len(live), len(past) + skipped
+        return [
+            self._follow(connection, made, now) if outcome is FOLLOWING else outcome
+            for made, outcome in zip(born, outcomes, strict=True)
+        ]
 
-    def _follow(
-        self,
-        connection: sqlite3.Connection,
-        run_id: int,
-        new: NewRun,
-        trigger_id: int | None,
-        due_at: Moment,
-        now: Moment,
-    ) -> int:
-        """Write a run that found its gate taken, under `queue` or `replace`. Returns 1 if it was skipped."""
+    def _follow(self, connection: sqlite3.Connection, made: MadeRun, now: Moment) -> Outcome:
+        """Write a run that found its gate taken, under `queue` or `replace`."""
+        new = made.run
         waiting = [row[0] for row in self._run(connection, "waiting_of_job", new.job_id)]
         if new.overlap == Overlap.QUEUE and len(waiting) >= new.overlap_limit:
-            why = f"{len(waiting)} runs of this job were waiting already"
-            self._rows(connection, "insert_history", [_skipped_row(run_id, new, trigger_id, due_at, now, why)])
-            return 1
+            outcome = full(len(waiting))
+            self._rows(connection, "insert_history", [_skipped_row(made, outcome.message, now)])
+            return outcome
         holder = self._run(connection, "gate_holder", new.job_id).fetchone()
         if new.overlap == Overlap.REPLACE:
             ended = self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
             holder = holder if holder and holder[0] not in ended.ended else None
-        gate = None if holder else new.job_id
-        self._rows(connection, "insert_live", [_live_row(run_id, new, trigger_id, due_at, now, gate)])
-        return 0
+        outcome = FOLLOWING if holder else QUEUED
+        self._rows(connection, "insert_live", [live_row(made, outcome)])
+        return outcome
 
     def _pass(self, connection: sqlite3.Connection, fires: Sequence[Fire], run_ids: Sequence[int], now: Moment) -> None:
         passed = [
@@ -128,34 +122,15 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         ]
         self._rows(connection, "insert_history", rows)
 
-    async def enqueue(self, orders: Sequence[Order]) -> list[Receipt]:
-        def write(connection: sqlite3.Connection) -> list[Receipt]:
-            now = self._clock()
-            known = self._known(connection, [order.idempotency for order in orders])
-            fresh = first_of_each([o for o in orders if replay(o.idempotency, known) is None])
-            jobs = set(self._json(connection, "alive", encode([o.run.job_id for o in fresh])))
-            fresh = [o for o in fresh if o.run.job_id in jobs]
-            run_ids = self._next("run", len(fresh))
-            new_runs = [(run_id, o.run, None, now) for run_id, o in zip(run_ids, fresh, strict=True)]
-            self._bear(connection, new_runs, now)
-            self._save_ids(connection)
-            made = [Receipt([run_id]) for run_id in run_ids]
-            for order, receipt in zip(fresh, made, strict=True):
-                self._note(connection, order.idempotency, receipt.ids)
-            return order_receipts(orders, fresh, made, known)
 
-        return await self._do(write)
-
-
-def _live_row(
-    run_id: int, new: NewRun, trigger_id: int | None, due_at: Moment, now: Moment, gate: int | None
-) -> tuple[Any, ...]:
-    """Return a run that waits for an agent, or, without the gate it needs, for its predecessor."""
-    blocked = gate is None and new.overlap != Overlap.ALLOW
+def live_row(made: MadeRun, outcome: Outcome) -> tuple[Any, ...]:
+    """Return a run that waits: for an agent, for its predecessor, or for its moment."""
+    new = made.run
+    gate = new.job_id if outcome is QUEUED and new.overlap != Overlap.ALLOW else None
     return (
-        run_id, new.job_id, trigger_id, due_at, now, gate, new.start_by, 2 if blocked else 0,
-        "overlap" if blocked else "", new.priority, new.overlap, new.kind,
-        encode(new.needs) if new.needs else None, new.data, new.pin,
+        made.run_id, new.job_id, made.trigger_id, made.due_at, made.created_at, gate, new.start_by, int(outcome.state),
+        str(outcome.reason), new.priority, new.overlap, new.kind, encode(new.needs) if new.needs else None, new.data,
+        new.pin, made.due_at if outcome is LATER else None,
     )  # fmt: skip
 
 
@@ -176,7 +151,8 @@ def _history_row(
     )  # fmt: skip
 
 
-def _skipped_row(
-    run_id: int, new: NewRun, trigger_id: int | None, due_at: Moment, now: Moment, message: str
-) -> tuple[Any, ...]:
-    return _history_row(run_id, new, trigger_id, due_at, now, State.SKIPPED, "overlap", message, None)
+def _skipped_row(made: MadeRun, message: str, now: Moment) -> tuple[Any, ...]:
+    row = _history_row(
+        made.run_id, made.run, made.trigger_id, made.due_at, now, State.SKIPPED, "overlap", message, None
+    )
+    return (*row[:4], made.created_at, *row[5:])

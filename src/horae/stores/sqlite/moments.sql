@@ -25,9 +25,6 @@ SELECT d.trigger_id, EXISTS (
       AND h.trigger_id = d.trigger_id ORDER BY h.id DESC LIMIT 1)) AS e))
 FROM due d WHERE d.trigger_id IN (SELECT value FROM json_each($1));
 
--- alive --
-SELECT json_group_array(id) FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
-
 -- match_due --
 -- Which of (trigger_id, cur_at, version) still stand.
 WITH v(trigger_id, cur_at, version) AS (VALUES {rows})
@@ -44,7 +41,7 @@ SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_ea
 
 -- insert_live --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                  needs, data, pin) VALUES {rows};
+                  needs, data, pin, eligible_at) VALUES {rows};
 
 -- insert_history --
 INSERT INTO history ({history_columns}) VALUES {rows};

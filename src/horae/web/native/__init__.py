@@ -9,6 +9,7 @@ from horae.service import Services
 from horae.web import http
 from horae.web.native.cluster import Cluster
 from horae.web.native.jobs import Jobs
+from horae.web.native.many import Intake
 from horae.web.native.organisations import Organisations
 from horae.web.native.runs import Runs
 from horae.web.native.secrets import Secrets
@@ -23,9 +24,10 @@ class Native:
     def __init__(self, services: Services, streams: Streams) -> None:
         self.cluster = Cluster(services)
         self.organisations = Organisations(services)
+        intake = Intake()
         self._resources = (
-            Jobs(services), Triggers(services, self.organisations), Runs(services, streams), self.cluster,
-            Tokens(services), Secrets(services),
+            Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
+            self.cluster, Tokens(services), Secrets(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 from urllib.parse import unquote
 
 from horae.core import model
@@ -12,7 +11,9 @@ from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
 from horae.web import http, params, render, schemas
-from horae.web.native.bodies import read_fields
+from horae.web.native.bodies import read_run
+from horae.web.native.many import SLICE, Intake, Listing, Many, cut, is_list
+from horae.web.openapi import LINES
 
 JOB_EXAMPLE = {
     "name": "nightly report",
@@ -33,22 +34,25 @@ _JOBS = (
     params.LIMIT,
 )
 _ETAG = {"ETag": "The version of the job, for If-Match."}
+WHOLE = 64 * 1024  # bytes of a document that is read in one go
 DIRECTORY = b"horae-directory"  # header: where a job file lies on this machine, percent-encoded
 
 
 class Jobs:
     """The endpoints of jobs."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, intake: Intake) -> None:
         self._jobs = services.jobs
+        self._intake = intake
         self._runs_in_place = services.runs_in_place
 
     def operations(self) -> list[http.Operation]:
         op, jobs, job = http.Operation, "/v1/jobs", "/v1/jobs/{job_id}"
         document = http.Body("JobDocument", JOB_EXAMPLE)
         return [
-            op("POST", jobs, self.submit, "jobs", "Submit one job or several", "Submitted", 201,
-               params=(params.IDEMPOTENCY,), body=http.Body("JobsDocument", JOB_EXAMPLE), errors=(403, 409)),
+            op("POST", jobs, self.submit, "jobs", "Submit one job or several", ("Submitted", LINES[0]), 201,
+               params=(params.IDEMPOTENCY,), body=http.Body("JobsDocument", JOB_EXAMPLE, lines=True),
+               errors=(403, 409, 429)),
             op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
             op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
@@ -63,13 +67,21 @@ class Jobs:
         ]  # fmt: skip
 
     async def submit(self, request: http.Request) -> http.Answer:
-        """One job document, or `{"jobs": […]}` with up to 100: all of them are made, or none. One whose key exists
-        already replaces that job; with such a one, each job stands for itself."""
-        body = await request.read()
-        drafts = self._put_in_place(specs.parse_jobs(request.parse(body)), request.header(DIRECTORY))
-        who = http.principal(request)
-        done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
-        return http.reply(201, schemas.Submitted([render.job(job) for job in done.jobs], done.replayed))
+        """One job document, or up to 10,000 as `{"jobs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB. What
+        is wrong with any of them refuses all. Up to 1,000 are made together or not at all; more are made a thousand at
+        a time: should that break off, those before stay made, and a repeat with the same Idempotency-Key goes on from
+        there. One whose key exists already replaces that job; with such a one, each job of its thousand stands for
+        itself."""
+        async with self._intake.body(request) as body:
+            many = cut(request, body, "jobs") if len(body) > WHOLE or is_list(request, body) else None
+            read = await _read_drafts(many) if many else specs.parse_jobs(request.parse(body))
+            drafts = self._put_in_place(read, request.header(DIRECTORY))
+            who = http.principal(request)
+            done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+            if len(done.jobs) <= SLICE and not (many and many.is_lines):
+                return http.reply(201, schemas.Submitted([render.job(job) for job in done.jobs], done.replayed))
+            end = f',"replayed":{"true" if done.replayed else "false"}'
+            return Listing(201, done.jobs, render.job, name="jobs", is_lines=bool(many and many.is_lines), end=end)
 
     def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:
         """Where one's own steps run as one's self, they run where they were submitted from."""
@@ -118,12 +130,12 @@ class Jobs:
         return _job_reply(await self._jobs.set_paused(request.path_id("job_id"), False))
 
     async def run_now(self, request: http.Request) -> http.Answer:
-        """The job's overlap policy holds: the run may be born `skipped` with the reason `overlap`."""
+        """The job's overlap policy holds: the run may be born `skipped` with the reason `overlap`. With a `run_at` that
+        is still to come, it waits until then, `blocked` with the reason `later`, and the policy is applied then."""
         job_id = request.path_id("job_id")
         body = await request.read()
-        data, node = _read_run_request(request.parse(body)) if body else (None, None)
-        run = await self._jobs.run_now(job_id, data=data, node=node, idempotency=request.idempotency(body))
-        return http.reply(201, render.run(run))
+        wanted = read_run(request.parse(body) if body else {}, job_id, request.idempotency(body))
+        return http.reply(201, render.run(await self._jobs.orders.place(wanted)))
 
 
 def _job_reply(job: model.Job) -> http.Reply:
@@ -134,9 +146,8 @@ def _etag(job: model.Job) -> tuple[bytes, bytes]:
     return b"etag", b'"%d"' % job.version
 
 
-def _read_run_request(document: Any) -> tuple[model.Json | None, str | None]:
-    fields = read_fields(document, "data", "node")
-    data = fields.json("data", commands.MAX_DATA) if "data" in fields.values else None
-    node = fields.text("node")
-    fields.problems.raise_any()
-    return data, node
+async def _read_drafts(many: Many) -> list[specs.Draft]:
+    reader = specs.JobReader()
+    async for path, item in many.read():
+        reader.read(item, path)
+    return reader.drafts()

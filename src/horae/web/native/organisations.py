@@ -15,12 +15,14 @@ from horae.errors import NotFound
 from horae.service import Services
 from horae.web import http
 
+REMEMBERED = 100_000  # jobs whose organisation is known
 NAMES = ("job_id", "run_id", "trigger_id")  # of what belongs to an organisation, in the path of an operation
 
 
 class Organisations:
     def __init__(self, services: Services) -> None:
         self._jobs = services.jobs
+        self._orgs: dict[int, int] = {}  # by job
         self._job_of: dict[str, Callable[[int], Awaitable[int]]] = {
             "job_id": self._itself, "run_id": self._job_of_run, "trigger_id": self._job_of_trigger
         }  # fmt: skip
@@ -42,9 +44,18 @@ class Organisations:
 
     async def _refuse_others(self, name: str, number: int, org: int) -> None:
         try:
-            await self._jobs.get(await self._job_of[name](number), org=org)
+            await self._check(await self._job_of[name](number), org)
         except NotFound:
             raise NotFound(f"there is no {name.removesuffix('_id')} {number}") from None
+
+    async def _check(self, job_id: int, org: int) -> None:
+        """A job stays where it is, so its organisation is asked for once."""
+        if job_id not in self._orgs:
+            if len(self._orgs) >= REMEMBERED:
+                self._orgs.clear()
+            self._orgs[job_id] = (await self._jobs.get(job_id)).org
+        if self._orgs[job_id] != org:
+            raise NotFound
 
     async def _itself(self, job_id: int) -> int:
         return job_id

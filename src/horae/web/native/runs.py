@@ -8,19 +8,27 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from typing import Any
 
 from horae.core import model
-from horae.errors import Invalid
+from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight import LogSlice
+from horae.service.jobs.orders import Asker, RunRequest
 from horae.web import http, params, render, schemas
 from horae.web.artifacts import send_artifact
+from horae.web.native.bodies import MAX_ORDER, read_order
+from horae.web.native.many import Intake, Listing, Many, cut
+from horae.web.openapi import LINES
 from horae.web.streams import EventStream, Streams, event
 
 LOG_BYTES = 1024 * 1024  # of a log in one answer, unless asked otherwise
 MAX_LOG_BYTES = 8 * 1024 * 1024
 LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
+
+ORDERS_EXAMPLE = {"runs": [{"job": "nightly-report", "data": {"full": True}, "priority": 9}, {"job": 7}]}
+_UNANSWERED = Error()
 
 _RUNS = (
     params.identity("job_id", "Runs of one job."),
@@ -58,11 +66,16 @@ _LOG_HEADERS = {
 _FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
 
 
+def _answer(request_id: str, answer: model.Run | Error) -> Any:
+    return http.problem_of(answer, request_id) if isinstance(answer, Error) else render.run(answer)
+
+
 class Runs:
     """The endpoints of runs."""
 
-    def __init__(self, services: Services, streams: Streams) -> None:
+    def __init__(self, services: Services, streams: Streams, intake: Intake) -> None:
         self._jobs = services.jobs
+        self._intake = intake
         self._insight = services.insight
         self._streams = streams
 
@@ -70,6 +83,9 @@ class Runs:
         op, run = http.Operation, "/v1/runs/{run_id}"
         return [
             op("GET", "/v1/runs", self.list_runs, "runs", "List runs, newest first", "RunPage", params=_RUNS),
+            op("POST", "/v1/runs", self.run_many, "runs", "Run many jobs", ("RunAnswers", LINES[0]),
+               params=(params.IDEMPOTENCY,), body=http.Body("OrdersDocument", ORDERS_EXAMPLE, lines=True),
+               errors=(409, 429)),
             op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
             op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,)),
             op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
@@ -91,6 +107,37 @@ class Runs:
         where = model.RunFilter(args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org)
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         return http.reply(200, schemas.RunPage([render.run(run) for run in page.items], page.cursor))
+
+    async def run_many(self, request: http.Request) -> http.Answer:
+        """Up to 10,000 orders, as `{"runs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB; one has at most
+        260 KiB. There is one answer for each, in their order: the run, or the problem that it alone would have had. An
+        Idempotency-Key gives each order without a key of its own one: `KEY#0` to the first. NDJSON is answered so."""
+        async with self._intake.body(request) as body:
+            many = cut(request, body, "runs")
+            if many is None:
+                request.parse(body)  # what cannot be read says so
+                raise Invalid('a list of orders expected: a JSON array, or {"runs": […]}', code="E_TYPE", path="runs")
+            answers = await self._place(request, many)
+            return Listing(200, answers, partial(_answer, request.id), name="runs", is_lines=many.is_lines)
+
+    async def _place(self, request: http.Request, many: Many) -> list[model.Run | Error]:
+        who, key = http.principal(request), request.idempotency_key()
+        asker = Asker(who.owner, who.org, is_bound=request.token is not None)
+        answers: list[model.Run | Error] = []
+        orders: dict[int, RunRequest] = {}
+        async for _, item in many.read(MAX_ORDER):
+            number = len(answers)
+            try:
+                if isinstance(item, Error):
+                    raise item
+                orders[number] = read_order(item, f"{who.owner} POST /v1/runs", key and f"{key}#{number}")
+                answers.append(_UNANSWERED)
+            except Error as error:
+                answers.append(error)
+        made = await self._jobs.orders.place_many(list(orders.values()), asker)
+        for number, answer in zip(orders, made, strict=True):
+            answers[number] = answer
+        return answers
 
     async def get_run(self, request: http.Request) -> http.Answer:
         run_id = request.path_id("run_id")

@@ -1,0 +1,230 @@
+"""Runs by request: one, or very many at once.
+
+What a request needs to know of its job is remembered, and goes to the store with the version at which it was read. The
+store carries an order out only if the job still has that version: so the usual request is one statement, and what is
+remembered may be as old as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from horae.core.definitions import Idempotency, Receipt
+from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run
+from horae.core.runs.ledger import new_run
+from horae.core.runs.orders import Order
+from horae.errors import Conflict, Error, NotFound, Unavailable
+from horae.ports.store.definitions import Definitions
+from horae.ports.store.runs import Runs
+from horae.ports.transport import Queue
+from horae.service.batching import Coalescer
+from horae.service.events import Events
+from horae.service.jobs.changes import TRIES, refuse_mismatch
+
+BATCH = 1000  # orders in one transaction
+REMEMBERED = 10_000  # jobs of which we know what their runs are like
+
+
+class OrderStore(Definitions, Runs, Protocol):
+    """Jobs, and the runs that are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks: keys of jobs are those of this owner."""
+
+    owner: str = "local"
+    org: int = DEFAULT_ORG
+    is_bound: bool = False  # what belongs to other organisations does not exist
+
+
+ANYBODY = Asker()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run that somebody wants."""
+
+    job: int | str  # its id, or its key
+    data: Json | None = None
+    node: str | None = None  # the only one that may run it
+    priority: int | None = None  # None: that of the job
+    run_at: Moment | None = None  # None: now
+    idempotency: Idempotency | None = None
+
+
+class Recipe(NamedTuple):
+    """What has to be known of a job to run it."""
+
+    job_id: int
+    org: int
+    version: int
+    kind: str
+    policy: Policy
+
+
+Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
+
+
+class Orders:
+    def __init__(self, store: OrderStore, queue: Queue, events: Events) -> None:
+        self._store = store
+        self._queue = queue
+        self._events = events
+        self._recipes: dict[Hashable, Recipe] = {}
+        self._waiting = Coalescer(store.enqueue, limit=BATCH)
+
+    async def place(self, request: RunRequest, asker: Asker = ANYBODY) -> Run:
+        """Make one run; requests that wait together are one batch."""
+        [answer] = await self._place([request], asker, self._enqueue_one)
+        if isinstance(answer, Error):
+            raise answer
+        return answer
+
+    async def place_many(self, requests: Sequence[RunRequest], asker: Asker) -> list[Run | Error]:
+        """Make runs, each for itself, and a batch at a time: for each request its run, or why there is none. Where the
+        store fails on the way, what was not made says so; where it fails at once, nothing was made."""
+        answers: list[Run | Error] = []
+        for start in range(0, len(requests), BATCH):
+            try:
+                answers += await self._place(requests[start : start + BATCH], asker, self._store.enqueue)
+            except Unavailable as error:
+                if not answers:
+                    raise
+                return answers + [error] * (len(requests) - len(answers))
+        return answers
+
+    async def _enqueue_one(self, orders: list[Order]) -> list[Receipt]:
+        return [await self._waiting.add(orders[0])]
+
+    async def _place(self, requests: Sequence[RunRequest], asker: Asker, enqueue: Enqueue) -> list[Run | Error]:
+        """Jobs that were changed since we looked are looked at again."""
+        answers: dict[int, Run | Error] = {}
+        left = dict(enumerate(requests))
+        for _ in range(TRIES):
+            answers |= await self._try(left, asker, enqueue)
+            left = {number: request for number, request in left.items() if number not in answers}
+            if not left:
+                break
+        return [answers.get(number) or _contended(request) for number, request in enumerate(requests)]
+
+    async def _try(self, requests: Mapping[int, RunRequest], asker: Asker, enqueue: Enqueue) -> dict[int, Run | Error]:
+        """Return an answer to each request, but those whose job is no longer as we knew it."""
+        recipes = await self._find({request.job for request in requests.values()}, asker)
+        answers: dict[int, Run | Error] = {}
+        orders: dict[int, tuple[Recipe, Order]] = {}
+        for number, request in requests.items():
+            recipe = recipes[request.job]
+            if isinstance(recipe, Error):
+                answers[number] = recipe
+            else:
+                orders[number] = recipe, _order(recipe, request)
+        if not orders:
+            return answers
+        receipts = await enqueue([order for _, order in orders.values()])
+        earlier = await self._load([receipt for receipt in receipts if receipt.replayed])
+        for (number, (recipe, _)), receipt in zip(orders.items(), receipts, strict=True):
+            if receipt.stale or not (receipt.ids or receipt.mismatch):
+                self._recipes.pop(_name(requests[number].job, asker), None)
+            if not receipt.stale:
+                answers[number] = _answer(recipe, receipt, earlier)
+        self._tell([recipe for recipe, _ in orders.values()], receipts)
+        return answers
+
+    async def _load(self, replayed: Sequence[Receipt]) -> dict[int, Run]:
+        """Return the runs that earlier requests with the same keys have made."""
+        return {run.id: run for run in await self._store.load_runs([r.ids[0] for r in replayed])} if replayed else {}
+
+    def _tell(self, recipes: Sequence[Recipe], receipts: Sequence[Receipt]) -> None:
+        """Wake whoever has something to do now. Repeats too: whoever came first may not have lived to say it."""
+        made = [receipt.run for receipt in receipts if receipt.run is not None]
+        if any(receipt.ids for receipt in receipts):
+            self._queue.announce("runs")
+        if any(run.reason == Reason.LATER for run in made):
+            self._queue.announce("waiting")
+        if any(recipe.policy.overlap is Overlap.REPLACE for recipe in recipes):
+            self._queue.announce("cancel")
+        for run in made:
+            self._events.run_queued(run)
+
+    # ── what is known of jobs ──
+    async def _find(self, jobs: Iterable[int | str], asker: Asker) -> dict[int | str, Recipe | Error]:
+        found: dict[int | str, Recipe | Error] = {}
+        unknown = []
+        for job in jobs:
+            recipe = self._recipes.get(_name(job, asker))
+            if recipe is None:
+                unknown.append(job)
+            else:
+                found[job] = _visible(job, recipe, asker)
+        return found | await self._read(unknown, asker) if unknown else found
+
+    async def _read(self, names: Sequence[int | str], asker: Asker) -> dict[int | str, Recipe | Error]:
+        ids, keys = [name for name in names if isinstance(name, int)], [name for name in names if isinstance(name, str)]
+        jobs: dict[int | str, Job] = {job.id: job for job in await self._store.load_jobs(ids)} if ids else {}
+        if keys:
+            jobs |= {job.key or "": job for job in await self._store.find_keys(asker.org, asker.owner, keys)}
+        return {name: self._remember(name, jobs.get(name), asker) for name in names}
+
+    def _remember(self, name: int | str, job: Job | None, asker: Asker) -> Recipe | Error:
+        """Return what can be run; only that is remembered: a pause may end at any time."""
+        if job is None:
+            return _missing(name)
+        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy)
+        seen = _visible(name, recipe, asker)
+        if isinstance(seen, Error):
+            return seen
+        if job.deleted_at is not None:
+            return _deleted(job.id)
+        if job.paused:
+            return Conflict(f"job {job.id} is paused; resume it first", code="E_PAUSED")
+        if len(self._recipes) >= REMEMBERED:
+            del self._recipes[next(iter(self._recipes))]
+        self._recipes[_name(name, asker)] = recipe
+        return recipe
+
+
+def _name(job: int | str, asker: Asker) -> Hashable:
+    return job if isinstance(job, int) else (asker.org, asker.owner, job)
+
+
+def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
+    return recipe if not asker.is_bound or recipe.org == asker.org else _missing(job)
+
+
+def _order(recipe: Recipe, request: RunRequest) -> Order:
+    policy = recipe.policy
+    data = None if request.data is None else msgspec.json.encode(request.data).decode()
+    new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node)
+    if request.priority is not None:
+        new.priority = request.priority
+    deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time
+    within = None if deadline is None else round(deadline * SECOND)
+    return Order(new, request.idempotency, recipe.version, request.run_at, within)
+
+
+def _answer(recipe: Recipe, receipt: Receipt, earlier: Mapping[int, Run]) -> Run | Error:
+    try:
+        refuse_mismatch(receipt)
+    except Conflict as error:
+        return error
+    if not receipt.ids:
+        return _deleted(recipe.job_id)
+    run_id = receipt.ids[0]
+    return receipt.run or earlier.get(run_id) or NotFound(f"there is no run {run_id}")
+
+
+def _missing(job: int | str) -> NotFound:
+    return NotFound(f"there is no job {job}" if isinstance(job, int) else f"you have no job with the key '{job}'")
+
+
+def _deleted(job_id: int) -> NotFound:
+    return NotFound(f"job {job_id} was deleted")
+
+
+def _contended(request: RunRequest) -> Conflict:
+    return Conflict(f"job {request.job} is being changed by somebody else; try again")

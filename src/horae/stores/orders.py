@@ -1,0 +1,74 @@
+"""What becomes of orders, as far as both databases decide it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from horae.core.definitions import Receipt
+from horae.core.model import Moment, Phase, Reason, Run, State
+from horae.core.runs.ledger import new_run
+from horae.core.runs.orders import MadeRun, Order, Outcome, Placed
+from horae.core.work import policies
+from horae.stores.idempotency import Known, replay
+from horae.stores.rows import Row, decode
+
+OVERLAPPED = Outcome(State.SKIPPED, Reason.OVERLAP, "another run of this job was live")
+LATER = Outcome(State.BLOCKED, Reason.LATER)
+FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
+QUEUED = Outcome(State.QUEUED)
+GONE = Receipt([])
+STALE = Receipt([], stale=True)
+
+
+def first_of_each(orders: Sequence[Order]) -> list[int]:
+    """Return which orders to carry out: of those that share an idempotency key, the first."""
+    seen: set[tuple[str, str]] = set()
+    first = []
+    for number, order in enumerate(orders):
+        if (key := order.idempotency) is None:
+            first.append(number)
+        elif (key.scope, key.key) not in seen:
+            seen.add((key.scope, key.key))
+            first.append(number)
+    return first
+
+
+def refused(order: Order, version: int | None) -> Receipt | None:
+    """Return the receipt of an order that its job does not allow; `version` is that of the job, if it is alive."""
+    if version is None:
+        return GONE
+    return None if order.version in (None, version) else STALE
+
+
+def full(waiting: int) -> Outcome:
+    """What a run becomes under `queue` when enough are waiting."""
+    return Outcome(State.SKIPPED, Reason.OVERLAP, f"{waiting} runs of this job were waiting already")
+
+
+def receipt(made: MadeRun, outcome: Outcome, now: Moment) -> Receipt:
+    """Return the receipt of a run that was made now, as a reader would find it."""
+    run, state = made.run, outcome.state
+    return Receipt(
+        [made.run_id],
+        run=Run(
+            id=made.run_id, job_id=run.job_id, trigger_id=None, due_at=made.due_at, state=state, reason=outcome.reason,
+            attempt=0, fence=0, priority=run.priority, kind=run.kind, created_at=made.created_at,
+            data=decode(run.data), phase=Phase.RUNNING, pin=None if state.is_terminal else run.pin,
+            eligible_at=made.due_at if outcome is LATER else None, finished_at=now if state.is_terminal else None,
+            message=outcome.message,
+        ),
+    )  # fmt: skip
+
+
+def replies(orders: Sequence[Order], made: Mapping[int, Receipt], known: Known) -> list[Receipt]:
+    """One receipt per order: what was made of it, or what its idempotency key stands for. A key that was neither made
+    nor known is that of a twin which came to nothing, or was dropped this moment: its order is to be tried again."""
+    return [made.get(number) or replay(order.idempotency, known) or STALE for number, order in enumerate(orders)]
+
+
+def waited(row: Row) -> Order:
+    """Return an order whose moment has come: what the job says it is now, and of the order what it said itself."""
+    run_id, job_id, due_at, created_at, start_by, priority, data, pin, kind, policy = row
+    new = new_run(job_id, kind, policies.policy_from_text(policy), due_at, data=data, pin=pin)
+    return Order(replace(new, priority=priority, start_by=start_by), run_at=due_at, placed=Placed(run_id, created_at))

@@ -1,0 +1,91 @@
+"""Runs by request on PostgreSQL, and runs that wait for their time.
+
+An order is carried out in one statement, its idempotency key included: what waits together is one commit. Only `queue`
+and `replace` need a transaction of several, where they meet another run of their job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from horae.core.definitions import Receipt
+from horae.core.model import Moment, Overlap, State
+from horae.core.runs.orders import Order, Swept
+from horae.stores import limits, orders
+from horae.stores.parts.writes import LOCK_RETRY
+from horae.stores.postgres.arrays import order_arrays
+from horae.stores.postgres.lanes import Connection, Cut
+from horae.stores.postgres.moments import PostgresMoments
+
+
+class PostgresOrders(PostgresMoments):
+    """What people ask for, and what waits."""
+
+    async def enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+        try:
+            return await self._enqueue(asked)
+        except Cut:
+            if not all(order.idempotency for order in asked):
+                raise
+            return await self._enqueue(asked)
+
+    async def _enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+        async def work(connection: Connection) -> list[Receipt]:
+            first = orders.first_of_each(asked)
+            receipts = await self._carry_out(connection, [asked[number] for number in first])
+            made = {number: receipt for number, receipt in zip(first, receipts, strict=True) if receipt is not None}
+            rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
+            return orders.replies(asked, made, await self._known(connection, rest))
+
+        if any(order.run.overlap >= Overlap.QUEUE for order in asked):
+            return await self._retried(self._submit, work)
+        return await self._repeated(self._submit, work)
+
+    async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
+        """Return what became of each; None where its idempotency key was used before."""
+        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_arrays(asked))
+        assert row is not None
+        versions, run_ids, made_ids, now = row
+        made = set(made_ids)
+        return [
+            orders.refused(order, version)
+            if run_id is None
+            else await self._receipt(connection, order, run_id, run_id in made, now)
+            for order, version, run_id in zip(asked, versions, run_ids, strict=True)
+        ]
+
+    async def _receipt(self, connection: Connection, order: Order, run_id: int, was_made: bool, now: Moment) -> Receipt:
+        made = order.made(run_id, now)
+        if was_made:
+            outcome = orders.LATER if order.is_later(now) else orders.QUEUED
+        elif order.run.overlap >= Overlap.QUEUE:
+            outcome = await self._follow(connection, made, now)
+        else:
+            outcome = orders.OVERLAPPED
+        return orders.receipt(made, outcome, now)
+
+    async def sweep(self) -> Swept:
+        row = (await self._get("look_over", self._clock()))[0]
+        eligible, start_by, orphans, now = row
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if not orphans and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        async def transact(connection: Connection) -> Swept:
+            await connection.execute(self.queries["postpone"], now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
+            released = await connection.fetch(self.queries["release"], now, limits.ROWS_AT_ONCE)
+            expired = await connection.fetch(self.queries["expire"], now, limits.ROWS_AT_ONCE)
+            jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
+            promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
+            begun = await self._begin_later(connection, now)
+            return Swept(len(released) + len(promoted) + begun, len(expired), now)
+
+        return await self._retried(self._finish, transact)
+
+    async def _begin_later(self, connection: Connection, now: Moment) -> int:
+        """Make runs of orders whose moment has come; return how many are queued."""
+        rows = await connection.fetch(self.queries["take_later"], now, limits.ROWS_AT_ONCE)
+        receipts = await self._carry_out(connection, [orders.waited(row) for row in rows]) if rows else []
+        runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
+        assert len(runs) == len(rows), "their jobs are locked, so none can have vanished"
+        return sum(run.state is State.QUEUED for run in runs)

@@ -1,0 +1,80 @@
+"""Runs by request on SQLite, and runs that wait for their time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from horae.core.definitions import Receipt
+from horae.core.model import Moment, State
+from horae.core.runs.orders import Order, Swept
+from horae.stores import limits, orders
+from horae.stores.idempotency import replay
+from horae.stores.parts.writes import LOCK_RETRY
+from horae.stores.rows import encode, from_json
+from horae.stores.sqlite.moments import SqliteMoments, live_row
+
+
+class SqliteOrders(SqliteMoments):
+    """What people ask for, and what waits."""
+
+    async def enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
+        def write(connection: sqlite3.Connection) -> list[Receipt]:
+            known = self._known(connection, [order.idempotency for order in asked])
+            first = [n for n in orders.first_of_each(asked) if replay(asked[n].idempotency, known) is None]
+            receipts = self._carry_out(connection, [asked[n] for n in first], self._clock())
+            made = dict(zip(first, receipts, strict=True))
+            keys = [(asked[n].idempotency, receipt.ids) for n, receipt in made.items() if receipt.ids]
+            self._note(connection, keys)
+            known |= {(key.scope, key.key): (key.digest, ids) for key, ids in keys if key}
+            return orders.replies(asked, made, known)
+
+        return await self._do(write)
+
+    def _carry_out(self, connection: sqlite3.Connection, asked: Sequence[Order], now: Moment) -> list[Receipt]:
+        versions = dict(self._json(connection, "alive", encode([order.run.job_id for order in asked])))
+        refused = [orders.refused(order, versions.get(order.run.job_id)) for order in asked]
+        fresh = [order for order, receipt in zip(asked, refused, strict=True) if receipt is None]
+        numbers = iter(self._next("run", sum(order.placed is None for order in fresh)))
+        born = [order.made(order.placed.run_id if order.placed else next(numbers), now) for order in fresh]
+        is_later = [order.is_later(now) for order in fresh]
+        waiting = [made for made, later in zip(born, is_later, strict=True) if later]
+        self._rows(connection, "insert_live", [live_row(made, orders.LATER) for made in waiting])
+        begun = iter(self._bear(connection, [m for m, later in zip(born, is_later, strict=True) if not later], now))
+        self._save_ids(connection)
+        made = iter(
+            orders.receipt(run, orders.LATER if later else next(begun), now)
+            for run, later in zip(born, is_later, strict=True)
+        )
+        return [receipt or next(made) for receipt in refused]
+
+    async def sweep(self) -> Swept:
+        eligible, start_by, orphans = (await self._get("look_over"))[0]
+        now = self._clock()
+        due = [moment for moment in (eligible, start_by) if moment is not None]
+        if orphans == "[]" and not any(moment <= now for moment in due):
+            return Swept(0, 0, min(due, default=None))
+
+        def write(connection: sqlite3.Connection) -> Swept:
+            self._run(connection, "postpone", now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
+            released = self._run(connection, "release", now, limits.ROWS_AT_ONCE).rowcount
+            expired = self._run(connection, "expired", now, limits.ROWS_AT_ONCE).fetchall()
+            why = "no agent took it before its start deadline"
+            self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
+            jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
+            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            begun = self._begin_later(connection, now)
+            return Swept(released + promoted + begun, len(expired), now)
+
+        return await self._do(write)
+
+    def _begin_later(self, connection: sqlite3.Connection, now: Moment) -> int:
+        """Make runs of orders whose moment has come; return how many are queued."""
+        rows = self._run(connection, "later", now, limits.ROWS_AT_ONCE).fetchall()
+        if not rows:
+            return 0
+        self._run(connection, "drop_live", encode([row[0] for row in rows]))
+        receipts = self._carry_out(connection, [orders.waited(row) for row in rows], now)
+        runs = [receipt.run for receipt in receipts if receipt.run is not None]
+        assert len(runs) == len(rows), "jobs that are deleted have no orders left"
+        return sum(run.state is State.QUEUED for run in runs)

@@ -1,0 +1,9 @@
+-- alive --
+SELECT json_group_array(json_array(id, version)) FROM jobs
+WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
+
+-- later --
+-- Orders whose moment has come, with what their jobs say now.
+SELECT r.id, r.job_id, r.due_at, r.created_at, r.start_by, r.priority, r.data, r.pin, j.kind, j.policy
+FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.state = {blocked} AND r.reason = 'later' AND r.eligible_at <= $1
+ORDER BY r.eligible_at, r.id LIMIT $2;

@@ -1,0 +1,313 @@
+"""Runs by request: one statement, keys that act once, and orders that wait for their moment."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from horae.core.definitions import Idempotency, Receipt
+from horae.core.model import SECOND, Overlap, Policy, Reason, Run, State
+from horae.core.runs.orders import NewRun, Order
+from horae.ports.store import Store
+from horae.queues.local import LocalQueue
+from horae.service.jobs import Jobs
+from horae.service.jobs.orders import Asker, RunRequest
+from horae.stores.postgres import PostgresStore, database
+from horae.testing import START, FakeClock, changed, make_job
+
+from ..claiming import claim
+from .test_store import ended, runs_of, submit
+
+HOUR = 3600 * SECOND
+
+
+def new(job_id: int = 1, overlap: Overlap = Overlap.FORBID, **fields: Any) -> NewRun:
+    return NewRun(job_id, "python", 5, overlap, **fields)
+
+
+def key(name: str = "k", digest: str = "d") -> Idempotency:
+    return Idempotency("s", name, digest)
+
+
+async def make(store: Store, job_id: int = 1, **fields: Any) -> None:
+    await submit(store, make_job(job_id, **fields))
+
+
+async def place(store: Store, *orders: Order) -> list[Receipt]:
+    return await store.enqueue(orders)
+
+
+async def run_of(store: Store, receipt: Receipt) -> Run:
+    run = await store.get_run(receipt.ids[0])
+    assert run is not None
+    return run
+
+
+# ── what is answered ──
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+@pytest.mark.parametrize("idempotency", [None, key()])
+async def test_a_receipt_has_the_run_as_a_reader_finds_it(
+    store: Store, overlap: Overlap, idempotency: Idempotency | None
+):
+    await make(store, policy=Policy(overlap=overlap))
+    wanted = new(1, overlap, data='{"a":1}', pin="n9", needs=("big",))
+    for name in "abc":
+        mine = idempotency and replace(idempotency, key=name)
+        [receipt] = await place(store, Order(wanted, mine, 1, start_within=9 * SECOND))
+        assert receipt.run == await run_of(store, receipt)
+    [waiting] = await place(store, Order(wanted, idempotency, 1, run_at=START + HOUR, start_within=9 * SECOND))
+    assert waiting.run == await run_of(store, waiting)
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+async def test_an_order_made_from_another_version_of_its_job_does_nothing(store: Store, overlap: Overlap):
+    await make(store)
+    [stale] = await place(store, Order(new(1, overlap), key(), version=2))
+    assert stale == Receipt([], stale=True)
+    assert await runs_of(store) == []
+
+    [made] = await place(store, Order(new(1, overlap), key(), version=1))
+    assert made.ids
+    assert not made.replayed
+
+
+async def test_orders_of_one_batch_stand_or_fall_alone(store: Store):
+    await make(store, 1)
+    await make(store, 2, policy=Policy(overlap=Overlap.QUEUE))
+    await place(store, Order(new(1, Overlap.ALLOW), key("used")))
+    asked = [
+        Order(new(1, Overlap.ALLOW), key("a")), Order(new(1, Overlap.ALLOW), key("a")),
+        Order(new(1, Overlap.ALLOW), key("a", "other")), Order(new(1), key("b"), version=7), Order(new(9), key("c")),
+        Order(new(1, Overlap.ALLOW), key("used")), Order(new(2, Overlap.QUEUE), run_at=START + HOUR),
+        Order(new(1, Overlap.ALLOW)),
+    ]  # fmt: skip
+    got = await place(store, *asked)
+    assert [bool(r.ids) for r in got] == [True, True, False, False, False, True, True, True]
+    assert [r.replayed for r in got] == [False, True, False, False, False, True, False, False]
+    assert [r.mismatch for r in got] == [False, False, True, False, False, False, False, False]
+    assert [r.stale for r in got] == [False, False, False, True, False, False, False, False]
+    assert got[0].ids == got[1].ids
+    assert len(await runs_of(store)) == 4
+
+
+async def test_one_key_from_two_servers_at_once_makes_one_run(
+    postgres_store: PostgresStore, postgres_url: str, clock: FakeClock
+):
+    await make(postgres_store)
+    other = PostgresStore(postgres_url, clock=clock.now)
+    await other.open()
+    try:
+        for batch in range(20):
+            names = [f"{batch}-{number}" for number in range(10)]
+            one, two = await asyncio.gather(
+                place(postgres_store, *[Order(new(1, Overlap.ALLOW), key(name)) for name in names]),
+                place(other, *[Order(new(1, Overlap.ALLOW), key(name)) for name in reversed(names)]),
+            )
+            assert [r.ids for r in one] == [r.ids for r in reversed(two)]
+            assert [r.replayed for r in one] == [not r.replayed for r in reversed(two)]
+    finally:
+        await other.close()
+
+
+# ── what it costs ──
+
+
+@pytest.fixture
+async def counted(postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
+    """A store on PostgreSQL, and the statements it has sent."""
+    sent: list[str] = []
+    connect = database.connect  # type: ignore[attr-defined]
+
+    async def counting(*args: Any, **settings: Any) -> Any:
+        connection = await connect(*args, **settings)
+        connection.add_query_logger(lambda record: sent.append(record.query))
+        return connection
+
+    monkeypatch.setattr(database, "connect", counting)
+    store = PostgresStore(postgres_url, clock=clock.now)
+    await store.open()
+    yield store, sent
+    await store.close()
+
+
+async def count(sent: list[str]) -> int:
+    """Return how many were sent since the last look; the driver tells of each when the loop comes round."""
+    await asyncio.sleep(0)
+    number = len(sent)
+    sent.clear()
+    return number
+
+
+async def test_requests_that_wait_together_are_one_statement(counted: tuple[PostgresStore, list[str]]):
+    store, sent = counted
+    await make(store, policy=Policy(overlap=Overlap.ALLOW, start_deadline_seconds=60))
+    jobs = Jobs(store, LocalQueue())
+    await jobs.run_now(1)  # and from now on it is known
+    await count(sent)
+
+    await jobs.run_now(1, idempotency=key("one"))
+    assert await count(sent) == 1
+    await jobs.run_now(1, data={"a": 1})
+    assert await count(sent) == 1
+    await asyncio.gather(*(jobs.run_now(1, idempotency=key(f"n{number}")) for number in range(16)))
+    assert await count(sent) == 1
+    asked = [RunRequest(1, idempotency=key(f"m{number}")) for number in range(2500)]
+    assert len(await jobs.orders.place_many(asked, Asker())) == 2500
+    assert await count(sent) == 3
+
+
+async def test_a_repeat_is_two_more_statements(counted: tuple[PostgresStore, list[str]]):
+    store, sent = counted
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    jobs = Jobs(store, LocalQueue())
+    asked = [RunRequest(1, idempotency=key(f"m{number}")) for number in range(1000)]
+    first = await jobs.orders.place_many(asked, Asker())
+    await count(sent)
+    assert await jobs.orders.place_many(asked, Asker()) == first
+    assert await count(sent) == 3  # nothing is made; the keys; the runs
+
+
+# ── orders that wait ──
+
+
+async def later(store: Store, *orders: Order) -> list[Run]:
+    """Place orders for an hour from now."""
+    receipts = await store.enqueue([replace(order, run_at=START + HOUR) for order in orders])
+    return [await run_of(store, receipt) for receipt in receipts]
+
+
+async def test_an_order_for_later_waits_without_a_gate_until_its_moment(store: Store, clock: FakeClock):
+    await make(store)
+    [waiting] = await later(store, Order(new(data='{"a":1}', pin="n1")))
+    assert (waiting.state, waiting.reason) == (State.BLOCKED, Reason.LATER)
+    assert (waiting.due_at, waiting.eligible_at) == (START + HOUR, START + HOUR)
+
+    [now] = await place(store, Order(new()))
+    assert now.run is not None
+    assert now.run.state is State.QUEUED
+    await store.finish([ended((await claim(store, "n1", "python", [], 1))[0])])
+
+    clock.advance(3599)
+    swept = await store.sweep()
+    assert (swept.queued, swept.next_at) == (0, START + HOUR)
+    clock.advance(1)
+    assert (await store.sweep()).queued == 1
+    run = await store.get_run(waiting.id)
+    assert run == replace(waiting, state=State.QUEUED, reason="", eligible_at=None)
+    [assignment] = await claim(store, "n1", "python", [], 1)
+    assert assignment.run_id == waiting.id
+    assert (await store.sweep()).queued == 0
+
+
+async def test_a_moment_that_has_passed_is_now(store: Store):
+    await make(store)
+    [receipt] = await place(store, Order(new(), run_at=START - HOUR))
+    assert receipt.run is not None
+    assert (receipt.run.state, receipt.run.due_at) == (State.QUEUED, START)
+
+
+async def test_of_forbidden_orders_for_one_moment_the_first_runs(store: Store, clock: FakeClock):
+    await make(store)
+    first, second = await later(store, Order(new()), Order(new()))
+    clock.advance(3600)
+    assert (await store.sweep()).queued == 1
+    states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert states == {first.id: (State.QUEUED, ""), second.id: (State.SKIPPED, Reason.OVERLAP)}
+    skipped = await store.get_run(second.id)
+    assert skipped is not None
+    assert (skipped.created_at, skipped.due_at, skipped.finished_at) == (START, START + HOUR, START + HOUR)
+
+
+async def test_queue_and_replace_are_decided_when_the_moment_has_come(store: Store, clock: FakeClock):
+    await make(store, 1, policy=Policy(overlap=Overlap.QUEUE))
+    await make(store, 2, policy=Policy(overlap=Overlap.REPLACE))
+    queued = await later(store, *[Order(new(1, Overlap.QUEUE)) for _ in range(3)])
+    replaced = await later(store, *[Order(new(2, Overlap.REPLACE)) for _ in range(2)])
+    clock.advance(3600)
+    assert (await store.sweep()).queued >= 2
+    states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert [states[run.id] for run in queued] == [
+        (State.QUEUED, ""), (State.BLOCKED, Reason.OVERLAP), (State.SKIPPED, Reason.OVERLAP),
+    ]  # fmt: skip
+    assert [states[run.id] for run in replaced] == [(State.CANCELLED, Reason.REPLACED), (State.QUEUED, "")]
+
+
+async def test_an_order_runs_as_its_job_is_when_the_moment_has_come(store: Store, clock: FakeClock):
+    job = make_job(1)
+    await submit(store, job)
+    [waiting] = await later(store, Order(replace(new(), priority=8)))
+    await store.save_job(changed(job, kind="shell", policy=Policy(overlap=Overlap.ALLOW, labels=("big",))), 1)
+    await place(store, Order(new(1, Overlap.ALLOW)))
+    clock.advance(3600)
+    await store.sweep()
+    run = await store.get_run(waiting.id)
+    assert run is not None
+    assert (run.state, run.kind, run.priority) == (State.QUEUED, "shell", 8)
+    assert await claim(store, "n1", "shell", [], 1) == []
+    assert len(await claim(store, "n1", "shell", ["big"], 1)) == 1
+
+
+async def test_an_order_that_waits_ends_by_cancel_delete_and_start_deadline(store: Store, clock: FakeClock):
+    for number in (1, 2, 3):
+        await make(store, number)
+    one, two, three = await later(store, *[Order(new(number), start_within=SECOND) for number in (1, 2, 3)])
+    assert (await store.cancel([one.id], Reason.REQUESTED)).ended == {one.id}
+    await store.delete_job(2)
+    clock.advance(3599)
+    assert (await store.sweep()).expired == 0
+    clock.advance(2)  # nobody has swept: the deadline, counted from its moment, has come too
+    assert (await store.sweep()).expired == 1
+    states = {run.id: (run.state, run.reason) for run in await runs_of(store)}
+    assert states == {
+        one.id: (State.CANCELLED, Reason.REQUESTED),
+        two.id: (State.CANCELLED, Reason.DELETED),
+        three.id: (State.SKIPPED, Reason.START_DEADLINE),
+    }
+
+
+async def test_more_orders_than_one_sweep_takes_all_run(store: Store, clock: FakeClock):
+    await make(store)
+    await later(store, *[Order(new(1, Overlap.ALLOW)) for _ in range(1500)])
+    job = make_job(2)
+    await submit(store, job)
+    await store.save_job(changed(await store.get_job(1) or job, policy=Policy(overlap=Overlap.ALLOW)), 1)
+    clock.advance(3600)
+    swept = await store.sweep()
+    assert (swept.queued, swept.next_at) == (1000, START + HOUR)
+    assert (await store.sweep()).queued == 500
+
+
+# ── the service ──
+
+
+async def test_a_job_that_was_changed_elsewhere_is_looked_at_again(store: Store):
+    here, there = Jobs(store, LocalQueue()), Jobs(store, LocalQueue())
+    await make(store, policy=Policy(overlap=Overlap.ALLOW))
+    await here.run_now(1)
+    await there.set_paused(1, True)
+    with pytest.raises(Exception, match="paused"):
+        await here.run_now(1)
+    await there.set_paused(1, False)
+    assert (await here.run_now(1)).state is State.QUEUED
+    await there.delete(1)
+    with pytest.raises(Exception, match="deleted"):
+        await here.run_now(1)
+
+
+async def test_a_key_that_moved_to_another_job_is_followed(store: Store):
+    jobs = Jobs(store, LocalQueue())
+    await make(store, 1, key="report")
+    await make(store, 2)
+    asker = Asker()
+    assert [run.job_id for run in await jobs.orders.place_many([RunRequest("report")], asker)] == [1]
+    one, two = await store.get_job(1), await store.get_job(2)
+    assert one is not None
+    assert two is not None
+    await store.save_job(changed(one, key=None), 1)
+    await store.save_job(changed(two, key="report"), 1)
+    assert [run.job_id for run in await jobs.orders.place_many([RunRequest("report")], asker)] == [2]
