@@ -16,14 +16,14 @@ import horae
 from horae.core.definitions import Submission
 from horae.core.model import Overlap, Policy, Run, RunFilter, State
 from horae.core.runs import inbox as inbox_rules
-from horae.core.runs.inbox import Handed, Refused, Target
+from horae.core.runs.inbox import MOST_MISSING, PATIENCE, SWEEP, Handed, Refusal, Target
 from horae.core.runs.orders import Order
 from horae.errors import Invalid, NotFound
 from horae.queues.local import LocalQueue
 from horae.service.jobs.inbox import BATCH, Inbox
 from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
-from horae.testing import changed, make_job
+from horae.testing import FakeClock, changed, make_job
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ async def caller(store: PostgresStore, postgres_url: str) -> AsyncIterator[async
 
 
 @pytest.fixture
-def inbox(store: PostgresStore) -> Inbox:
-    return Inbox(store.for_roles(), LocalQueue(), Metrics())
+def inbox(store: PostgresStore, clock: FakeClock) -> Inbox:
+    return Inbox(store.for_roles(), LocalQueue(), clock, Metrics())
 
 
 async def drain(inbox: Inbox) -> int:
@@ -106,13 +106,43 @@ async def test_a_transaction_that_stays_open_delays_nobody(
     await other.close()
 
 
+async def test_rows_that_commit_in_another_order_than_they_are_numbered_are_found_at_once(
+    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, postgres_url: str
+):
+    other = await asyncpg.connect(postgres_url)
+    async with caller.transaction():
+        await horae.enqueue(caller, "mail", {"n": 1})
+        await horae.enqueue(other, "mail", {"n": 2})
+        assert await drain(inbox) == 1
+
+    assert await drain(inbox) == 1  # the clock stands still
+    await other.close()
+
+
+async def test_a_row_that_commits_long_after_those_behind_it_is_found_within_a_second(
+    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, clock: FakeClock, postgres_url: str
+):
+    other = await asyncpg.connect(postgres_url)
+    async with caller.transaction():
+        await horae.enqueue(caller, "mail", {"n": 1})
+        await other.execute(f"SELECT horae_enqueue('mail') FROM generate_series(1, {MOST_MISSING + 1})")
+        await drain(inbox)
+        clock.advance(PATIENCE)
+        await drain(inbox)
+    await drain(inbox)
+    clock.advance(SWEEP)
+
+    assert await drain(inbox) == 1
+    await other.close()
+
+
 async def test_drains_at_the_same_time_take_each_row_once(
     store: PostgresStore, caller: asyncpg.Connection, postgres_url: str
 ):
     await caller.execute("SELECT horae_enqueue('mail', jsonb_build_object('n', n)) FROM generate_series(1, 3000) n")
     others = [PostgresStore(postgres_url) for _ in range(3)]
 
-    await asyncio.gather(*(drain(Inbox(other.for_roles(), LocalQueue(), Metrics())) for other in others))
+    await asyncio.gather(*(drain(Inbox(other.for_roles(), LocalQueue(), FakeClock(), Metrics())) for other in others))
 
     assert await caller.fetchval("SELECT count(DISTINCT data) FROM live") == 3000
     assert await caller.fetchval("SELECT count(*) FROM live") == 3000
@@ -176,7 +206,7 @@ async def test_work_for_a_job_that_is_not_there_is_kept_as_refused_and_stops_nob
 
 
 async def test_work_for_a_paused_job_waits_until_it_is_resumed(
-    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox
+    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, clock: FakeClock
 ):
     job = await store.find_key(1, "local", "report")
     assert job is not None
@@ -189,6 +219,7 @@ async def test_work_for_a_paused_job_waits_until_it_is_resumed(
 
     await store.save_job(changed(paused, paused=False), 2)
     await inbox.tend()
+    clock.advance(SWEEP)
     await drain(inbox)
 
     assert [run.data for run in await runs(store)] == [{"a": 1}]
@@ -208,7 +239,7 @@ async def test_numbers_that_no_handler_could_be_given_are_refused(
 async def test_a_row_that_breaks_the_drain_is_refused_alone(
     store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
 ):
-    def judge(handed: Handed, target: Target | None, now: int) -> Order | Refused:
+    def judge(handed: Handed, target: Target | None, now: int) -> Order | Refusal:
         if handed.data:
             raise ZeroDivisionError("boom")
         return inbox_rules.judge(handed, target, now)
@@ -225,7 +256,7 @@ async def test_a_row_that_breaks_the_drain_is_refused_alone(
 
 async def test_how_full_the_inbox_is_can_be_watched(store: PostgresStore, caller: asyncpg.Connection):
     metrics = Metrics()
-    inbox = Inbox(store.for_roles(), LocalQueue(), metrics)
+    inbox = Inbox(store.for_roles(), LocalQueue(), FakeClock(), metrics)
     await horae.enqueue(caller, "nothing")
     await drain(inbox)
     await horae.enqueue(caller, "mail")

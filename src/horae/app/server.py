@@ -293,8 +293,8 @@ class App:
             pushing = PushRole(self.cluster, self.pushing, self.queue, self.clock)
             tasks["push"] = group.create_task(pushing.run())
             if isinstance(store := self.store.for_roles(), PostgresStore):
-                inbox = InboxRole(self.cluster, Inbox(store, self.queue, self.metrics), self.queue, self.clock)
-                tasks["inbox"] = group.create_task(inbox.run())
+                inbox = Inbox(store, self.queue, self.clock, self.metrics)
+                tasks["inbox"] = group.create_task(InboxRole(self.cluster, inbox, self.queue, self.clock).run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval

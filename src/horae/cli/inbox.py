@@ -19,7 +19,7 @@ from horae.errors import Invalid, NotFound
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from horae.core.runs.inbox import Refused
+    from horae.core.runs.inbox import Refusal
     from horae.ports.store.inbox import InboxGrants
 
 SETTINGS = ("data", "database", "startup_timeout")
@@ -110,7 +110,7 @@ async def list_refused(
     session.screen.table(columns, rows, "nothing was refused")
 
 
-def _shown(one: Refused) -> dict[str, Any]:
+def _shown(one: Refusal) -> dict[str, Any]:
     from horae.core.time.moments import format_moment
 
     handed = one.handed

@@ -37,7 +37,7 @@ class Metrics:
         self.leads: Callable[[], bool] = bool
         self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
         self.handed = self.refused = 0  # rows of the inbox that became runs, and that did not
-        self.inbox: tuple[int, int, int] | None = None  # rows, age of the oldest in µs, refused; where it is drained
+        self.inbox = (0, 0, 0)  # rows, age of the oldest in µs, refused rows: as of the last look
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = Spread(LATENESS_BOUNDS)
         self._scans = Spread(LATENESS_BOUNDS)
@@ -93,8 +93,6 @@ class Metrics:
         """Work that others hand over in their own transactions."""
         yield _counter("horae_inbox_runs", "Rows of the inbox that became runs, by this node.", self.handed)
         yield _counter("horae_inbox_refusals", "Rows of the inbox that were refused, by this node.", self.refused)
-        if self.inbox is None:
-            return
         waiting, age, refused = self.inbox
         yield GaugeMetricFamily("horae_inbox_waiting", "Rows in the inbox, 100,000 at most.", value=waiting)
         text = "Age of the oldest row in the inbox, 0 without any."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,6 +19,12 @@ from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.core.work.commands import MAX_DATA
 from horae.errors import Invalid
+
+SWEEP = 1.0  # seconds between two looks from the beginning
+SHARE = 10  # times as long as such a look takes
+PATIENCE = 5.0  # seconds for which a missing row is looked for
+MOST_MISSING = 200  # rows that are looked for
+FURTHEST = 10_000  # numbers back from the last row in which missing ones are told
 
 
 class Handed(NamedTuple):
@@ -53,7 +60,7 @@ class Target(NamedTuple):
     policy: Policy
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """Work that becomes no run."""
 
     handed: Handed
@@ -64,13 +71,57 @@ class Refused(NamedTuple):
 class Drained(NamedTuple):
     """What one batch of the inbox became."""
 
+    receipts: list[int]  # of all rows that were taken
     runs: list[int]  # made, or found by their idempotency key
-    refused: list[Refused]
+    refused: list[Refusal]
     replaces: bool = False  # a run may have been asked to stop
 
-    @property
-    def taken(self) -> int:
-        return len(self.runs) + len(self.refused)
+
+class Since(NamedTuple):
+    """Where in the inbox to look: behind a row, and at some before it."""
+
+    above: int
+    missing: Sequence[int] = ()
+
+
+BEGINNING = Since(0)
+
+
+class Reading:
+    """How far the inbox was read.
+
+    A row that was taken leaves its entry in the index until vacuum may take it away, and it may not while any
+    transaction is open that is older; so a look begins behind the last row that was seen. Rows commit in another order
+    than they are numbered, so those that were missing before it are looked at too, the latest of them, for a while.
+    Whatever that leaves out is found by a look from the beginning: after a second, or, so that these never take more
+    than a tenth of the time, after ten times as long as it took.
+    """
+
+    def __init__(self) -> None:
+        self._above = 0
+        self._missing: dict[int, float] = {}  # receipt → until when it is looked for
+        self._sweep_at = 0.0
+
+    def since(self, now: float) -> Since:
+        """`now`: seconds that have passed since any moment."""
+        if now >= self._sweep_at:
+            return BEGINNING
+        self._missing = {receipt: until for receipt, until in self._missing.items() if until > now}
+        return Since(self._above, list(self._missing))
+
+    def note(self, since: Since, receipts: Sequence[int], began: float, now: float) -> None:
+        """After a look that took these, oldest first."""
+        if since is BEGINNING:
+            self._sweep_at = now + max(SWEEP, SHARE * (now - began))
+        for receipt in receipts:
+            self._missing.pop(receipt, None)
+        if not receipts or receipts[-1] <= self._above:
+            return
+        first = max(self._above + 1, receipts[-1] - FURTHEST)
+        gaps = set(range(first, receipts[-1])).difference(receipts)
+        self._missing.update((receipt, now + PATIENCE) for receipt in sorted(gaps))
+        self._missing = dict(list(self._missing.items())[-MOST_MISSING:])
+        self._above = receipts[-1]
 
 
 class Grant(NamedTuple):
@@ -89,28 +140,28 @@ class Level(NamedTuple):
     refused: int
 
 
-def judge(handed: Handed, target: Target | None, now: Moment) -> Order | Refused:
+def judge(handed: Handed, target: Target | None, now: Moment) -> Order | Refusal:
     """Return the run to be asked for, or why there can be none."""
     if target is None or (target.org, target.owner) != (handed.org, handed.owner):
-        return Refused(handed, "E_NOT_FOUND", f"{handed.owner} has no job {handed.job!r}")
+        return Refusal(handed, "E_NOT_FOUND", f"{handed.owner} has no job {handed.job!r}")
     if target.paused:
-        return Refused(handed, "E_PAUSED", f"job {target.id} is paused; it is handed in again when that is resumed")
+        return Refusal(handed, "E_PAUSED", f"job {target.id} is paused; it is handed in again when that is resumed")
     try:
         data = _read(handed.data)
     except Invalid as error:
-        return Refused(handed, error.code, error.message)
+        return Refusal(handed, error.code, error.message)
     run = new_run(target.id, target.kind, target.policy, now, data=data)
     if handed.priority is not None:
         run = replace(run, priority=handed.priority)
     return Order(run, _idempotency(handed, target.id))
 
 
-def judge_receipt(handed: Handed, receipt: Receipt) -> Refused | None:
+def judge_receipt(handed: Handed, receipt: Receipt) -> Refusal | None:
     """Return why an order that was placed made no run, if it made none."""
     if receipt.mismatch:
         message = f"the key {handed.key!r} was used with other work for this job"
-        return Refused(handed, "E_IDEMPOTENCY_MISMATCH", message)
-    return None if receipt.ids else Refused(handed, "E_NOT_FOUND", f"job {handed.job!r} was deleted")
+        return Refusal(handed, "E_IDEMPOTENCY_MISMATCH", message)
+    return None if receipt.ids else Refusal(handed, "E_NOT_FOUND", f"job {handed.job!r} was deleted")
 
 
 def _read(data: str | None) -> str | None:

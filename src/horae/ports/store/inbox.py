@@ -6,19 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from horae.core.model import Moment
-from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refused, Target
+from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target
 from horae.core.runs.orders import Order
 
-Judge = Callable[[Handed, Target | None, Moment], Order | Refused]
+Judge = Callable[[Handed, Target | None, Moment], Order | Refusal]
 
 
 class Inbox(Protocol):
-    async def has_handed(self) -> bool:
+    async def has_handed(self, since: Since) -> bool:
         """Return whether there is anything to drain. As cheap as can be: it is asked ten times a second."""
 
-    async def drain(self, judge: Judge, limit: int) -> Drained:
-        """Take up to `limit` rows, oldest first, and make of each what `judge` says, in one transaction: a run, under
-        the rules of `enqueue`, or a row among the refused. Rows that another process takes just now are left to it."""
+    async def drain(self, judge: Judge, limit: int, since: Since) -> Drained:
+        """Take up to `limit` rows, oldest first, and whatever was missing, and make of each what `judge` says, in one
+        transaction: a run, under the rules of `enqueue`, or a row among the refused. Rows that another process takes
+        just now are left to it."""
 
     async def readmit(self) -> int:
         """Put back what was refused because its job was paused, where it no longer is; return how many."""
@@ -42,7 +43,7 @@ class InboxGrants(Protocol):
 
     async def list_grants(self) -> list[Grant]: ...
 
-    async def list_refused(self, limit: int) -> list[Refused]:
+    async def list_refused(self, limit: int) -> list[Refusal]:
         """Newest first."""
 
     async def retry_refused(self, receipts: Sequence[int] | None) -> list[int]:

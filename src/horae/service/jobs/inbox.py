@@ -6,13 +6,15 @@ No row may stop those behind it, whatever a stranger wrote into it: a batch that
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
 
 from horae.core.model import SECOND
-from horae.core.runs.inbox import Drained, Refused, judge
+from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, judge
 from horae.errors import Error, Unavailable
+from horae.ports.clock import Clock
 from horae.ports.store import inbox
 from horae.ports.store.moments import StoreClock
 from horae.ports.transport import Queue
@@ -28,33 +30,43 @@ class InboxStore(inbox.Inbox, StoreClock, Protocol):
 
 
 class Inbox:
-    def __init__(self, store: InboxStore, queue: Queue, metrics: Metrics) -> None:
+    def __init__(self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics) -> None:
         self._store = store
         self._queue = queue
+        self._clock = clock
         self._metrics = metrics
+        self._reading = Reading()
 
     async def drain(self) -> int:
         """Take a batch, if there is anything; return how many rows it was."""
-        if not await self._store.has_handed():
-            return 0
+        began = self._clock.elapsed()
+        since = self._reading.since(began)
+        receipts: Sequence[int] = ()
+        if await self._store.has_handed(since):
+            drained = await self._take(since)
+            receipts = drained.receipts
+            self._tell(drained)
+        self._reading.note(since, receipts, began, self._clock.elapsed())
+        return len(receipts)
+
+    async def _take(self, since: Since) -> Drained:
         try:
-            drained = await self._store.drain(judge, BATCH)
+            return await self._store.drain(judge, BATCH, since)
         except Unavailable:
             raise
         except Exception as error:
             log.error("inbox.batch_failed", error=_words(error))
-            drained = await self._drain_one()
-        self._tell(drained)
-        return drained.taken
+            return await self._take_one()
 
-    async def _drain_one(self) -> Drained:
+    async def _take_one(self) -> Drained:
+        """The oldest row, which is refused if that fails too."""
         try:
-            return await self._store.drain(judge, 1)
+            return await self._store.drain(judge, 1, BEGINNING)
         except Unavailable:
             raise
         except Exception as error:
             why = _words(error)
-            return await self._store.drain(lambda handed, *_: Refused(handed, "E_INTERNAL", why), 1)
+            return await self._store.drain(lambda handed, *_: Refusal(handed, "E_INTERNAL", why), 1, BEGINNING)
 
     def _tell(self, drained: Drained) -> None:
         self._metrics.handed += len(drained.runs)

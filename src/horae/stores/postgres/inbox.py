@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.model import Moment, Overlap
-from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refused, Target, judge_receipt
+from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target, judge_receipt
 from horae.core.runs.orders import Order
 from horae.core.work import policies
 from horae.errors import NotFound
@@ -22,14 +22,14 @@ Name = tuple[int, str, int | str]  # organisation, owner, id or key of a job
 
 
 class PostgresInbox(PostgresMoments):
-    async def has_handed(self) -> bool:
-        return bool((await self._get("has_handed"))[0][0])
+    async def has_handed(self, since: Since) -> bool:
+        return bool((await self._get("has_handed", *since))[0][0])
 
-    async def drain(self, judge: Judge, limit: int) -> Drained:
+    async def drain(self, judge: Judge, limit: int, since: Since) -> Drained:
         async def take(connection: Connection) -> Drained:
-            rows = await connection.fetch(self.queries["take_handed"], limit)
+            rows = await connection.fetch(self.queries["take_handed"], *since, limit)
             if not rows:
-                return Drained([], [])
+                return Drained([], [], [])
             handed = sorted(map(Handed._make, rows))
             now, targets = await self._moment(connection), await self._load_targets(connection, handed)
             judged = [judge(one, targets.get(_name(one)), now) for one in handed]
@@ -39,9 +39,9 @@ class PostgresInbox(PostgresMoments):
 
         return await self._retried(self._submit, take)
 
-    async def _place(self, connection: Connection, judged: Sequence[tuple[Handed, Order | Refused]]) -> Drained:
+    async def _place(self, connection: Connection, judged: Sequence[tuple[Handed, Order | Refusal]]) -> Drained:
         """Ask for the runs, as run-now does."""
-        refused = [verdict for _, verdict in judged if isinstance(verdict, Refused)]
+        refused = [verdict for _, verdict in judged if isinstance(verdict, Refusal)]
         placed = [(one, verdict) for one, verdict in judged if isinstance(verdict, Order)]
         orders = [order for _, order in placed]
         receipts = await self._enqueue_checked(connection, orders) if orders else []
@@ -51,7 +51,9 @@ class PostgresInbox(PostgresMoments):
                 refused.append(refusal)
             else:
                 runs.append(receipt.ids[0])
-        return Drained(runs, refused, any(order.run.overlap == Overlap.REPLACE for order in orders))
+        return Drained(
+            [one.id for one, _ in judged], runs, refused, any(order.run.overlap == Overlap.REPLACE for order in orders)
+        )
 
     async def _load_targets(self, connection: Connection, handed: Sequence[Handed]) -> dict[Name, Target]:
         """Return the jobs that are meant, as each is named by whoever may use it."""
@@ -63,7 +65,7 @@ class PostgresInbox(PostgresMoments):
         by_id: dict[Name, Target] = {(job.org, job.owner, job.id): job for job in found}
         return by_id | {(job.org, job.owner, job.key): job for job in found if job.key is not None}
 
-    async def _refuse_handed(self, connection: Connection, refused: Sequence[Refused], now: Moment) -> None:
+    async def _refuse_handed(self, connection: Connection, refused: Sequence[Refusal], now: Moment) -> None:
         if refused:
             rows = [(*one.handed, one.code, one.message) for one in refused]
             await connection.execute(self.queries["refuse_handed"], *columns(rows, 12), now)
@@ -106,8 +108,8 @@ class PostgresInbox(PostgresMoments):
     async def list_grants(self) -> list[Grant]:
         return [Grant._make(row) for row in await self._get("list_inbox_grants")]
 
-    async def list_refused(self, limit: int) -> list[Refused]:
-        return [Refused(Handed._make(row[:10]), *row[10:]) for row in await self._get("list_refused", limit)]
+    async def list_refused(self, limit: int) -> list[Refusal]:
+        return [Refusal(Handed._make(row[:10]), *row[10:]) for row in await self._get("list_refused", limit)]
 
     async def retry_refused(self, receipts: Sequence[int] | None) -> list[int]:
         return [row[0] for row in await self._put("retry_refused", receipts)]

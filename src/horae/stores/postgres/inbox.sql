@@ -1,8 +1,14 @@
 -- has_handed [fire] --
-SELECT EXISTS (SELECT 1 FROM inbox ORDER BY id LIMIT 1);
+SELECT EXISTS (SELECT 1 FROM inbox WHERE id > $1 ORDER BY id LIMIT 1)
+  OR EXISTS (SELECT 1 FROM inbox WHERE id = ANY($2::bigint[]));
 
 -- take_handed --
-DELETE FROM inbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM inbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED))
+WITH late AS (
+  SELECT ctid FROM inbox WHERE id = ANY($2::bigint[]) FOR UPDATE SKIP LOCKED
+), next AS (
+  SELECT ctid FROM inbox WHERE id > $1 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM inbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM late UNION ALL SELECT ctid FROM next))
 RETURNING id, made_at, run_at, org, priority, role, owner, job, key, data;
 
 -- load_targets --
