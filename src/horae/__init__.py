@@ -8,11 +8,22 @@ from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provid
 
 if TYPE_CHECKING:
     from horae.client import Client
-    from horae.inbox import enqueue
+    from horae.inbox import enqueue, wake
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "enqueue", "handler", "provider"]
+__all__ = [
+    "Cancel",
+    "Cancellation",
+    "Client",
+    "Context",
+    "Retry",
+    "__version__",
+    "enqueue",
+    "handler",
+    "provider",
+    "wake",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,8 +32,8 @@ def __getattr__(name: str) -> Any:
         from horae.client import Client
 
         return Client
-    if name == "enqueue":
-        from horae.inbox import enqueue
+    if name in ("enqueue", "wake"):
+        from horae import inbox
 
-        return enqueue
+        return getattr(inbox, name)
     raise AttributeError(f"module 'horae' has no attribute {name!r}")

@@ -19,9 +19,11 @@ from typing import Any
 
 from horae.errors import Invalid
 
-_CALL = (
-    "SELECT {function}({job}, CAST({data} AS jsonb), {key}, CAST({priority} AS integer), CAST({run_at} AS timestamptz))"
+_ENQUEUE = (
+    "SELECT {schema}horae_enqueue({job}, CAST({data} AS jsonb), {key}, "
+    "CAST({priority} AS integer), CAST({run_at} AS timestamptz))"
 )
+_WAKE = "SELECT {schema}horae_wake()"
 _NAMES = ("job", "data", "key", "priority", "run_at")
 _STYLES = {"asyncpg": "${number}", "psycopg": "%({name})s", "sqlalchemy": ":{name}"}  # how each writes a parameter
 
@@ -43,15 +45,25 @@ def enqueue(
     for. With `key`, the same work is not done twice within a day. `schema` is that of Horae, where the search path of
     the connection does not have it.
     """
-    library = _library(connection)
     values = (str(job), _text(data), key, priority, _moment(run_at))
-    statement = _statement(library, schema)
+    return _call(connection, _ENQUEUE, schema, dict(zip(_NAMES, values, strict=True)))
+
+
+def wake(connection: Any, *, schema: str | None = None) -> Any:
+    """Let Horae look for work that was handed over now, and not within a tenth of a second. To be called, or awaited,
+    after the commit, with a connection that is in no transaction: inside one that has written it is refused."""
+    return _call(connection, _WAKE, schema, {})
+
+
+def _call(connection: Any, call: str, schema: str | None, arguments: dict[str, Any]) -> Any:
+    """Return what a function of the database answers, or an awaitable of it."""
+    library = _library(connection)
+    statement = _statement(library, call, schema)
     if library == "asyncpg":
-        return connection.fetchval(statement, *values)
+        return connection.fetchval(statement, *arguments.values())
     given: Any = statement
     if library == "sqlalchemy":
         given = sys.modules["sqlalchemy"].text(statement)  # whoever has its connection has loaded it
-    arguments = dict(zip(_NAMES, values, strict=True))
     if inspect.iscoroutinefunction(connection.execute):
         return _execute_async(connection, given, arguments)
     return connection.execute(given, arguments).fetchone()[0]
@@ -74,13 +86,13 @@ def _library(connection: Any) -> str:
     )
 
 
-def _statement(library: str, schema: str | None) -> str:
+def _statement(library: str, call: str, schema: str | None) -> str:
     style = _STYLES[library]
     holders = {name: style.format(number=number, name=name) for number, name in enumerate(_NAMES, 1)}
     quoted = "" if schema is None else '"' + schema.replace('"', '""') + '".'
     if library == "psycopg":
         quoted = quoted.replace("%", "%%")
-    return _CALL.format(function=f"{quoted}horae_enqueue", **holders)
+    return call.format(schema=quoted, **holders)
 
 
 def _text(data: Mapping[str, Any] | None) -> str | None:

@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ import horae
 
 from .producers import NAME
 from .server import Server
+from .server import horae as horae_program
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -59,6 +61,52 @@ def test_work_that_is_handed_over_is_done(server: Server, postgres_url: str):
 
     [run] = server.wait_until(done, "the run to succeed")
     assert run["data"] == {"order": 1}
+
+
+def test_the_example_leaves_an_order_and_its_invoice_or_neither(server: Server, postgres_url: str):
+    server.submit({"name": "invoice", "key": "send-invoice", "handler": "horae.handlers:noop", "concurrency": "allow"})
+    example = [sys.executable, "examples/enqueue_in_transaction.py", postgres_url]
+    said = subprocess.run(example, cwd=ROOT, capture_output=True, text=True, timeout=180, check=True).stdout
+
+    server.wait_until(lambda: sql(postgres_url, "SELECT 1 FROM history WHERE state = 10"), "the invoice to be sent")
+    assert "order 1 of ada: receipt 1" in said
+    assert "order 2 is not paid" in said
+    assert sql(postgres_url, "SELECT customer FROM shop_orders") == [("ada",)]
+    assert [row[0] for row in sql(postgres_url, "SELECT data FROM history")] == ['{"order":1}']
+    assert sql(postgres_url, "SELECT 1 FROM inbox") == []
+
+
+def test_operators_grant_and_revoke_and_see_what_was_refused(server: Server, postgres_url: str):
+    role = f"app_{uuid.uuid4().hex[:12]}"
+    sql(postgres_url, f"CREATE ROLE {role} LOGIN")
+    try:
+        where = ("--database", postgres_url)
+        _cli("inbox", "grant", role, "--owner", "local", *where)
+        assert role in _cli("inbox", "grants", *where)
+        sql(postgres_url.replace("postgres:@", f"{role}:@"), "SELECT horae_enqueue('nothing')")
+        server.wait_until(lambda: sql(postgres_url, "SELECT 1 FROM inbox_refused"), "it to be refused")
+        [refused] = json.loads(_cli("--json", "inbox", "refused", *where))["items"]
+        assert (refused["job"], refused["code"], refused["role"]) == ("nothing", "E_NOT_FOUND", role)
+
+        server.submit({"name": "nothing", "key": "nothing", "handler": "horae.handlers:noop"})
+        assert "1 handed in again" in _cli("inbox", "retry", str(refused["receipt"]), *where)
+        server.wait_until(lambda: sql(postgres_url, "SELECT 1 FROM history WHERE state = 10"), "it to be done")
+        _cli("inbox", "revoke", role, *where)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            sql(postgres_url.replace("postgres:@", f"{role}:@"), "SELECT horae_enqueue('nothing')")
+    finally:
+        sql(postgres_url, f"DROP ROLE {role}")
+
+
+def test_a_database_of_one_process_has_no_inbox(tmp_path: Path):
+    with pytest.raises(AssertionError, match="only a PostgreSQL database has an inbox"):
+        _cli("inbox", "grants", "--data", str(tmp_path))
+
+
+def _cli(*args: str) -> str:
+    done = subprocess.run([horae_program(), *args], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def crash_while_it_drains(server: Server, url: str, producers: list[subprocess.Popen[bytes]]) -> bool:

@@ -20,9 +20,11 @@ from horae.core.runs.inbox import MOST_MISSING, PATIENCE, SWEEP, Handed, Refusal
 from horae.core.runs.orders import Order
 from horae.errors import Invalid, NotFound
 from horae.queues.local import LocalQueue
+from horae.queues.shared import SharedQueue
 from horae.service.jobs.inbox import BATCH, Inbox
 from horae.service.metrics import Metrics
 from horae.stores.postgres import PostgresStore
+from horae.stores.postgres.notices import Notices
 from horae.testing import FakeClock, changed, make_job
 
 
@@ -266,6 +268,27 @@ async def test_how_full_the_inbox_is_can_be_watched(store: PostgresStore, caller
     assert "horae_inbox_waiting 1.0" in text
     assert "horae_inbox_refused 1.0" in text
     assert "horae_inbox_oldest_seconds" in text
+
+
+async def test_a_hint_after_the_commit_wakes_whoever_drains(caller: asyncpg.Connection, postgres_url: str):
+    queue = SharedQueue(lambda: Notices.open(postgres_url, timeout=10))
+    await queue.open()
+    await queue.is_listening.wait()
+    watch = queue.watch("inbox")
+
+    await horae.wake(caller)
+    assert await watch.wait(60)
+    await queue.close()
+
+
+async def test_a_hint_inside_a_transaction_that_has_written_is_refused(caller: asyncpg.Connection):
+    transaction = caller.transaction()
+    await transaction.start()
+    await horae.enqueue(caller, "mail")
+    with pytest.raises(asyncpg.PostgresError) as caught:
+        await horae.wake(caller)
+    await transaction.rollback()
+    assert (caught.value.sqlstate, caught.value.detail) == ("25001", "E_CONFLICT")
 
 
 # ── what the function refuses ──

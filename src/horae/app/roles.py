@@ -259,7 +259,7 @@ class PushRole:
 
 class InboxRole:
     """Moves what others handed over in their own transactions on to the agents. Nobody tells when such a transaction
-    commits, so it looks: often while work arrives, and ten times a second when none has."""
+    commits, unless it cares to, so it looks: often while work arrives, and ten times a second when none has."""
 
     def __init__(self, cluster: Cluster, inbox: Inbox, queue: Queue, clock: Clock) -> None:
         self._cluster = cluster
@@ -272,8 +272,8 @@ class InboxRole:
         if await self._inbox.drain():
             self._pause = INBOX_SOON
         longest = INBOX_LATE if self._cluster.is_leader else INBOX_BESIDE
-        await self._hint.wait(self._pause)
-        self._pause = min(self._pause * 1.5, longest)
+        is_hinted = await self._hint.wait(self._pause)
+        self._pause = INBOX_SOON if is_hinted else min(self._pause * 1.5, longest)
 
     async def tend(self) -> None:
         await self._inbox.tend()

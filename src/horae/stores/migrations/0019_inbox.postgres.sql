@@ -98,5 +98,18 @@ BEGIN
       RETURN receipt;
     END
     $body$ $function$, current_schema());
+  -- A hint for whoever cannot wait for the next look, to be given after the commit: a notice takes a lock of the whole
+  -- database until its transaction ends, so it must not be part of one that does anything else.
+  EXECUTE format($function$
+    CREATE FUNCTION horae_wake() RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $body$
+    BEGIN
+      IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
+        RAISE EXCEPTION 'horae_wake is called after the commit, not inside the transaction' USING ERRCODE = '25001',
+          DETAIL = 'E_CONFLICT', HINT = 'leave it out: Horae finds the work within a tenth of a second';
+      END IF;
+      PERFORM pg_notify(%L, '000000000000 inbox');
+    END
+    $body$ $function$, 'horae_' || left(md5(current_schema()), 16));
 END $make$;
 REVOKE ALL ON FUNCTION horae_enqueue(text, jsonb, text, integer, timestamptz) FROM PUBLIC;
+REVOKE ALL ON FUNCTION horae_wake() FROM PUBLIC;

@@ -42,9 +42,9 @@ INSERT INTO inbox_grants (role, org, owner) VALUES ($1, $2, $3)
 ON CONFLICT (role) DO UPDATE SET org = excluded.org, owner = excluded.owner;
 
 -- role_rights --
--- What lets a role call the function, and what takes it away again; no row where there is no such role.
-SELECT format('GRANT EXECUTE ON FUNCTION horae_enqueue TO %I', rolname),
-  format('REVOKE EXECUTE ON FUNCTION horae_enqueue FROM %I', rolname),
+-- What lets a role call the functions, and what takes it away again; no row where there is no such role.
+SELECT format('GRANT EXECUTE ON FUNCTION horae_enqueue, horae_wake TO %I', rolname),
+  format('REVOKE EXECUTE ON FUNCTION horae_enqueue, horae_wake FROM %I', rolname),
   CASE WHEN NOT has_schema_privilege(rolname, current_schema(), 'USAGE')
     THEN format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), rolname) END
 FROM pg_roles WHERE rolname = $1;
