@@ -291,6 +291,8 @@ def codes_in(tree: ast.AST, classes: dict[str, type[errors.Error]]) -> Iterator[
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func).rpartition(".")[2]
+        if name == "Refusal":  # of the inbox, kept and not raised: docs/howto/enqueue-in-your-transaction.md has them
+            continue
         kind = errors.ConfigError if name == "Refused" else classes.get(name)
         for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
             for text in constants(value):

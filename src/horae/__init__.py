@@ -8,16 +8,32 @@ from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provid
 
 if TYPE_CHECKING:
     from horae.client import Client
+    from horae.inbox import enqueue, wake
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "handler", "provider"]
+__all__ = [
+    "Cancel",
+    "Cancellation",
+    "Client",
+    "Context",
+    "Retry",
+    "__version__",
+    "enqueue",
+    "handler",
+    "provider",
+    "wake",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is asked for: a handler's process and the command line do without."""
+    """Load what talks to a server when it is asked for: a handler's process and the command line do without."""
     if name == "Client":
         from horae.client import Client
 
         return Client
+    if name in ("enqueue", "wake"):
+        from horae import inbox
+
+        return getattr(inbox, name)
     raise AttributeError(f"module 'horae' has no attribute {name!r}")

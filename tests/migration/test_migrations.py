@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import asyncpg
 import pytest
 
+import horae
 from horae.errors import ConfigError, Error, Unavailable
 from horae.stores import migrate
 from horae.stores.migrate import Migration, Report
@@ -262,6 +264,24 @@ async def test_a_long_history_of_an_older_schema_is_migrated_moved_to_partitions
         await database.rows("SELECT count(*), min(tableoid::regclass::text) FROM history WHERE colour IS NULL")
     )[0]
     assert (count, kind) == (20_000, "history_0")
+
+
+@pytest.mark.parametrize("schema", ["public", "ours"])
+async def test_a_database_of_schema_18_gets_an_inbox_that_works_in_whatever_schema_it_lies(
+    schema: str, empty_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    known, quoted = migrate.migrations("postgres"), f'"{schema}"'
+    database = Postgres(f"{empty_url}&search_path={quote(quoted)}")
+    await database.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted}")
+    with monkeypatch.context() as patch:
+        patch.setattr(migrate, "migrations", lambda _: known[:18])
+        await database.migrate()
+
+    assert await database.migrate() == Report(LATEST, LATEST, [migration.name for migration in known[18:]])
+    caller = await asyncpg.connect(empty_url)
+    assert await horae.enqueue(caller, "mail", {"order": 7}, schema=schema) == 1
+    await caller.close()
+    assert [tuple(row) for row in await database.rows("SELECT job, data FROM inbox")] == [("mail", '{"order": 7}')]
 
 
 def add(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:

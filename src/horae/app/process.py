@@ -33,9 +33,11 @@ from horae.config import Config
 from horae.contracts import CONTRACTS
 from horae.errors import ConfigError, Unavailable
 from horae.ports.store import Store
+from horae.ports.store.inbox import InboxGrants
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
 from horae.service.jobs.declarations import Declarations
+from horae.stores.postgres import PostgresStore
 from horae.tls import server_context
 from horae.web.app import Gate, create_app
 from horae.web.connections import HEAD_SECONDS, Crowd, Protocol
@@ -140,6 +142,24 @@ async def local_access(config: Config) -> AsyncIterator[Access]:
     store = await open_store(config, clock, holder="a `horae token` command")
     try:
         yield Access(store, clock)
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def local_inbox(config: Config) -> AsyncIterator[InboxGrants]:
+    """The inbox of the database of the settings, for operators."""
+    if config.sqlite_path is not None:
+        raise ConfigError(
+            "only a PostgreSQL database has an inbox: one of SQLite belongs to one process",
+            path="database",
+            hint="give it with --database postgresql://…",
+        )
+    set_up_logging(config.log_format)
+    store = await open_store(config, SystemClock())
+    assert isinstance(store, PostgresStore)
+    try:
+        yield store
     finally:
         await store.close()
 

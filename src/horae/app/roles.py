@@ -24,6 +24,7 @@ from horae.service.cluster.coordination import Cluster
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.jobs.inbox import Inbox
 from horae.service.jobs.overdue import Overdue
 from horae.service.retention import Retention
 
@@ -41,6 +42,9 @@ PURGE = 60.0  # seconds between looks for what is past its time
 TIDY = 3600.0  # seconds between looks for output that nothing points at
 NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
+INBOX_SOON, INBOX_LATE = 0.002, 0.1  # seconds between looks at the inbox: while work arrives, and when none has
+INBOX_BESIDE = 1.0  # the latter where another leads, who looks as often
+INBOX_TEND = 5.0  # seconds between looks at how full it is, and for jobs that were resumed
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
 REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
 BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
@@ -251,6 +255,34 @@ class PushRole:
             group.create_task(persist("push", self.push, self._clock))
             group.create_task(persist("health", self.ask_health, self._clock))
             group.create_task(persist("cancel", self.tell_cancelled, self._clock))
+
+
+class InboxRole:
+    """Moves what others handed over in their own transactions on to the agents. Nobody tells when such a transaction
+    commits, unless it cares to, so it looks: often while work arrives, and ten times a second when none has."""
+
+    def __init__(self, cluster: Cluster, inbox: Inbox, queue: Queue, clock: Clock) -> None:
+        self._cluster = cluster
+        self._inbox = inbox
+        self._hint = queue.watch("inbox")
+        self._clock = clock
+        self._pause = INBOX_SOON
+
+    async def step(self) -> None:
+        if await self._inbox.drain():
+            self._pause = INBOX_SOON
+        longest = INBOX_LATE if self._cluster.is_leader else INBOX_BESIDE
+        is_hinted = await self._hint.wait(self._pause)
+        self._pause = INBOX_SOON if is_hinted else min(self._pause * 1.5, longest)
+
+    async def tend(self) -> None:
+        await self._inbox.tend()
+        await self._clock.sleep(INBOX_TEND)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(persist("inbox", self.step, self._clock))
+            group.create_task(persist("inbox", self.tend, self._clock))
 
 
 class RetentionRole:

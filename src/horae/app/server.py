@@ -24,7 +24,16 @@ import structlog
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
 from horae.app.parts import all_labels, make_reach, make_work
-from horae.app.roles import AgentRole, CoordinatorRole, OutsideRole, PushRole, RetentionRole, SchedulerRole, persist
+from horae.app.roles import (
+    AgentRole,
+    CoordinatorRole,
+    InboxRole,
+    OutsideRole,
+    PushRole,
+    RetentionRole,
+    SchedulerRole,
+    persist,
+)
 from horae.app.store import patiently, timers_of
 from horae.config import Config
 from horae.contracts import DIALECTS
@@ -55,6 +64,7 @@ from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
 from horae.service.retention import Retention
@@ -282,6 +292,9 @@ class App:
             tasks["outside"] = group.create_task(outside.run())
             pushing = PushRole(self.cluster, self.pushing, self.queue, self.clock)
             tasks["push"] = group.create_task(pushing.run())
+            if isinstance(store := self.store.for_roles(), PostgresStore):
+                inbox = Inbox(store, self.queue, self.clock, self.metrics)
+                tasks["inbox"] = group.create_task(InboxRole(self.cluster, inbox, self.queue, self.clock).run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
@@ -363,6 +376,7 @@ class App:
             await (self.agent.hand_on if keep else self.agent.drain)(DRAIN)
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
+        await end_task(tasks.get("inbox"))
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))
         await end_task(tasks.get("coordinator"))

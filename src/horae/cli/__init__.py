@@ -6,6 +6,7 @@
     local      commands that need none: up, check, migrate
     secrets    commands that ask a server to keep secrets
     tokens     commands that ask whoever holds the database: token
+    inbox      commands about work that others hand over in their own transactions: inbox
 
 Starting fast is a feature: whatever only some commands need (httpx, Rich, the server, the readers of
 schedules) is imported inside them. `horae --help` has 250 ms, a command that asks a server 350 ms.
@@ -19,7 +20,7 @@ from typing import Any
 
 import click
 
-from horae.cli import local, remote, secrets, tokens
+from horae.cli import inbox, local, remote, secrets, tokens
 from horae.cli.options import make_parameter
 from horae.cli.session import EXIT_CODES, SHARED, Root, Session, own_version
 
@@ -51,6 +52,7 @@ app = Root("horae", callback=_begin, params=_PARAMS, help=_ABOUT, epilog=_EPILOG
 local.register(app)
 remote.register(app)
 tokens.register(app)
+inbox.register(app)
 secrets.register(app)
 
 

@@ -36,6 +36,7 @@ Topic = Literal[
     "waiting",  # blocked runs for the sweep
     "cancel",  # running runs that shall stop, and nodes of which something is wanted
     "nodes",  # somebody came or went
+    "inbox",  # work that was handed over in a transaction of somebody's own
 ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from horae.core.model import SEGMENTS
+from horae.core.model import SECOND, SEGMENTS
 
 LATENESS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)  # seconds
 
@@ -36,6 +36,8 @@ class Metrics:
         self.slots = 0
         self.leads: Callable[[], bool] = bool
         self.failovers: Callable[[], tuple[int, int]] = lambda: (0, 0)  # met, and of those with commits lost
+        self.handed = self.refused = 0  # rows of the inbox that became runs, and that did not
+        self.inbox = (0, 0, 0)  # rows, age of the oldest in µs, refused rows: as of the last look
         self.waiting: dict[str, int] = {}  # live runs by state, as of the last census
         self._late = Spread(LATENESS_BOUNDS)
         self._scans = Spread(LATENESS_BOUNDS)
@@ -81,10 +83,21 @@ class Metrics:
             live.add_metric([state], count)
         yield live
         yield from self._contract()
+        yield from self._inbox()
         yield GaugeMetricFamily("horae_agent_busy", "Attempts this node executes now.", value=self.busy())
         yield GaugeMetricFamily("horae_agent_slots", "Attempts this node can execute at once.", value=self.slots)
         yield self._late.family("horae_lateness_seconds", "Start of an attempt after its due moment.")
         yield self._scans.family("horae_scan_seconds", "One sweep of this node's scheduler for what is due.")
+
+    def _inbox(self) -> Iterator[Metric]:
+        """Work that others hand over in their own transactions."""
+        yield _counter("horae_inbox_runs", "Rows of the inbox that became runs, by this node.", self.handed)
+        yield _counter("horae_inbox_refusals", "Rows of the inbox that were refused, by this node.", self.refused)
+        waiting, age, refused = self.inbox
+        yield GaugeMetricFamily("horae_inbox_waiting", "Rows in the inbox, 100,000 at most.", value=waiting)
+        text = "Age of the oldest row in the inbox, 0 without any."
+        yield GaugeMetricFamily("horae_inbox_oldest_seconds", text, value=age / SECOND)
+        yield GaugeMetricFamily("horae_inbox_refused", "Refused rows that wait for a hand.", value=refused)
 
     def _contract(self) -> Iterator[Metric]:
         """What a cluster of schedulers and agents, Horae's and others, is watched by."""

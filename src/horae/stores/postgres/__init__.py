@@ -11,11 +11,11 @@ from horae.stores.parts.vault import VaultPart
 from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
 from horae.stores.postgres.history import PostgresHistory
-from horae.stores.postgres.orders import PostgresOrders
+from horae.stores.postgres.inbox import PostgresInbox
 
 
 class PostgresStore(
-    PostgresOrders,
+    PostgresInbox,
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,

@@ -31,15 +31,19 @@ class PostgresOrders(PostgresMoments):
 
     async def _enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
         async def work(connection: Connection) -> list[Receipt]:
-            first = orders.first_of_each(asked)
-            receipts = await self._carry_out(connection, [asked[number] for number in first])
-            made = {number: receipt for number, receipt in zip(first, receipts, strict=True) if receipt is not None}
-            rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
-            return orders.replies(asked, made, await self._known(connection, rest))
+            return await self._carry_out_once(connection, asked)
 
         if any(order.run.overlap >= Overlap.QUEUE for order in asked):
             return await self._retried(self._submit, work)
         return await self._repeated(self._submit, work)
+
+    async def _carry_out_once(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt]:
+        """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
+        first = orders.first_of_each(asked)
+        receipts = await self._carry_out(connection, [asked[number] for number in first])
+        made = {number: receipt for number, receipt in zip(first, receipts, strict=True) if receipt is not None}
+        rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
+        return orders.replies(asked, made, await self._known(connection, rest))
 
     async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""

@@ -1,0 +1,96 @@
+"""Drains the inbox: what others handed over in their own transactions becomes runs.
+
+Every process may do this at the same time, and die at any line: a row and its run change places in one transaction.
+No row may stop those behind it, whatever a stranger wrote into it: a batch that fails is taken row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+
+from horae.core.model import SECOND
+from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, judge
+from horae.errors import Error, Unavailable
+from horae.ports.clock import Clock
+from horae.ports.store import inbox
+from horae.ports.store.moments import StoreClock
+from horae.ports.transport import Queue
+from horae.service.metrics import Metrics
+
+log = structlog.get_logger()
+REFUSED_KEPT = 30 * 86_400 * SECOND
+BATCH = 1000  # rows that change places in one transaction
+
+
+class InboxStore(inbox.Inbox, StoreClock, Protocol):
+    """The inbox, and what time it is."""
+
+
+class Inbox:
+    def __init__(self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+        self._store = store
+        self._queue = queue
+        self._clock = clock
+        self._metrics = metrics
+        self._reading = Reading()
+
+    async def drain(self) -> int:
+        """Take a batch, if there is anything; return how many rows it was."""
+        began = self._clock.elapsed()
+        since = self._reading.since(began)
+        receipts: Sequence[int] = ()
+        if await self._store.has_handed(since):
+            drained = await self._take(since)
+            receipts = drained.receipts
+            self._tell(drained)
+        self._reading.note(since, receipts, began, self._clock.elapsed())
+        return len(receipts)
+
+    async def _take(self, since: Since) -> Drained:
+        try:
+            return await self._store.drain(judge, BATCH, since)
+        except Unavailable:
+            raise
+        except Exception as error:
+            log.error("inbox.batch_failed", error=_words(error))
+            return await self._take_one()
+
+    async def _take_one(self) -> Drained:
+        """The oldest row, which is refused if that fails too."""
+        try:
+            return await self._store.drain(judge, 1, BEGINNING)
+        except Unavailable:
+            raise
+        except Exception as error:
+            why = _words(error)
+            return await self._store.drain(lambda handed, *_: Refusal(handed, "E_INTERNAL", why), 1, BEGINNING)
+
+    def _tell(self, drained: Drained) -> None:
+        self._metrics.handed += len(drained.runs)
+        self._metrics.refused += len(drained.refused)
+        if drained.runs:
+            self._queue.announce("runs")
+        if drained.replaces:
+            self._queue.announce("cancel")
+        for one in drained.refused:
+            log.warning(
+                "inbox.refused", receipt=one.handed.id, job=one.handed.job, role=one.handed.role, code=one.code,
+                message=one.message,
+            )  # fmt: skip
+
+    async def tend(self) -> None:
+        """Put back what waited for its job to be resumed, forget what was refused a month ago, and note how full the
+        inbox is."""
+        now = await self._store.now()
+        await self._store.readmit()
+        await self._store.drop_refused(now - REFUSED_KEPT)
+        level = await self._store.level()
+        age = 0 if level.oldest_at is None else now - level.oldest_at
+        self._metrics.inbox = (level.waiting, max(age, 0), level.refused)
+
+
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, Error) else f"{type(error).__name__}: {error}"

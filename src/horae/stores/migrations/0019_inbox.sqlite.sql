@@ -1,0 +1,2 @@
+-- before the code: nothing here
+-- A database of one process has no transactions of others; the number is that of the other database.
