@@ -37,10 +37,12 @@ from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
+from horae.ports.work import HandlerSchemas
 from horae.service.batching import Coalescer
 from horae.service.events import Events
 from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatch
 from horae.service.jobs.cursors import Cursors
+from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
 from horae.service.jobs.overdue import Overdue
@@ -55,9 +57,11 @@ class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol)
 
 class Jobs:
     def __init__(
-        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None
-    ) -> None:
-        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused."""
+        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
+        schemas: HandlerSchemas | None = None,
+    ) -> None:  # fmt: skip
+        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
+        what data handlers take."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
@@ -66,7 +70,8 @@ class Jobs:
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._submits = Coalescer(self._submit_batch, limit=500)
         self._orders = Coalescer(store.enqueue)
-        self.triggers = Triggers(store, self._changes)
+        self._data = DataCheck(schemas)
+        self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
 
@@ -84,6 +89,7 @@ class Jobs:
         Where keys exist, each of several drafts is done for itself, under an idempotency key of its own in the
         transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
+        await self._data.check_drafts(drafts)
         for draft in drafts:
             await self._check_secrets(draft, owner, org)
         with self._sealing.writing():
@@ -190,6 +196,7 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
+        await self._data.check_drafts([draft])
         return (await self._replace(job_id, draft, expected_version, None)).jobs[0]
 
     async def _replace(
@@ -232,6 +239,7 @@ class Jobs:
         job = await self._changes.get_alive(job_id)
         if job.paused:
             raise Conflict(f"job {job_id} is paused; resume it first", code="E_PAUSED")
+        await self._data.check_run(job, data)
         # Only a start deadline needs the time before the run is made: the store sets all its moments itself.
         now = await self._store.now() if job.policy.start_deadline_seconds is not None else 0
         new = new_run(job.id, job.kind, job.policy, now, data=_text(data), pin=node)
