@@ -26,7 +26,7 @@ import msgspec
 
 from horae.context import Context
 from horae.core.model import Json
-from horae.core.shapes import at, expectation, find_problems, opened, value_at
+from horae.core.shapes import at, expectation, find_problems, opened, shown, value_at
 from horae.errors import MAX_PROBLEMS, Invalid, Problem
 
 WHOLE = "data"  # the parameter that is given all of it
@@ -83,6 +83,8 @@ class Signature:
             made = msgspec.convert(context.data, self._type, dec_hook=_decode)
         except msgspec.ValidationError as error:
             raise Invalid.of(list(_problems(error, context.data))) from None
+        except NoForm as error:
+            raise self._refused(f"data cannot become {error}") from None
         given = {WHOLE: made} if self._is_whole else {**context.data, **made} if self._takes_rest else made
         return {**dict.fromkeys(self._contexts, context), **given}
 
@@ -95,8 +97,10 @@ class Signature:
             (found,), parts = msgspec.json.schema_components(
                 (self._type,), schema_hook=_schema, ref_template=_REFERENCE
             )
-        except TypeError as error:
-            raise self._refused(f"its data cannot be checked: {error}") from None
+        except TypeError:  # a default that has no form in JSON: what is given is still converted
+            return {"type": "object"}
+        except NoForm as error:
+            raise self._refused(f"data cannot become {error}") from None
         every = dict(_with_inner({**parts, "": found}))
         root = every.pop("")
         root = every.get(root.get("$ref", "").rpartition("/")[2], root)
@@ -142,14 +146,18 @@ def _takes_context(parameter: inspect.Parameter, *, is_first: bool) -> bool:
 # ── types that msgspec does not know by itself ─────────────────────────────────────────────────────
 
 
+class NoForm(Exception):
+    """A type that plain values cannot be converted to."""
+
+
 def _decode(kind: type, value: Any) -> Any:
     if issubclass(kind, PurePath):
         if isinstance(value, str):
             return kind(value)
-        raise ValueError(expectation("str", value))
+        raise ValueError("expected str")
     if hasattr(kind, "model_validate"):  # pydantic
         return kind.model_validate(value)
-    raise NotImplementedError
+    raise NoForm(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _schema(kind: type) -> Json:
@@ -158,7 +166,7 @@ def _schema(kind: type) -> Json:
     if hasattr(kind, "model_json_schema"):
         schema: Json = opened(kind.model_json_schema(ref_template=_REFERENCE.replace("name", "model")))
         return schema
-    raise NotImplementedError
+    raise NoForm(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _with_inner(parts: dict[str, Json]) -> Iterator[tuple[str, Json]]:
@@ -186,8 +194,10 @@ def _problems(error: msgspec.ValidationError, data: Json) -> Iterator[Problem]:
     if cause is not None and hasattr(cause, "errors"):  # pydantic lists all of them
         for each in cause.errors():
             path = at(WHOLE + place, *each["loc"])
-            yield Problem(path, "E_DATA", expectation(each["msg"], value_at(data, path)))
+            text = each["msg"].removeprefix("Value error, ")
+            yield Problem(path, "E_DATA", f"{text}, got {shown(value_at(data, path))}")
         return
     expected = re.fullmatch(r"Expected `(?P<kind>[^`]+)`, got `[^`]+`", text)
-    said = expectation(expected["kind"], value_at(data, WHOLE + place)) if expected else text.replace("`", "")
+    value = value_at(data, WHOLE + place)
+    said = expectation(expected["kind"], value) if expected else f"{text.replace('`', '')}, got {shown(value)}"
     yield Problem(WHOLE + place, "E_DATA", said)

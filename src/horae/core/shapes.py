@@ -63,9 +63,12 @@ def opened(schema: Any) -> Any:
 
 def expectation(expected: str, value: Any) -> str:
     """Return what was expected and what was got, for people."""
-    shown = json.dumps(value, ensure_ascii=False, default=str)
-    short = shown if len(shown) <= LONGEST_VALUE else shown[: LONGEST_VALUE - 1] + "…"
-    return f"expected {expected}, got {short}"
+    return f"expected {expected}, got {shown(value)}"
+
+
+def shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 def at(path: str, *steps: Any) -> str:

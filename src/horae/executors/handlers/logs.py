@@ -104,4 +104,4 @@ def _line(logger: Any, method: str, event: MutableMapping[str, Any]) -> tuple[tu
     if method == "exception":
         said.setdefault("exc_info", True)
     text = " ".join([str(event.pop("event", "")), *(f"{name}={value!r}" for name, value in event.items())])
-    return (text.replace("%", "%%"),), said
+    return (text,), said
