@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from horae.core.model import State
 from horae.executors.handlers.describer import Describer
@@ -24,6 +25,7 @@ from tests.contract.test_python_executor import DEADLINE, Make, RealClock, Rig, 
 
 __all__ = ["make", "unchanged_path"]  # fixtures
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HANDLERS = """
 import asyncio, dataclasses, datetime, decimal, logging, pathlib, sys, threading, time, uuid, warnings
 import msgspec
@@ -243,6 +245,16 @@ async def test_a_result_that_is_not_json_is_named_with_its_path(rig: Rig) -> Non
     assert failed.message == (
         "the return value is not JSON: result.rows[1].rows[0].name: builtins.function has no form in JSON"
     )
+
+
+async def test_the_example_of_typed_data_runs(make: Make) -> None:
+    rig = make(jobs_directory=EXAMPLES / "jobs")
+    spec = yaml.safe_load((EXAMPLES / "typed-handler.yaml").read_text())
+    done = await rig.run({"handler": spec["handler"]}, spec["data"])
+    assert done.state is State.SUCCEEDED, done.message
+    result = json.loads(done.result or "null")
+    assert (result["price"], sorted(result["names"]), result["day"]) == (810, ["paper", "pen"], "2026-01-31")
+    assert lines_of(await rig.log(done.run_id))[0] == "INFO price_report.job: 3 times pen"
 
 
 # ── retries ──

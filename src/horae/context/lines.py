@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from datetime import UTC, datetime
 from types import TracebackType
@@ -21,6 +22,8 @@ _OURS = (
     "importlib/__init__.py",
 )
 
+_PACKAGE = re.compile(r"horae_jobs_\w+\.")  # of the jobs directory, which authors do not know by this name
+
 
 class Lines(logging.Formatter):
     def __init__(self, ending: str = "") -> None:
@@ -28,6 +31,10 @@ class Lines(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         return f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03d}Z"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        line = super().formatMessage(record)
+        return _PACKAGE.sub("", line, count=1) if _PACKAGE.match(record.name) else line
 
     def formatException(self, ei: Any) -> str:
         return traceback_text(ei[1]).rstrip("\n")

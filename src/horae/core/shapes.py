@@ -15,12 +15,15 @@ from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
+from horae.core.fields import join
 from horae.core.model import Json
 from horae.core.spelling import suggest
 from horae.errors import Problem
 
+Path = tuple[Any, ...]  # steps; words are made of them only when something is wrong
+
 LONGEST_VALUE = 60  # characters of a value that are shown
-_DEEPEST = 200  # schemas within schemas
+_DEEPEST = 200  # values within values
 
 _NAMES = {"integer": "int", "number": "float", "string": "str", "boolean": "bool", "array": "list", "object": "mapping"}
 _FITS: dict[str, Callable[[Any], bool]] = {
@@ -47,8 +50,10 @@ _SIZES = {"minLength": 1, "minItems": 1, "minProperties": 1, "maxLength": -1, "m
 
 
 def find_problems(schema: Json, data: Any, path: str) -> Iterator[Problem]:
-    """Everything in the data that does not fit the schema. `path` is where the data stands."""
-    return _check(schema, data, path, schema.get("$defs", {}), 0)
+    """Everything in the data that does not fit the schema. `path` is where the data stands. A schema comes from a
+    process with other people's code in it: one that cannot be read finds nothing more."""
+    with suppress(TypeError, AttributeError, ValueError, RecursionError):
+        yield from _check(schema, data, (path,), schema.get("$defs", {}))
 
 
 def opened(schema: Any) -> Any:
@@ -73,7 +78,7 @@ def shown(value: Any) -> str:
 
 def at(path: str, *steps: Any) -> str:
     for step in steps:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+        path = f"{path}[{step}]" if isinstance(step, int) else join(path, str(step))
     return path
 
 
@@ -89,55 +94,62 @@ def value_at(data: Any, path: str) -> Any:
     return data
 
 
-def _check(schema: Json, value: Any, path: str, parts: Json, depth: int) -> Iterator[Problem]:
-    schema = _resolved(schema, parts)
-    if depth > _DEEPEST:
+def _check(schema: Json, value: Any, path: Path, parts: Json) -> Iterator[Problem]:
+    if "$ref" in schema:
+        schema = _resolved(schema, parts)
+    if len(path) > _DEEPEST:
         return
     if choices := schema.get("anyOf") or schema.get("oneOf"):
-        yield from _check_choices([_resolved(each, parts) for each in choices], value, path, parts, depth)
+        yield from _check_choices([_resolved(each, parts) for each in choices], value, path, parts)
         return
-    kinds = schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds or []
-    if kinds and not any(_FITS.get(kind, lambda _: True)(value) for kind in kinds):
+    kind = schema.get("type")
+    if kind is not None and not _is_one_of(value, kind):
         yield _problem(path, expectation(_words(schema), value))
-        return
-    if fault := _fault(schema, value):
+    elif len(schema) > 1 and (fault := _fault(schema, value)):
         yield _problem(path, fault)
     elif isinstance(value, dict):
-        yield from _check_object(schema, value, path, parts, depth)
+        yield from _check_object(schema, value, path, parts)
     elif isinstance(value, list):
-        yield from _check_list(schema, value, path, parts, depth)
+        yield from _check_list(schema, value, path, parts)
 
 
-def _check_choices(choices: list[Json], value: Any, path: str, parts: Json, depth: int) -> Iterator[Problem]:
+def _is_one_of(value: Any, kinds: Any) -> bool:
+    if isinstance(kinds, str):
+        fits = _FITS.get(kinds)
+        return fits is None or fits(value)
+    return any(_is_one_of(value, kind) for kind in kinds)
+
+
+def _check_choices(choices: list[Json], value: Any, path: Path, parts: Json) -> Iterator[Problem]:
     """Problems of the only choice of the value's own type, if there is one; else all choices are named."""
-    found = [list(_check(each, value, path, parts, depth + 1)) for each in choices]
+    found = [list(_check(each, value, path, parts)) for each in choices]
     if all(found):
-        near = [problems for problems in found if not any(each.path == path for each in problems)]
+        here = at(*path)
+        near = [problems for problems in found if not any(each.path == here for each in problems)]
         yield from near[0] if len(near) == 1 else [_problem(path, expectation(_words({"anyOf": choices}), value))]
 
 
-def _check_object(schema: Json, value: Json, path: str, parts: Json, depth: int) -> Iterator[Problem]:
+def _check_object(schema: Json, value: Json, path: Path, parts: Json) -> Iterator[Problem]:
     known = schema.get("properties", {})
     for name in schema.get("required", ()):
         if name not in value:
-            yield _problem(at(path, name), f"is missing: expected {_words(_resolved(known.get(name, {}), parts))}")
+            yield _problem((*path, name), f"is missing: expected {_words(_resolved(known.get(name, {}), parts))}")
     rest = schema.get("additionalProperties", True)
     for name, inner in value.items():
         if name in known:
-            yield from _check(known[name], inner, at(path, name), parts, depth + 1)
+            yield from _check(known[name], inner, (*path, name), parts)
         elif rest is False:
-            yield _problem(at(path, name), "is not known here", suggest(name, known, repr))
+            yield _problem((*path, name), "is not known here", suggest(name, known, repr))
         elif isinstance(rest, dict):
-            yield from _check(rest, inner, at(path, name), parts, depth + 1)
+            yield from _check(rest, inner, (*path, name), parts)
 
 
-def _check_list(schema: Json, value: list[Any], path: str, parts: Json, depth: int) -> Iterator[Problem]:
+def _check_list(schema: Json, value: list[Any], path: Path, parts: Json) -> Iterator[Problem]:
     first = schema.get("prefixItems", [])
     for index, inner in enumerate(value):
         each = first[index] if index < len(first) else schema.get("items")
         if isinstance(each, dict):
-            yield from _check(each, inner, at(path, index), parts, depth + 1)
+            yield from _check(each, inner, (*path, index), parts)
 
 
 def _fault(schema: Json, value: Any) -> str:
@@ -193,5 +205,5 @@ def _words(schema: Json) -> str:
     return " or ".join(_NAMES.get(kind, kind) for kind in kinds) or schema.get("title", "a value")
 
 
-def _problem(path: str, message: str, hint: str = "") -> Problem:
-    return Problem(path, "E_DATA", message, hint)
+def _problem(path: Path, message: str, hint: str = "") -> Problem:
+    return Problem(at(*path), "E_DATA", message, hint)

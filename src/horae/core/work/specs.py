@@ -130,8 +130,8 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
     kind, spec = read_work(fields)
     policy = read_policy(fields, labels_of(spec))
     if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
-        named = "on" if policy.retry.on else "never"
-        fields.fault(f"retry.{named}", "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
+        where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
+        fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
     return Draft(
         name=name or "",
         key=key,
