@@ -99,3 +99,14 @@ async def test_only_handlers_have_exceptions(api: httpx.AsyncClient) -> None:
     answer = await api.post("/v1/jobs", json=steps)
     assert (answer.status_code, answer.json()["code"]) == (422, "E_FIELD_CONFLICT")
     assert answer.json()["errors"][0]["path"] == "retry.never"
+
+
+async def test_progress_of_a_handler_is_shown_by_the_api_and_by_the_page(world: World, api: httpx.AsyncClient) -> None:
+    work = await world.start_run()
+    said = '{"step":"paper","items":{"done":1,"total":2}}'
+    await world.store.note_progress([(work.run_id, work.fence, said)])
+    shown = (await api.get(f"/v1/runs/{work.run_id}")).json()["progress"]
+    assert shown == {"step": "paper", "items": {"done": 1, "total": 2}}
+    page = (await api.get(f"/runs/{work.run_id}")).text
+    assert '<progress id="bar" aria-label="Progress" max="1" value="0.5"></progress>' in page
+    assert "paper, 1 of 2" in page
