@@ -232,6 +232,7 @@ CODES: dict[str, str] = {
     "E_DISCRIMINATOR": "The kind of work is missing or not known.",
     "E_SEGMENT": "A segment is a whole number from 0 to 99.",
     "E_HANDLER": "No handler of this name can be loaded.",
+    "E_DATA": "The data of a job, trigger or run does not fit the parameters of its Python handler.",
     # schedules
     "E_CRON_EMPTY": "The cron expression is empty.",
     "E_CRON_FIELDS": "The cron expression has the wrong number of fields.",

@@ -22,7 +22,6 @@ call stops everything and nothing can be killed.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
 import json
@@ -30,168 +29,37 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, TypeVar, overload
 from zlib import crc32
 
+from horae.context import Cancel, Cancellation, Channel, Context, Retry
+from horae.context.lines import Lines
+from horae.context.signatures import Signature, bind, signature_of
 from horae.core.jobdata import text_of
-from horae.core.model import Json, Moment
-from horae.core.runs.traces import trace_id, traceparent
+from horae.core.model import Json
+from horae.core.runs.retrying import Choice
 from horae.errors import Invalid
 from horae.injection import build, provider
 
 _MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _FOLDER = re.compile(r"jobs/(?P<folder>\w[\w-]*)")
 _NAME = re.compile(r"[^\W\d][\w.-]*")
-_YEAR = 365 * 86_400.0  # the longest wait a handler can ask for
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
-_LOOK = 0.05  # seconds between two looks of somebody who waits to be cancelled
 
-__all__ = ["Cancel", "Cancellation", "Context", "Handler", "Retry", "handler", "loaded", "provider", "resolve"]
+__all__ = [
+    "Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "loaded", "provider", "resolve"
+]  # fmt: skip
 
-Function = Callable[["Context"], Any]
-F = TypeVar("F", bound=Function)
+Function = Callable[[Context], Any]
+Errors = Sequence[type[BaseException]]
+F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=type[Any])
 T = TypeVar("T", bound=Callable[..., Any])
-
-
-class Retry(Exception):
-    """Raise it to fail this attempt and be tried again `after` seconds, as far as the job's retries go."""
-
-    def __init__(self, after: float, message: str = "the handler asked to be tried again") -> None:
-        super().__init__(message)
-        self.after = min(max(0.0, float(after)), _YEAR)
-        self.message = message
-
-
-class Cancel(Exception):
-    """Raise it to end the run as cancelled: there is nothing to do and a retry cannot help."""
-
-    def __init__(self, reason: str = "the handler cancelled its run") -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class Channel(Protocol):
-    """The way from a handler back to whoever runs it."""
-
-    def write(self, data: bytes) -> None: ...
-
-    def is_stopped(self) -> bool: ...
-
-
-class Context:
-    """What a handler knows about its run, and how it answers.
-
-    It can be printed to: `print("half way", file=context)`. Facts of the run are attributes and never
-    environment variables, because many runs share a process; `env` is the `env` of the job's spec.
-    """
-
-    __slots__ = (
-        "_channel",
-        "_installation",
-        "attempt",
-        "data",
-        "due_at",
-        "env",
-        "fence",
-        "job_id",
-        "job_name",
-        "previous_result",
-        "run_id",
-    )
-
-    def __init__(
-        self,
-        channel: Channel,
-        run_id: int,
-        attempt: int,
-        fence: int,
-        job_id: int,
-        job_name: str,
-        due_at: Moment,
-        data: Json,
-        env: dict[str, str],
-        previous_result: Any = None,
-        installation: str = "",
-    ) -> None:
-        self._channel = channel
-        self._installation = installation
-        self.run_id = run_id
-        self.attempt = attempt
-        self.fence = fence
-        self.job_id = job_id
-        self.job_name = job_name
-        self.due_at = due_at
-        self.data = data
-        self.env = env
-        self.previous_result = previous_result  # of the job's last success, if its spec asks for it
-
-    @property
-    def scheduled_for(self) -> datetime:
-        """The moment this run was due, in UTC."""
-        return _EPOCH + timedelta(microseconds=self.due_at)
-
-    @property
-    def trace_id(self) -> str:
-        """The W3C trace id of the run, the same in all its attempts."""
-        return trace_id(self.run_id, self._installation)
-
-    @property
-    def traceparent(self) -> str:
-        """The trace as it is handed on to other services; this attempt is the span."""
-        return traceparent(self.run_id, self.fence, self._installation)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the run was asked to stop. A long `def` handler looks here now and then and returns;
-        `async def` handlers are cancelled at their next await without looking."""
-        return self._channel.is_stopped()
-
-    def log(self, text: object) -> None:
-        """Write one line to the run's output."""
-        self.write(f"{text}\n")
-
-    def write(self, text: str) -> int:
-        """Write text to the run's output, as a file would."""
-        self._channel.write(text.encode("utf-8", "backslashreplace"))
-        return len(text)
-
-    def flush(self) -> None:
-        """Nothing waits here; print(…, flush=True) asks."""
-
-    def progress(self, fraction: float, message: str = "") -> None:
-        """Say how far it is, 0 to 1; followers of the output read it as a line."""
-        share = min(max(fraction, 0.0), 1.0)
-        self.log(f"progress {share:.0%} {message}".rstrip())
-
-
-class Cancellation:
-    """Whether the run of a class handler was asked to stop."""
-
-    __slots__ = ("_context",)
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self._context.cancelled
-
-    async def wait(self) -> None:
-        """Return when the run is asked to stop. Whoever awaits this in the handler's own task is cancelled instead."""
-        while not self.is_cancelled:  # noqa: ASYNC110  # a plain handler's channel can only be looked at
-            await asyncio.sleep(_LOOK)
-
-    def raise_if_cancelled(self) -> None:
-        if self.is_cancelled:
-            raise Cancel("the run was asked to stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +67,11 @@ class Handler:
     """A function or class that can be run, and how."""
 
     name: str  # as registered; "module:function" without a name of its own
-    function: Function  # what runs it; the origin itself, unless that is a class
+    function: Function  # what runs it; the origin itself, unless that is a class or takes more than its context
     is_async: bool
     inline: bool
     origin: Any  # as its author wrote it
+    signature: Signature | None = None  # what it takes besides
 
     @property
     def source(self) -> tuple[str, str]:
@@ -213,6 +82,7 @@ class Handler:
 
 _by_origin: dict[Any, Handler] = {}
 _by_name: dict[str, Handler] = {}
+_choices: dict[Function, Choice] = {}
 
 
 @overload
@@ -220,25 +90,47 @@ def handler(origin: C, /) -> C: ...
 @overload
 def handler(origin: F, /) -> F: ...
 @overload
-def handler(*, name: str = "", inline: bool = False) -> Callable[[T], T]: ...
-def handler(origin: Any = None, /, *, name: str = "", inline: bool = False) -> Any:
-    """Make a function, or a class with `execute`, runnable as a job. It stays what it was."""
+def handler(
+    *, name: str = "", inline: bool = False, retry_on: Errors = (), never_retry: Errors = ()
+) -> Callable[[T], T]: ...
+def handler(
+    origin: Any = None, /, *, name: str = "", inline: bool = False, retry_on: Errors = (), never_retry: Errors = ()
+) -> Any:
+    """Make a function, or a class with `execute`, runnable as a job. It stays what it was. After an exception of
+    `retry_on` alone, or not of `never_retry`, it is tried again, as often as the job says."""
     if origin is not None:
         return _register(origin, "", False)
-    return lambda origin: _register(origin, name, inline)
+    choice = Choice(tuple(map(class_name, retry_on)), tuple(map(class_name, never_retry)))
+    return lambda origin: _register(origin, name, inline, choice)
 
 
-def _register(origin: Any, name: str, inline: bool) -> Any:
-    function = _runner(origin) if inspect.isclass(origin) else origin
+def class_name(cls: type[BaseException]) -> str:
+    """Return the name of a class of exceptions as a traceback has it."""
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def choice_of(function: Function | None) -> Choice:
+    """Return after which exceptions the author of a handler wants it tried again."""
+    return _choices.get(function, _ANY) if function is not None else _ANY
+
+
+_ANY = Choice()
+
+
+def _register(origin: Any, name: str, inline: bool, choice: Choice = _ANY) -> Any:
+    signature = None if inspect.isclass(origin) else signature_of(origin)
+    function = _runner(origin) if inspect.isclass(origin) else bind(origin, signature) if signature else origin
     is_async = inspect.iscoroutinefunction(function)
     if inline and not is_async:
         raise _refused(
             f"{origin.__qualname__} is inline but not `async def`: it would stop the agent while it runs",
             hint="write it as `async def`, or drop inline=True",
         )
-    found = Handler(name or f"{origin.__module__}:{origin.__qualname__}", function, is_async, inline, origin)
+    found = Handler(name or f"{origin.__module__}:{origin.__qualname__}", function, is_async, inline, origin, signature)
     if name:
         _register_name(name, found)
+    if choice:
+        _choices[function] = choice
     _by_origin[origin] = found
     return origin
 
@@ -266,7 +158,7 @@ def _logger(cls: type[Any], context: Context) -> logging.Logger:
     """Return a logger of one run: its lines go to the run's output, with the trace that leads to other logs."""
     made = logging.Logger(f"{cls.__module__}.{cls.__qualname__}", logging.INFO)
     lines = logging.StreamHandler(context)
-    lines.setFormatter(logging.Formatter(f"%(asctime)s %(levelname)s %(message)s trace_id={context.trace_id}"))
+    lines.setFormatter(Lines(f" trace_id={context.trace_id}"))
     made.addHandler(lines)
     return made
 

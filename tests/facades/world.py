@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ class Work:
         return await self._world.take(self.run_id)
 
 
+class Handlers:
+    """What handlers take that can be seen here."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[str, Any] = {}
+
+    async def load(self, names: Collection[str]) -> dict[str, Any]:
+        return {name: self.schemas[name] for name in names if name in self.schemas}
+
+
 class World:
     def __init__(self, store: Store, clock: FakeClock, directory: Path) -> None:
         self.store, self.clock = store, clock
@@ -101,7 +112,8 @@ class World:
         secrets, sealing = Secrets(store, keys), Sealing(store, keys)
         self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing)
         self.firing = Firing(store, self.queue, clock, self.metrics)
-        self.jobs = Jobs(store, self.queue, sealing=sealing)
+        self.handlers = Handlers()
+        self.jobs = Jobs(store, self.queue, sealing=sealing, schemas=self.handlers)
         self.outside_workers = HttpWorkers(())
         lending = Lending(store, self.jobs, self.execution)
         members = ExternalMembers(store, self.queue, node=NODE)

@@ -22,9 +22,13 @@ class Line:
     def __init__(self) -> None:
         self.written = b""
         self.stopped = False
+        self.progress: list[Any] = []
 
     def write(self, data: bytes) -> None:
         self.written += data
+
+    def note_progress(self, progress: Any) -> None:
+        self.progress.append(progress)
 
     def is_stopped(self) -> bool:
         return self.stopped
@@ -221,7 +225,7 @@ async def test_the_example_folder_runs() -> None:
     found = resolve("jobs/refresh_codebooks", EXAMPLES)
     line = Line()
     assert await found.function(context(line, codebooks=["countries"])) == {"refreshed": 1}
-    assert b"progress 100% codebook countries is up to date\n" in line.written
+    assert line.progress == [{"step": "codebook countries is up to date", "items": {"done": 1, "total": 1}}]
     with pytest.raises(Retry):
         await found.function(context(line))
 
@@ -251,11 +255,24 @@ def test_text_that_is_not_unicode_is_written_escaped() -> None:
     assert line.written == b"\\udcff\n"
 
 
-@pytest.mark.parametrize(("fraction", "shown"), [(0.5, b"50%"), (-1, b"0%"), (7, b"100%")])
-def test_progress_is_a_line_of_the_output(fraction: float, shown: bytes) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ((3, 10, "rows"), {"step": "rows", "items": {"done": 3, "total": 10}}),
+        ((3,), {"items": {"done": 3}}),
+        ((0.5, "half"), {"step": "half", "share": 0.5}),
+        ((7.0,), {"share": 1.0}),
+        ((-0.1,), {"share": 0.0}),
+        ((1.5, 3), {"share": 0.5}),
+        ((0.5, 0), {"share": 0.0}),
+        ((float("nan"),), {}),
+        ((-1, 2**70), {}),
+    ],
+)
+def test_progress_is_told_apart_from_the_output(said: Any, told: Any) -> None:
     line = Line()
-    context(line).progress(fraction, "rows")
-    assert line.written == b"progress %b rows\n" % shown
+    context(line).progress(*said)
+    assert (line.progress, line.written) == ([told], b"")
 
 
 def test_a_context_tells_when_it_was_cancelled() -> None:

@@ -21,5 +21,5 @@ async def refresh(context: Context) -> dict[str, int]:
         raise Retry(after=60, message="no codebooks are published yet")
     for done, name in enumerate(names, start=1):
         context.log(started(name))
-        context.progress(done / len(names), finished(name))
+        context.progress(done, len(names), finished(name))
     return {"refreshed": len(names)}

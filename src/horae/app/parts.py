@@ -28,6 +28,7 @@ from horae.executors.attempts.sections import Plan
 from horae.executors.git.checkout import LocalRepositories
 from horae.executors.git.java import JavaProjects
 from horae.executors.git.python import PythonProjects
+from horae.executors.handlers.describer import Describer
 from horae.executors.handlers.python import PythonExecutor
 from horae.executors.processes.probe import MachineProbe
 from horae.executors.processes.process import KeeperProcess
@@ -55,6 +56,7 @@ class Work:
     keeper: KeeperProcess
     sandboxes: Sandboxes
     executors: dict[str, Executor]
+    describer: Describer | None = None  # of the handlers that its agent runs
 
     def make_agent(
         self, config: Config, node: Node, link: Link, outputs: OutputWriter, clock: Clock, place: Path | None,
@@ -73,7 +75,9 @@ def make_work(config: Config, clock: Clock, reach: Reach, *, umask: int) -> Work
     if "agent" not in config.roles:
         return Work(keeper, Sandboxes({}, ""), {})
     sandboxes = make_sandboxes(config, keeper, reach)
-    return Work(keeper, sandboxes, make_executors(config, keeper, sandboxes, clock, reach))
+    executors = make_executors(config, keeper, sandboxes, clock, reach)
+    describer = Describer(keeper, clock, config.jobs_directory) if "python" in executors else None
+    return Work(keeper, sandboxes, executors, describer)
 
 
 def make_reach(config: Config, *, has_one_user: bool = False, servers: Sequence[str] = ()) -> Reach:

@@ -137,13 +137,14 @@ class App:
         )
         work = make_work(config, clock, make_reach(config, has_one_user=has_one_user), umask=work_umask)
         self.keeper, self.sandboxes, self.executors = work.keeper, work.sandboxes, work.executors
+        self.describer = work.describer
         place = None if "://" in config.files else Path(config.files)
         self.agent = work.make_agent(
             config, self._node(), self.link, self.files, clock, place, installation=installation
         )
         self.peers = GrpcPeers(secret, authority_of(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
-        jobs = Jobs(store, self.queue, self.broker.events, sealing)
+        jobs = Jobs(store, self.queue, self.broker.events, sealing, self.describer)
         lending, members = Lending(roles, jobs, self.execution), self._members(roles)
         self.dispatching = Dispatching(
             roles, clock, jobs, lending, members, self.outside_workers, DIALECTS, offer_seconds=config.scan_interval
@@ -374,6 +375,8 @@ class App:
         await end_task(tasks.get("scheduler"))
         if self.executors:
             await (self.agent.hand_on if keep else self.agent.drain)(DRAIN)
+        if self.describer is not None:
+            await self.describer.close()
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
         await end_task(tasks.get("inbox"))

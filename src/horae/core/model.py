@@ -125,6 +125,8 @@ class Retry:
     factor: float = 2.0
     cap_seconds: float = 3600.0
     jitter: float = 0.1  # share of the wait added or taken, stable per run and attempt
+    on: tuple[str, ...] = ()  # classes of exceptions (core.runs.retrying): only these are tried again
+    never: tuple[str, ...] = ()  # these are not
 
 
 @dataclass(frozen=True, slots=True)

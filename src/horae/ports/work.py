@@ -92,6 +92,14 @@ class Hold:
     file: int  # where output goes as it is read
 
 
+class HandlerSchemas(Protocol):
+    """What the Python handlers that can be seen from here take."""
+
+    async def load(self, names: Collection[str]) -> Mapping[str, Json]:
+        """Return the JSON Schema of the data of each of these handlers that is here and takes data of some type.
+        Never raises, soon answers, and costs nothing for what it was asked lately."""
+
+
 @dataclass(slots=True)  # not frozen, which would make it three times as slow to make
 class Command:
     argv: Sequence[str]

@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from horae.core import model
 from horae.core.time import moments
-from horae.core.work.progress import progress_words
+from horae.core.work.progress import progress_words, share_done
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
 from horae.web import http, openapi, render, schemas
@@ -132,13 +132,24 @@ def _environment(version: str) -> jinja2.Environment:
     )
     pages.globals["version"] = version
     pages.filters.update(
-        span=span, took=took, away=away, clock=clock, ticks=ticks, kind=_schema_words, progress=_progress
+        span=span,
+        took=took,
+        away=away,
+        clock=clock,
+        ticks=ticks,
+        kind=_schema_words,
+        progress=_progress,
+        share=_share,
     )
     return pages
 
 
 def _progress(it: schemas.Progress | None) -> str:
     return "" if it is None else progress_words(render.plain(it))
+
+
+def _share(it: schemas.Progress | None) -> float | None:
+    return None if it is None else share_done(render.plain(it))
 
 
 def span(ms: float | None) -> str:

@@ -44,6 +44,8 @@ class Retry(Struct):
     factor: float
     cap_seconds: float
     jitter: float
+    on: Annotated[list[str], Meta(description="Classes of exceptions: only after these it is tried again.")] = []
+    never: Annotated[list[str], Meta(description="Classes of exceptions after which it is not.")] = []
 
 
 class Policy(Struct):
@@ -111,13 +113,15 @@ class Share(Struct, omit_defaults=True):
 
 
 class Progress(Struct, omit_defaults=True):
-    """How far work on data is."""
+    """How far work is."""
 
     step: str | UnsetType = UNSET
     rows: Count | UnsetType = UNSET
     bytes: Count | UnsetType = UNSET
     tables: Share | UnsetType = UNSET
     stages: Share | UnsetType = UNSET
+    items: Annotated[Share | UnsetType, Meta(description="What a Python handler counts.")] = UNSET
+    share: Annotated[float | UnsetType, Meta(description="How much is done, from 0 to 1.")] = UNSET
 
 
 class TableResult(Struct, omit_defaults=True):

@@ -18,6 +18,8 @@ from horae.errors import Invalid
 
 MAX_LABELS = 32
 MAX_WAITING = 1000  # runs of one job that may wait, and missed moments that may be made up for
+MAX_CLASSES = 50  # of exceptions
+MAX_CLASS = 200  # characters of the name of one
 _DEFAULT = Policy()
 _POLICY_FIELDS = frozenset(
     {"timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels"}
@@ -72,7 +74,8 @@ def _read_choice(
 
 
 _CHOICE_FIELDS = frozenset({"policy", "limit"})
-_RETRY_FIELDS = frozenset({"attempts", "backoff", "factor", "cap", "jitter"})
+_RETRY_FIELDS = frozenset({"attempts", "backoff", "factor", "cap", "jitter", "on", "never"})
+_CLASS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def _read_retry(fields: Fields) -> Retry:
@@ -84,13 +87,33 @@ def _read_retry(fields: Fields) -> Retry:
         return Retry(fields.number("retry", 1, 1, 100, whole=True))
     inner = Fields(value, fields.at("retry"), fields.problems)
     inner.refuse_others(_RETRY_FIELDS)
+    on, never = _read_classes(inner, "on"), _read_classes(inner, "never")
+    if both := set(on) & set(never):
+        inner.fault("never", "E_FIELD_CONFLICT", f"{min(both)} stands in on too", "keep it in one of them")
+    if (on or never) and "attempts" not in value:
+        inner.fault("attempts", "E_REQUIRED", "on and never mean nothing for one attempt", "write attempts: 3")
     return Retry(
         attempts=inner.number("attempts", default.attempts, 1, 100, whole=True),
         backoff_seconds=inner.seconds("backoff", default.backoff_seconds, 0),
         factor=float(inner.number("factor", default.factor, 1, 100)),
         cap_seconds=inner.seconds("cap", default.cap_seconds, 0),
         jitter=float(inner.number("jitter", default.jitter, 0, 1)),
+        on=on,
+        never=never,
     )
+
+
+def _read_classes(fields: Fields, name: str) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for index, word in enumerate(fields.items(name, MAX_CLASSES, "classes of exceptions")):
+        if type(word) is not str:
+            fields.problems.add(f"{fields.at(name)}[{index}]", "E_TYPE", *type_words("must be text", word))
+        elif not _CLASS.fullmatch(word) or len(word) > MAX_CLASS:
+            message = f"the name of a class of exceptions, such as TimeoutError, expected, got {shown(word)}"
+            fields.problems.add(f"{fields.at(name)}[{index}]", "E_PATTERN", message)
+        else:
+            found[word] = None
+    return tuple(found)
 
 
 def _read_priority(fields: Fields) -> int:
@@ -129,6 +152,8 @@ def render_policy(policy: Policy) -> Json:
             "factor": retry.factor,
             "cap_seconds": retry.cap_seconds,
             "jitter": retry.jitter,
+            "on": list(retry.on),
+            "never": list(retry.never),
         },
         "timeout_seconds": policy.timeout_seconds,
         "start_deadline_seconds": policy.start_deadline_seconds,
@@ -168,8 +193,9 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
             strange.append(f"{name}: {word.lower()}")
     if strange and exact:
         raise Invalid(f"this version of Horae does not know {', '.join(strange)} of a policy", code="E_UNKNOWN_FIELD")
-    if "labels" in values:
-        values["labels"] = tuple(values["labels"])
+    for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
+        if name in inside:
+            inside[name] = tuple(inside[name])
     return Policy(**values, retry=Retry(**retry))
 
 

@@ -1,6 +1,7 @@
-"""What work on data says of itself: how far it is while it runs, and what it has done when it has ended.
+"""What work says of itself: how far it is while it runs, and, of work on data, what it has done when it has ended.
 
-    progress  {"step"?: text, "rows"?, "bytes"?: count, "tables"?, "stages"?: {"done"?, "total"?: count}}
+    progress  {"step"?: text, "rows"?, "bytes"?: count, "tables"?, "stages"?, "items"?: {"done"?, "total"?: count},
+               "share"?: 0 to 1}
     result    {"rows"?, "bytes"?: count, "tables"?: [{"name", "rows"?, "bytes"?: count, "changes"?: [text, …]}, …],
                "stages"?: {"done"?, "total"?}, "query_id"?: text, "cursor"?: {…}, …}
 
@@ -13,6 +14,8 @@ nothing here raises.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
+from numbers import Integral
 from typing import Any
 
 from horae.core.model import Json
@@ -21,6 +24,7 @@ LARGEST = 2**63 - 1
 LONGEST_STEP = 200  # characters
 MAX_PROGRESS = 2048  # bytes of progress as JSON; what fits the form is always smaller
 
+_PARTS = ("tables", "stages", "items")  # what can be counted, the finest last
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -32,10 +36,21 @@ def read_progress(given: Any) -> Json:
     if isinstance(step, str) and step:
         found["step"] = "".join(letter if letter.isprintable() else " " for letter in step[:LONGEST_STEP])
     found |= _counts(said, ("rows", "bytes"))
-    for name in ("tables", "stages"):
+    for name in _PARTS:
         if isinstance(said.get(name), Mapping) and (share := _counts(said[name], ("done", "total"))):
             found[name] = share
+    if type(said.get("share")) in (int, float) and 0 <= said["share"] <= 1:
+        found["share"] = said["share"]
     return found
+
+
+def make_progress(done: Any, total: Any = None, message: str = "") -> Json:
+    """Return the progress that a handler tells: so many of so many, or, where a number is not whole, a share."""
+    counts = {name: value for name, value in (("done", done), ("total", total)) if value is not None}
+    if all(isinstance(value, Integral) for value in counts.values()):
+        return read_progress({"step": message, "items": {name: int(value) for name, value in counts.items()}})
+    share = float(done) / (1.0 if total is None else float(total) or inf)
+    return read_progress({"step": message, "share": min(max(share, 0.0), 1.0)})
 
 
 def _counts(said: Mapping[str, Any], names: tuple[str, ...]) -> Json:
@@ -44,22 +59,25 @@ def _counts(said: Mapping[str, Any], names: tuple[str, ...]) -> Json:
 
 def share_done(progress: Json) -> float | None:
     """Return how much of it is done, from 0 to 1, where that is known: by the finest count there is."""
-    for name in ("stages", "tables"):
+    for name in reversed(_PARTS):
         done, total = (progress.get(name, {}).get(word) for word in ("done", "total"))
         if done is not None and total:
             return min(1.0, float(done / total))
-    return None
+    return progress.get("share")
 
 
 def progress_words(progress: Json) -> str:
     """One line for people: loading, 2 of 5 tables, 1,234 rows, 5.1 MB."""
     parts = [progress["step"]] if "step" in progress else []
-    for name in ("tables", "stages"):
+    for name in _PARTS:
         count = progress.get(name, {})
+        what = "" if name == "items" else f" {name}"
         if "done" in count:
             parts.append(
-                f"{count['done']:,} of {count['total']:,} {name}" if "total" in count else f"{count['done']:,} {name}"
+                f"{count['done']:,} of {count['total']:,}{what}" if "total" in count else f"{count['done']:,}{what}"
             )
+    if "share" in progress:
+        parts.append(f"{progress['share']:.0%}")
     return ", ".join([*parts, *amount_words(progress)])
 
 

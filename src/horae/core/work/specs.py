@@ -150,12 +150,16 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
     fields.text("owner")  # the service knows who asks; a document may say it, but does not decide it
     name, key = fields.handle("name"), fields.handle("key")
     kind, spec = read_work(fields)
+    policy = read_policy(fields, labels_of(spec))
+    if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
+        where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
+        fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
     return Draft(
         name=name or "",
         key=key,
         kind=kind,
         spec=spec,
-        policy=read_policy(fields, labels_of(spec)),
+        policy=policy,
         triggers=_read_triggers(fields),
         segment=_read_segment(fields),
         paused=fields.flag("paused") or False,

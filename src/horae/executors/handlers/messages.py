@@ -3,13 +3,14 @@
 Both sides send frames, four bytes of length and one msgpack value, and every frame carries as many things as are ready.
 The first frame is the agent's Setup; then
 
-    agent  ──►  worker   Orders: calls to begin, runs to stop
-    worker ──►  agent    Report: output by run, and how runs ended
+    agent  ──►  worker   Orders: calls to begin, runs to stop, handlers to describe
+    worker ──►  agent    Report: output by run, how runs ended, how far they are, what handlers take
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -39,6 +40,7 @@ class Call(msgspec.Struct, array_like=True, gc=False):
 class Orders(msgspec.Struct, array_like=True):
     calls: list[Call]
     stops: list[int]
+    asked: list[str] = []  # handlers
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
@@ -49,11 +51,24 @@ class End(msgspec.Struct, array_like=True, gc=False):
     message: str = ""
     result: str | None = None
     retry_after: float | None = None
+    final: bool = False  # another attempt cannot help
+    classes: list[str] = []  # of the exception, nearest first (core.runs.retrying)
+    why: str = ""  # it may be repeated, or not
+
+
+class Description(msgspec.Struct, array_like=True):
+    """What a handler takes."""
+
+    handler: str
+    schema: str | None = None  # JSON Schema of its data; None: anything, or it cannot be loaded
+    files: list[str] = []  # where that is written; none: nobody knows
 
 
 class Report(msgspec.Struct, array_like=True):
     output: dict[int, bytes]
     ends: list[End]
+    progress: dict[int, dict[str, Any]] = {}
+    descriptions: list[Description] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

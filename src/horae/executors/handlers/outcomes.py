@@ -5,22 +5,28 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
+from horae.context.lines import traceback_text
 from horae.core.model import Json, State
+from horae.core.runs.orders import Result
+from horae.core.runs.retrying import Choice, Judgement, judge
+from horae.core.shapes import at
+from horae.core.work.policies import policy_from_text
 from horae.errors import Invalid
 from horae.executors.handlers.messages import End
-from horae.handlers import Cancel, Channel, Retry
+from horae.handlers import Cancel, Channel, Function, Retry, choice_of, class_name
 
 MAX_RESULT = 1024 * 1024  # bytes of JSON a handler may return
 MAX_MESSAGE = 500  # characters of the one line that says how a run ended
 
 _decode_data = msgspec.json.Decoder(dict[str, Any]).decode
-_encode_result = msgspec.json.Encoder().encode
+_DEEPEST = 50  # values within values that are looked through for the one that is not JSON
 
 
 def extend_path(places: Sequence[str]) -> None:
@@ -43,14 +49,14 @@ def returned(run_id: int, value: object) -> End:
     try:
         text = _encode_result(value)
     except Exception as error:
-        return End(run_id, State.FAILED, _line(f"the return value is not JSON: {_name(error)}"))
+        return End(run_id, State.FAILED, _line(f"the return value is not JSON: {_misfit(value, error)}"))
     if len(text) > MAX_RESULT:
         long = f"the return value is {len(text):,} bytes of JSON, more than the {MAX_RESULT:,} that are kept"
         return End(run_id, State.FAILED, f"{long}: write it to the output or to a file")
     return End(run_id, State.SUCCEEDED, "", text.decode())
 
 
-def raised(run_id: int, error: BaseException, channel: Channel) -> End:
+def raised(run_id: int, error: BaseException, channel: Channel, function: Function | None = None) -> End:
     """Return the end of a handler that raised; the traceback goes to the run's output."""
     if isinstance(error, Retry):
         return End(run_id, State.FAILED, _line(error.message), None, error.after)
@@ -58,9 +64,13 @@ def raised(run_id: int, error: BaseException, channel: Channel) -> End:
         return End(run_id, State.CANCELLED, _line(error.reason))
     if isinstance(error, Invalid) and error.code == "E_HANDLER":
         return refused(run_id, error, channel)  # a class handler that cannot be given what it asks for
+    if isinstance(error, Invalid) and error.code == "E_DATA":
+        return _unfit(run_id, error, channel)
     if not (isinstance(error, asyncio.CancelledError) and channel.is_stopped()):
         _write_traceback(error, channel)
-    return End(run_id, State.FAILED, _line(_name(error)))
+    classes = [class_name(each) for each in type(error).__mro__ if issubclass(each, BaseException)]
+    judged = judge(classes, choice_of(function), "retry_on of the handler", "never_retry of the handler")
+    return End(run_id, State.FAILED, _line(_name(error)), None, None, not judged.may_retry, classes, judged.why)
 
 
 def refused(run_id: int, error: Invalid, channel: Channel) -> End:
@@ -71,25 +81,65 @@ def refused(run_id: int, error: Invalid, channel: Channel) -> End:
     return End(run_id, State.FAILED, _line(error.message + hint))
 
 
-def _write_traceback(error: BaseException, channel: Channel) -> None:
-    """From the author's first frame on: what lies above it is this file or the import machinery."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(error), error, trace)
+def _unfit(run_id: int, error: Invalid, channel: Channel) -> End:
+    """The data does not fit the handler, and will not the next time; all that is wrong goes to the run's output."""
+    lines = [f"{each.path}: {each.message}{f' ({each.hint})' if each.hint else ''}\n" for each in error.listed()]
     channel.write("".join(lines).encode("utf-8", "backslashreplace"))
+    return End(run_id, State.FAILED, _line(f"E_DATA: {error.message}"), final=True)
 
 
-def _is_ours(file: str) -> bool:
-    return file.startswith("<frozen importlib") or file.endswith(
-        (
-            "horae/executors/handlers/worker.py",
-            "horae/executors/handlers/python.py",
-            "horae/handlers.py",
-            "horae/injection.py",
-            "importlib/__init__.py",
-        )
-    )
+def settle(result: Result, end: End, policy: str) -> None:
+    """Decide whether an attempt that failed may be repeated: by what the job says of such an exception, else by what
+    its author does; and say why. `policy` is that of the job, as text."""
+    retry = policy_from_text(policy).retry
+    judged = Judgement(not end.final, end.why)
+    if end.classes and (choice := Choice(retry.on, retry.never)):
+        judged = judge(end.classes, choice)
+    result.final = not judged.may_retry
+    if judged.why:
+        result.message = f"{end.message} ({'' if judged.may_retry else 'not tried again: '}{judged.why})"
+
+
+def _write_traceback(error: BaseException, channel: Channel) -> None:
+    channel.write(traceback_text(error).encode("utf-8", "backslashreplace"))
+
+
+# ── what is not JSON ──
+
+
+def _encode_other(value: Any) -> Any:
+    """Return in plain values what msgspec does not know."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "model_dump"):  # pydantic
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} has no form in JSON")
+
+
+_encode_result = msgspec.json.Encoder(enc_hook=_encode_other).encode
+
+
+def _misfit(value: object, error: Exception, path: str = "result", depth: int = 0) -> str:
+    """Return where in a value the one is that is not JSON, and what is wrong with it."""
+    for step, inner in _parts(value) if depth < _DEEPEST else ():
+        try:
+            _encode_result(inner)
+        except Exception as found:
+            return _misfit(inner, found, at(path, step), depth + 1)
+    return f"{path}: {_text(error) or type(error).__name__}"
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        yield from value.items()
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from enumerate(value)
+    elif is_dataclass(value) or isinstance(value, msgspec.Struct):
+        yield from ((name, getattr(value, name, None)) for name in _field_names(value))
+
+
+def _field_names(value: Any) -> Iterable[str]:
+    return value.__struct_fields__ if isinstance(value, msgspec.Struct) else [each.name for each in fields(value)]
 
 
 def _name(error: BaseException) -> str:

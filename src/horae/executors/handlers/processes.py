@@ -11,19 +11,20 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from horae.core.model import Json
-from horae.executors.handlers.messages import Call, Frames, Orders, Report, Setup, frame
+from horae.executors.handlers.messages import Call, Description, Frames, Orders, Report, Setup, frame
 from horae.handlers import loaded
 from horae.ports.work import Command, Done, Exit, Keeper, Process, Work
 
 KILL_GRACE = 1.0  # seconds from TERM to KILL for a worker that has had its grace already
 PIPE_READ_BYTES = 64 * 1024
 PIPE_READS = 16  # at a time: more than a pipe holds, and not so much that others starve
-INHERITED = ("PATH", "HOME", "LANG", "PYTHONPATH")
+INHERITED = ("PATH", "HOME", "LANG", "PYTHONPATH", "HORAE_LOG_LEVEL")
 
 log = logging.getLogger("horae.python")
 
@@ -59,6 +60,9 @@ class Live:
     def write(self, data: bytes) -> None:
         self.work.output.write(data)
 
+    def note_progress(self, progress: Json) -> None:
+        self.work.note_progress(progress)
+
     def is_stopped(self) -> bool:
         return self.stopped is not None
 
@@ -84,6 +88,8 @@ class WorkerProcess(asyncio.Protocol):
         self._report = report
         self._calls: list[Call] = []
         self._stops: list[int] = []
+        self._asked: list[str] = []
+        self._asking: deque[asyncio.Future[list[Description]]] = deque()
         self._frames = Frames()
         self._reports = msgspec.msgpack.Decoder(Report)
         self._transport: asyncio.Transport | None = None
@@ -120,10 +126,23 @@ class WorkerProcess(asyncio.Protocol):
         self._stops.append(run_id)
         self.flush()
 
+    async def describe(self, names: Sequence[str]) -> list[Description]:
+        """Return what handlers take; nothing if the process ends before it answers. One question at a time."""
+        answer: asyncio.Future[list[Description]] = asyncio.get_running_loop().create_future()
+        self._asking.append(answer)
+        self._asked += names
+        self.flush()
+        return await answer
+
     def flush(self) -> None:
-        if self._transport is not None and (self._calls or self._stops):
-            self._transport.write(frame(Orders(self._calls, self._stops)))
-            self._calls, self._stops = [], []
+        if self._transport is not None and (self._calls or self._stops or self._asked):
+            self._transport.write(frame(Orders(self._calls, self._stops, self._asked)))
+            self._calls, self._stops, self._asked = [], [], []
+
+    def _answer(self, descriptions: list[Description]) -> None:
+        answer = self._asking.popleft()
+        if not answer.done():
+            answer.set_result(descriptions)
 
     def doom(self, why: str) -> None:
         """No more calls; the process is to end, or has."""
@@ -131,6 +150,8 @@ class WorkerProcess(asyncio.Protocol):
             self._why = why
             self._over.set()
             self._pool.remove(self)
+            while self._asking:
+                self._answer([])
 
     def epitaph(self, gone: Exit) -> str:
         """Return what to say about runs that ended with this process."""
@@ -180,7 +201,10 @@ class WorkerProcess(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._drain()  # what a plain handler wrote lies in the pipe before its End is sent
         for body in self._frames.feed(data):
-            self._report(self, self._reports.decode(body))
+            report = self._reports.decode(body)
+            if report.descriptions and self._asking:
+                self._answer(report.descriptions)
+            self._report(self, report)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.doom("")

@@ -26,7 +26,7 @@ from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Result
 from horae.errors import Invalid, Unavailable, machine_fault
 from horae.executors.handlers.messages import End, Report, Setup
-from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
+from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned, settle
 from horae.executors.handlers.processes import Live, Route, WorkerProcess
 from horae.executors.processes.keeper import LEASE_RAN_OUT
 from horae.executors.processes.process import DIED, GRACE
@@ -166,7 +166,7 @@ class PythonExecutor:
             try:
                 end = await self._call_inline(live)
             except BaseException as error:
-                end = raised(live.run_id, error, live)
+                end = raised(live.run_id, error, live, live.route.function)
             self._end(live, end, self._clock.now())
 
     async def _call_inline(self, live: Live) -> End:
@@ -216,6 +216,9 @@ class PythonExecutor:
         for run_id, data in report.output.items():
             if (live := worker.live.get(run_id)) is not None:
                 live.write(data)
+        for run_id, progress in report.progress.items():
+            if (live := worker.live.get(run_id)) is not None:
+                live.note_progress(progress)
         now = self._clock.now()
         for end in report.ends:
             live = worker.live.pop(end.run_id, None)
@@ -317,6 +320,7 @@ def _result(live: Live, end: End, now: Moment, failure: Reason) -> Result:
     result.retry_after = end.retry_after
     if end.state == State.FAILED:
         result.reason = failure
+        settle(result, end, given.policy)
     elif end.state == State.CANCELLED:
         result.reason = Reason.REQUESTED
         result.final = True

@@ -20,6 +20,7 @@ import select
 import socket
 import sys
 import threading
+import time
 from collections import deque
 from contextvars import ContextVar
 from pathlib import Path
@@ -27,14 +28,17 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from horae.core.model import State
+from horae.core.model import Json, State
 from horae.errors import Invalid
+from horae.executors.handlers.descriptions import describe
+from horae.executors.handlers.logs import RunLogs
 from horae.executors.handlers.messages import Call, End, Frames, Orders, Report, Setup, frame
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
-from horae.handlers import Channel, Context, Handler, resolve
+from horae.handlers import Channel, Context, Function, Handler, resolve
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
 _READ_BYTES = 256 * 1024
+_PROGRESS_SECONDS = 0.5  # between two words to the agent on how far runs are
 
 
 class _Resolver:
@@ -73,17 +77,22 @@ def _context(call: Call, channel: Channel) -> Context:
 class _Running:
     """One async run; the channel of its context."""
 
-    __slots__ = ("_worker", "begun", "run_id", "stopped", "task")
+    __slots__ = ("_worker", "begun", "function", "level", "run_id", "stopped", "task")
 
     def __init__(self, worker: _SharedWorker, run_id: int) -> None:
         self._worker = worker
         self.run_id = run_id
+        self.function: Function | None = None  # once it is found
+        self.level: int | None = None  # of its log, if its job chose one
         self.task: asyncio.Task[None] | None = None
         self.begun = False
         self.stopped = False
 
     def write(self, data: bytes) -> None:
         self._worker.emit(self.run_id, data)
+
+    def note_progress(self, progress: Json) -> None:
+        self._worker.note_progress(self.run_id, progress)
 
     def is_stopped(self) -> bool:
         return self.stopped
@@ -103,6 +112,10 @@ class _SharedWorker:
         self._output_bytes = 0
         self._ends: list[End] = []
         self._will_flush = False
+        self._progress: dict[int, Json] = {}  # to be told
+        self._will_tell = False
+        self._told_at = 0.0  # by the loop's clock
+        self._logs = RunLogs(_current.get)
         self._lock = threading.RLock()  # handlers may print from threads of theirs, and from __del__
         self._loop = asyncio.new_event_loop()
 
@@ -110,6 +123,7 @@ class _SharedWorker:
         asyncio.set_event_loop(self._loop)
         sys.stdout = _Routed(sys.stdout)
         sys.stderr = _Routed(sys.stderr)
+        self._logs.install()
         self._loop.add_reader(self._sock.fileno(), self._receive)
         self._loop.run_forever()
 
@@ -125,6 +139,26 @@ class _SharedWorker:
         if self._output_bytes > _FLUSH_BYTES:
             self._flush()
 
+    def note_progress(self, run_id: int, progress: Json) -> None:
+        """Take how far a run is, from any thread. The newest word of every run goes out together, and not often."""
+        with self._lock:
+            if run_id not in self._running:
+                return
+            self._progress[run_id] = progress
+            if not self._will_tell:
+                self._will_tell = True
+                self._loop.call_soon_threadsafe(self._tell_in_time)
+
+    def _tell_in_time(self) -> None:
+        self._loop.call_at(self._told_at + _PROGRESS_SECONDS, self._tell)
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._will_tell, self._told_at = False, self._loop.time()
+            told, self._progress = self._progress, {}
+            if told:
+                _send(self._sock, Report({}, [], told))
+
     def _receive(self) -> None:
         try:
             data = self._sock.recv(_READ_BYTES, socket.MSG_DONTWAIT)
@@ -138,6 +172,9 @@ class _SharedWorker:
                 self._begin(call)
             for run_id in orders.stops:
                 self._stop(run_id)
+            if orders.asked:
+                described = [describe(name, self._resolve) for name in orders.asked]
+                _send(self._sock, Report({}, [], {}, described))
 
     def _begin(self, call: Call) -> None:
         running = self._running[call.run_id] = _Running(self, call.run_id)
@@ -158,9 +195,11 @@ class _SharedWorker:
         try:
             end = await self._call(running, call)
         except BaseException as error:  # SystemExit and cancellation too end a run, never the worker
-            end = raised(call.run_id, error, running)
+            end = raised(call.run_id, error, running, running.function)
+        self._logs.end(running)
         with self._lock:
             del self._running[call.run_id]
+            self._progress.pop(call.run_id, None)
             self._ends.append(end)
             self._flush_soon()
 
@@ -173,6 +212,8 @@ class _SharedWorker:
             return refused(call.run_id, error, running)
         if found.inline or not found.is_async:
             return End(call.run_id, State.QUEUED, "inline" if found.inline else "sync")
+        running.function = found.function
+        self._logs.begin(running, call.env)
         return returned(call.run_id, await found.function(_context(call, running)))
 
     def _flush_soon(self) -> None:
@@ -254,20 +295,56 @@ class _SoleWorker:
         self._stops: set[int] = set()
         self._run_id = 0
         self._stdout = sys.stdout
+        self._lock = threading.Lock()  # of what is told of progress, also from threads of the handler
+        self._progress: Json | None = None  # to be told
+        self._timer: threading.Timer | None = None  # that will tell it
+        self._told_at = 0.0
+        self._pid = os.getpid()
+        self._function: Function | None = None  # of the only run, once it is found
+        self.level: int | None = None  # of its log, if its job chose one
+        self._logs = RunLogs(lambda: self)
 
     def run(self) -> NoReturn:
+        self._logs.install()
         while True:
             while not self._calls:
                 self._receive()
             call = self._calls.popleft()
             end = self._finish(call)
             self._stops.discard(call.run_id)
-            _send(self._sock, Report({}, [end]))
+            with self._lock:
+                self._progress = None
+                _send(self._sock, Report({}, [end]))
 
     def write(self, data: bytes) -> None:
         self._stdout.flush()
         self._stdout.buffer.write(data)
         self._stdout.buffer.flush()
+
+    def note_progress(self, progress: Json) -> None:
+        """Tell how far the run is, and not often; what comes too soon waits for a timer, and the newest word counts.
+        A forked child has no line to the agent."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            self._progress = progress
+            rest = self._told_at + _PROGRESS_SECONDS - time.monotonic()
+            if rest <= 0:
+                self._tell()
+            elif self._timer is None:
+                self._timer = threading.Timer(rest, self._tell_in_time)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _tell_in_time(self) -> None:
+        with self._lock:
+            self._timer = None
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._progress is not None:
+            _send(self._sock, Report({}, [], {self._run_id: self._progress}))
+            self._progress, self._told_at = None, time.monotonic()
 
     def is_stopped(self) -> bool:
         while select.select([self._sock], [], [], 0)[0]:
@@ -284,11 +361,12 @@ class _SoleWorker:
             self._stops.update(orders.stops)
 
     def _finish(self, call: Call) -> End:
-        self._run_id = call.run_id
+        self._run_id, self._function = call.run_id, None
         try:
             end = self._call(call)
         except BaseException as error:
-            end = raised(call.run_id, error, self)
+            end = raised(call.run_id, error, self, self._function)
+        self._logs.end(self)
         for stream in (sys.stdout, sys.stderr, self._stdout):
             stream.flush()
         return end
@@ -302,6 +380,8 @@ class _SoleWorker:
             return refused(call.run_id, error, self)
         if found.inline:
             return End(call.run_id, State.QUEUED, "inline")
+        self._function = found.function
+        self._logs.begin(self, call.env)
         value = found.function(_context(call, self))
         return returned(call.run_id, asyncio.run(value) if found.is_async else value)
 

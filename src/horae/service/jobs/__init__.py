@@ -36,10 +36,12 @@ from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
+from horae.ports.work import HandlerSchemas
 from horae.service.batching import Coalescer
 from horae.service.events import Events
 from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatch
 from horae.service.jobs.cursors import Cursors
+from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
 from horae.service.jobs.orders import Orders, RunRequest
@@ -57,9 +59,11 @@ class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol)
 
 class Jobs:
     def __init__(
-        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None
-    ) -> None:
-        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused."""
+        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
+        schemas: HandlerSchemas | None = None,
+    ) -> None:  # fmt: skip
+        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
+        what data handlers take."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
@@ -67,8 +71,9 @@ class Jobs:
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._submits = Coalescer(self._submit_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
-        self.orders = Orders(store, queue, self._events)
-        self.triggers = Triggers(store, self._changes)
+        self._data = DataCheck(schemas)
+        self.orders = Orders(store, queue, self._events, self._data)
+        self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
 
@@ -87,6 +92,7 @@ class Jobs:
         Where keys exist, each of several drafts is done for itself. Whatever is done has an idempotency key of its own
         in the transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
+        await self._data.check_drafts(drafts)
         for number, draft in enumerate(drafts):
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)
@@ -199,6 +205,7 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
+        await self._data.check_drafts([draft])
         return (await self._replace(job_id, draft, expected_version, None)).jobs[0]
 
     async def _replace(

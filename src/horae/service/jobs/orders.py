@@ -24,6 +24,7 @@ from horae.ports.transport import Queue
 from horae.service.batching import Coalescer
 from horae.service.events import Events
 from horae.service.jobs.changes import TRIES, refuse_mismatch
+from horae.service.jobs.data import DataCheck, refusal
 
 BATCH = 1000  # orders in one transaction
 REMEMBERED = 10_000  # jobs of which we know what their runs are like
@@ -65,14 +66,16 @@ class Recipe(NamedTuple):
     version: int
     kind: str
     policy: Policy
+    handler: str | None  # of Python code, whose parameters may say what data it takes
 
 
 Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
 
 
 class Orders:
-    def __init__(self, store: OrderStore, queue: Queue, events: Events) -> None:
+    def __init__(self, store: OrderStore, queue: Queue, events: Events, data: DataCheck) -> None:
         self._store = store
+        self._data = data
         self._queue = queue
         self._events = events
         self._recipes: dict[Hashable, Recipe] = {}
@@ -115,13 +118,13 @@ class Orders:
     async def _try(self, requests: Mapping[int, RunRequest], asker: Asker, enqueue: Enqueue) -> dict[int, Run | Error]:
         """Return an answer to each request, but those whose job is no longer as we knew it."""
         recipes = await self._find({request.job for request in requests.values()}, asker)
-        answers: dict[int, Run | Error] = {}
+        answers: dict[int, Run | Error] = dict(await self._find_wrong(requests, recipes))
         orders: dict[int, tuple[Recipe, Order]] = {}
         for number, request in requests.items():
             recipe = recipes[request.job]
             if isinstance(recipe, Error):
                 answers[number] = recipe
-            else:
+            elif number not in answers:
                 orders[number] = recipe, _order(recipe, request)
         if not orders:
             return answers
@@ -134,6 +137,27 @@ class Orders:
                 answers[number] = _answer(recipe, receipt, earlier)
         self._tell([recipe for recipe, _ in orders.values()], receipts)
         return answers
+
+    async def _find_wrong(
+        self, requests: Mapping[int, RunRequest], recipes: Mapping[int | str, Recipe | Error]
+    ) -> dict[int, Error]:
+        """Return why handlers would refuse their data, as far as they say what they take: most say nothing."""
+        handlers = {r.handler for r in recipes.values() if isinstance(r, Recipe) and r.handler is not None}
+        schemas = await self._data.load_schemas(handlers)
+        if not schemas:
+            return {}
+        asked = {
+            number: (recipe, request.data)
+            for number, request in requests.items()
+            if isinstance(recipe := recipes[request.job], Recipe) and recipe.handler in schemas
+        }
+        without = sorted({recipe.job_id for recipe, data in asked.values() if data is None})
+        own = {job.id: job.spec.get("data", {}) for job in await self._store.load_jobs(without)} if without else {}
+        wrong = {
+            number: refusal(schemas[recipe.handler or ""], own.get(recipe.job_id, {}) if data is None else data)
+            for number, (recipe, data) in asked.items()
+        }
+        return {number: error for number, error in wrong.items() if error is not None}
 
     async def _load(self, replayed: Sequence[Receipt]) -> dict[int, Run]:
         """Return the runs that earlier requests with the same keys have made."""
@@ -174,7 +198,8 @@ class Orders:
         """Return what can be run; only that is remembered: a pause may end at any time."""
         if job is None:
             return _missing(name)
-        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy)
+        handler = job.spec["handler"] if job.kind == "python" else None
+        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler)
         seen = _visible(name, recipe, asker)
         if isinstance(seen, Error):
             return seen

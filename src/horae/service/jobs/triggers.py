@@ -11,15 +11,17 @@ from horae.core.work.specs import TriggerDraft
 from horae.errors import Invalid, NotFound
 from horae.ports.store.definitions import Definitions
 from horae.service.jobs.changes import Changes
+from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import movable, redrafted, trigger_from_draft, trigger_of
 
 UNSET = object()  # a field that was not sent, where null is a value
 
 
 class Triggers:
-    def __init__(self, store: Definitions, changes: Changes) -> None:
+    def __init__(self, store: Definitions, changes: Changes, data: DataCheck) -> None:
         self._store = store
         self._changes = changes
+        self._data = data
 
     async def list(self, job_id: int | None = None, cursor: str | None = None, limit: int = 100) -> Page:
         if job_id is not None:
@@ -33,6 +35,7 @@ class Triggers:
         return trigger
 
     async def add(self, job_id: int, draft: TriggerDraft) -> Trigger:
+        await self._check(job_id, draft.data)
         trigger_id = (await self._store.allocate(0, 1))[1][0]
 
         def change(job: Job, now: Moment) -> Job:
@@ -42,7 +45,13 @@ class Triggers:
 
         return trigger_of(await self._changes.change(job_id, change), trigger_id)
 
+    async def _check(self, job_id: int, data: Json | None) -> None:
+        """Refuse data that does not fit the job's handler."""
+        if data is not None:
+            await self._data.check_run(await self._changes.get(job_id), data)
+
     async def replace(self, trigger_id: int, draft: TriggerDraft) -> Trigger:
+        await self._check((await self.get(trigger_id)).job_id, draft.data)
         return await self._change(trigger_id, lambda _, trigger, now: redrafted(trigger, draft, now))
 
     async def patch(
@@ -54,6 +63,8 @@ class Triggers:
         data: Json | object | None = UNSET,
     ) -> Trigger:
         """Change some fields. `next_at` moves the next moment once; then the schedule goes on from there."""
+        if isinstance(data, dict):
+            await self._check((await self.get(trigger_id)).job_id, data)
 
         def change(job: Job, trigger: Trigger, now: Moment) -> Trigger:
             changed = trigger if data is UNSET else replace(trigger, data=data)  # type: ignore[arg-type]

@@ -26,14 +26,24 @@ function append(text) {
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-// How far work on data is, in the words that the page came with.
+// How far work is, in the words that the page came with.
 function far(progress) {
-  const of = (name) => {
+  const of = (name, what = ` ${name}`) => {
     const { done, total } = progress[name] ?? {};
-    return done === undefined ? "" : `${done.toLocaleString("en")}${total === undefined ? "" : ` of ${total.toLocaleString("en")}`} ${name}`;
+    return done === undefined ? "" : `${done.toLocaleString("en")}${total === undefined ? "" : ` of ${total.toLocaleString("en")}`}${what}`;
   };
   const rows = progress.rows === undefined ? "" : `${progress.rows.toLocaleString("en")} rows`;
-  return [progress.step, of("tables"), of("stages"), rows].filter(Boolean).join(", ");
+  const share = progress.share === undefined ? "" : `${Math.round(progress.share * 100)}%`;
+  return [progress.step, of("tables"), of("stages"), of("items", ""), share, rows].filter(Boolean).join(", ");
+}
+
+// How much of it is done, by the finest count there is; undefined where nobody knows.
+function share(progress) {
+  for (const name of ["items", "stages", "tables"]) {
+    const { done, total } = progress[name] ?? {};
+    if (done !== undefined && total) return Math.min(1, done / total);
+  }
+  return progress.share;
 }
 
 function show(run) {
@@ -41,8 +51,11 @@ function show(run) {
   byId("state").textContent = run.state.replaceAll("_", " ");
   byId("message").textContent = run.message;
   byId("message").hidden = !run.message;
-  byId("progress").textContent = far(run.progress ?? {});
+  const done = share(run.progress ?? {});
   byId("progress").hidden = !run.progress;
+  byId("far").textContent = far(run.progress ?? {});
+  byId("bar").hidden = done === undefined;
+  byId("bar").value = done ?? 0;
   for (const place of document.querySelectorAll("[data-field]")) {
     const value = run[place.dataset.field];
     place.textContent = value === null || value === "" ? "–" : value;
