@@ -85,6 +85,7 @@ def _is_ours(file: str) -> bool:
         (
             "horae/executors/handlers/worker.py",
             "horae/executors/handlers/python.py",
+            "horae/discovery.py",
             "horae/handlers.py",
             "horae/injection.py",
             "importlib/__init__.py",

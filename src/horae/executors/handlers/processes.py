@@ -16,8 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from horae.core.model import Json
+from horae.discovery import loaded
 from horae.executors.handlers.messages import Call, Frames, Orders, Report, Setup, frame
-from horae.handlers import loaded
 from horae.ports.work import Command, Done, Exit, Keeper, Process, Work
 
 KILL_GRACE = 1.0  # seconds from TERM to KILL for a worker that has had its grace already

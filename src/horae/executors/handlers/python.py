@@ -24,13 +24,14 @@ from typing import Any
 
 from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Result
+from horae.discovery import resolve
 from horae.errors import Invalid, Unavailable, machine_fault
 from horae.executors.handlers.messages import End, Report, Setup
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
 from horae.executors.handlers.processes import Live, Route, WorkerProcess
 from horae.executors.processes.keeper import LEASE_RAN_OUT
 from horae.executors.processes.process import DIED, GRACE
-from horae.handlers import Context, Function, resolve
+from horae.handlers import Context, Function
 from horae.ports.clock import Clock
 from horae.ports.work import Done, Exit, Keeper, Work
 

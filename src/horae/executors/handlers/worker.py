@@ -28,10 +28,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from horae.core.model import State
+from horae.discovery import resolve
 from horae.errors import Invalid
 from horae.executors.handlers.messages import Call, End, Frames, Orders, Report, Setup, frame
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
-from horae.handlers import Channel, Context, Handler, resolve
+from horae.handlers import Channel, Context, Handler
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
 _READ_BYTES = 256 * 1024
