@@ -50,6 +50,16 @@ def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
     )
 
 
+def folder_of(text: str, jobs_directory: Path | None) -> Path | None:
+    """Return the folder of the jobs directory that a name leads to, as far as the name alone tells."""
+    match = _FOLDER.fullmatch(text)
+    name = match["folder"] if match else text
+    if jobs_directory is None or not _FOLDER.fullmatch(f"jobs/{name}"):
+        return None
+    folder = jobs_directory / name
+    return folder if folder.is_dir() else None
+
+
 def _from_module(module_name: str, function_name: str) -> Handler:
     module = _load(module_name)
     function = _attribute(module, function_name)
@@ -137,10 +147,11 @@ def _load_folder(folder: str, jobs_directory: Path) -> str:
     if not modules:
         where = f"{folder}/__init__.py, {folder}/job.py nor {folder}/{folder}Handler.py"
         raise refused(f"the jobs directory has neither {where}", hint=f"it is {jobs_directory}")
-    root = f"horae_jobs_{crc32(str(jobs_directory.resolve()).encode()):08x}"
+    place = os.path.abspath(jobs_directory)  # not resolved: behind a link, another directory may stand tomorrow
+    root = f"horae_jobs_{crc32(place.encode()):08x}"
     if root not in sys.modules:
         package = sys.modules[root] = ModuleType(root)
-        package.__path__ = [str(jobs_directory.resolve())]
+        package.__path__ = [place]
     if (jobs_directory / f"{_PROVIDERS}.py").is_file():
         _load(f"{root}.{_PROVIDERS}")
     _load(f"{root}.{folder}")
@@ -178,8 +189,15 @@ def _load(module_name: str) -> ModuleType:
     except Invalid:
         raise
     except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise refused(f"module {module_name!r} cannot be imported: {reason}") from error
+        raise refused(f"module {module_name!r} cannot be imported: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a module cannot be imported, in one line; of a mistake in its text, where and what."""
+    if isinstance(error, SyntaxError) and error.filename:
+        line = f"line {error.lineno}: {(error.text or '').strip()}" if error.lineno else "unreadable"
+        return f"{type(error).__name__}: {error.msg} in {error.filename}, {line}"
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _attribute(module: ModuleType, path: str) -> Any:

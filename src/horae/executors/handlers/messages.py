@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+STALE = "stale"  # in the message of an End: the worker's code is no longer what its files say, of which `result` is one
+
 
 class Setup(msgspec.Struct, array_like=True):
     is_shared: bool
@@ -42,7 +44,7 @@ class Orders(msgspec.Struct, array_like=True):
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
-    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`)."""
+    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`), or STALE."""
 
     run_id: int
     state: int

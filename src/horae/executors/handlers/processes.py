@@ -44,7 +44,7 @@ class Route:
 class Live:
     """One work under way; for an inline handler also the channel of its context."""
 
-    __slots__ = ("done", "route", "run_id", "started_at", "stopped", "task", "work", "worker")
+    __slots__ = ("done", "refusals", "route", "run_id", "started_at", "stopped", "task", "work", "worker")
 
     def __init__(self, work: Work, route: Route, done: Done) -> None:
         self.work = work
@@ -55,6 +55,7 @@ class Live:
         self.worker: WorkerProcess | None = None
         self.task: asyncio.Task[None] | None = None  # that runs it inline
         self.stopped: str | None = None  # why
+        self.refusals = 0  # of workers whose code was not current
 
     def write(self, data: bytes) -> None:
         self.work.output.write(data)
@@ -73,7 +74,8 @@ class Live:
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One worker process, seen from the agent. While it stands in its pool it may be given calls."""
+    """One worker process, seen from the agent. While it stands in its pool it may be given calls; one that is retired
+    ends with its last."""
 
     def __init__(
         self, setup: Setup, pool: list[WorkerProcess], report: Callable[[WorkerProcess, Report], None]
@@ -130,7 +132,17 @@ class WorkerProcess(asyncio.Protocol):
         if not self._over.is_set():
             self._why = why
             self._over.set()
+            self.retire()
+
+    def retire(self) -> None:
+        """No more calls: its code is not current. What it has under way goes on to its end."""
+        if self in self._pool:
             self._pool.remove(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody needs it any more."""
+        return not self.live and self not in self._pool
 
     def epitaph(self, gone: Exit) -> str:
         """Return what to say about runs that ended with this process."""

@@ -6,7 +6,8 @@
 
 The agent never imports a job's code to find out which it is: the first call of a handler goes to a shared
 worker, which runs it or says that it is of another sort. Only code that says `inline=True` is then
-imported here. Workers are started by the keeper when first needed, and stay.
+imported here. Workers are started by the keeper when first needed, and stay while their code is current: one whose
+files have changed (`sources.py`) hands its calls back, and ends with the last run that it has under way.
 
 What must stay true: every work leads to one call of `done`, after its output is stored; a work that was
 asked to stop ends as that asked, whatever its handler made of it; and what `processes.py` promises.
@@ -26,7 +27,7 @@ from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Result
 from horae.discovery import resolve
 from horae.errors import Invalid, Unavailable, machine_fault
-from horae.executors.handlers.messages import End, Report, Setup
+from horae.executors.handlers.messages import STALE, End, Report, Setup
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
 from horae.executors.handlers.processes import Live, Route, WorkerProcess
 from horae.executors.processes.keeper import LEASE_RAN_OUT
@@ -36,6 +37,7 @@ from horae.ports.clock import Clock
 from horae.ports.work import Done, Exit, Keeper, Work
 
 RUNS_PER_WORKER = 100  # in every shared one before one more is started
+MOST_REFUSALS = 5  # of one run, by workers whose code is not current
 ROUTES_KEPT = 10_000  # distinct specs remembered
 
 STATES = {int(state): state for state in State}  # calling the enum takes ten times as long
@@ -62,7 +64,7 @@ class PythonExecutor:
         `grace` is how long a run that was asked to stop may take before its process is killed."""
         self.slots = slots
         self._processes = processes or os.cpu_count() or 1
-        self._jobs_directory = None if jobs_directory is None else jobs_directory.resolve()
+        self._jobs_directory = None if jobs_directory is None else jobs_directory.absolute()  # links may be swapped
         places = [str(self._jobs_directory)] if self._jobs_directory else []
         self._search_path = [*places, *search_path, os.getcwd()]
         self._keeper = keeper
@@ -224,15 +226,33 @@ class PythonExecutor:
                 continue
             live.worker = None
             if end.state == State.QUEUED and live.stopped is None:
-                self._move(live, end.message)
+                self._retire(worker) if end.message == STALE else None
+                self._move(live, end)
             else:
                 self._end(live, end, now)
+        if worker.is_done:
+            worker.doom("")
         if self._waiting:
             self._feed_sole()
+        for each in self._shared:
+            each.flush()
 
-    def _move(self, live: Live, sort: str) -> None:
+    def _retire(self, worker: WorkerProcess) -> None:
+        """Give it nothing more. One that runs plain handlers has its successor at once: while that starts, a shared
+        worker finds out what the handler is now."""
+        if worker in self._sole:
+            self._launch(self._sole, is_shared=False)
+        worker.retire()
+
+    def _move(self, live: Live, end: End) -> None:
         """Begin again the way a worker said is right for this handler."""
-        live.route.sort = sort
+        sort = live.route.sort = "async" if end.message == STALE else end.message
+        live.refusals += end.message == STALE
+        if live.refusals > MOST_REFUSALS:
+            why = f"the code of {live.route.name} changed each of the {live.refusals} times that it was loaded"
+            message = f"{why}: {end.result} (save it, and leave it alone for a moment)"
+            self._end(live, End(live.run_id, State.FAILED, message), self._clock.now())
+            return
         if sort == "inline" and live.route.function is None:
             try:
                 live.route.function = self._load_inline(live.route.name)

@@ -28,14 +28,23 @@ from typing import Any, NoReturn
 import msgspec
 
 from horae.core.model import State
-from horae.discovery import resolve
+from horae.discovery import folder_of, resolve
 from horae.errors import Invalid
-from horae.executors.handlers.messages import Call, End, Frames, Orders, Report, Setup, frame
+from horae.executors.handlers.messages import STALE, Call, End, Frames, Orders, Report, Setup, frame
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
+from horae.executors.handlers.sources import Sources
 from horae.handlers import Channel, Context, Handler
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
 _READ_BYTES = 256 * 1024
+
+
+class _Stale(Exception):
+    """The code of this process is no longer what the files say."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 class _Resolver:
@@ -44,12 +53,35 @@ class _Resolver:
     def __init__(self, setup: Setup) -> None:
         self._jobs = None if setup.jobs_directory is None else Path(setup.jobs_directory)
         self._found: dict[str, Handler] = {}
+        self._sources = Sources()
+        self._sources.install()
 
     def __call__(self, text: str) -> Handler:
+        """Raises _Stale when the files changed while they were loaded: what is here may be a mixture."""
         found = self._found.get(text)
         if found is None:
-            found = self._found[text] = resolve(text, self._jobs)
+            try:
+                found = self._load(text)
+            finally:
+                if path := self._sources.settle():
+                    raise _Stale(path)
+            self._found[text] = found
         return found
+
+    def changed(self) -> str:
+        """Return a file that is no longer what was loaded, if there is one."""
+        return self._sources.changed()
+
+    def _load(self, text: str) -> Handler:
+        folder = folder_of(text, self._jobs)
+        if folder is not None:
+            self._sources.read_folder(folder)
+        return resolve(text, self._jobs)
+
+
+def stale(run_id: int, path: str) -> End:
+    """Return the end of a call that is to be made elsewhere, by newer code."""
+    return End(run_id, State.QUEUED, STALE, path)
 
 
 def _context(call: Call, channel: Channel) -> Context:
@@ -135,10 +167,18 @@ class _SharedWorker:
             _leave()
         for body in self._frames.feed(data):
             orders = _read_orders(self._orders, body)
+            if orders.calls and (path := self._resolve.changed()):
+                self._refuse(orders.calls, path)
+                orders.calls = []
             for call in orders.calls:
                 self._begin(call)
             for run_id in orders.stops:
                 self._stop(run_id)
+
+    def _refuse(self, calls: list[Call], path: str) -> None:
+        with self._lock:
+            self._ends += [stale(call.run_id, path) for call in calls]
+            self._flush_soon()
 
     def _begin(self, call: Call) -> None:
         running = self._running[call.run_id] = _Running(self, call.run_id)
@@ -170,6 +210,8 @@ class _SharedWorker:
             return End(call.run_id, State.CANCELLED)
         try:
             found = self._resolve(call.handler)
+        except _Stale as error:
+            return stale(call.run_id, error.path)
         except Invalid as error:
             return refused(call.run_id, error, running)
         if found.inline or not found.is_async:
@@ -297,8 +339,12 @@ class _SoleWorker:
     def _call(self, call: Call) -> End:
         if self.is_stopped():
             return End(call.run_id, State.CANCELLED)
+        if path := self._resolve.changed():
+            return stale(call.run_id, path)
         try:
             found = self._resolve(call.handler)
+        except _Stale as error:
+            return stale(call.run_id, error.path)
         except Invalid as error:
             return refused(call.run_id, error, self)
         if found.inline:
