@@ -13,6 +13,7 @@ import inspect
 import os
 import re
 import sys
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -22,14 +23,14 @@ from zlib import crc32
 from horae.errors import Invalid
 from horae.handlers import NAME, Handler, every, handler, named, refused, registered
 
-_MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _FOLDER = re.compile(r"jobs/(?P<folder>\w[\w-]*)")
 _PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
 
 
 def loaded(text: str) -> Handler | None:
     """Return the handler of this name if its code is in this process already; imports nothing."""
-    match = _MODULE.fullmatch(text)
+    match = MODULE.fullmatch(text)
     if match is None:
         return named(text)
     module = sys.modules.get(match["module"])
@@ -38,7 +39,7 @@ def loaded(text: str) -> Handler | None:
 
 def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
     """Return the handler of this name, importing what is needed. Runs the author's module: call it in a worker."""
-    if match := _MODULE.fullmatch(text):
+    if match := MODULE.fullmatch(text):
         return _from_module(match["module"], match["function"])
     if match := _FOLDER.fullmatch(text):
         return _from_folder(match["folder"], jobs_directory)
@@ -51,13 +52,23 @@ def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
 
 
 def folder_of(text: str, jobs_directory: Path | None) -> Path | None:
-    """Return the folder of the jobs directory that a name leads to, as far as the name alone tells."""
-    match = _FOLDER.fullmatch(text)
-    name = match["folder"] if match else text
-    if jobs_directory is None or not _FOLDER.fullmatch(f"jobs/{name}"):
+    """Return the folder of the jobs directory in which a handler is, as far as that can be told without running any."""
+    if jobs_directory is None or MODULE.fullmatch(text):
         return None
-    folder = jobs_directory / name
-    return folder if folder.is_dir() else None
+    match = _FOLDER.fullmatch(text)
+    folder = jobs_directory / (match["folder"] if match else text)
+    if folder.is_dir() and folder.parent == jobs_directory:
+        return folder
+    return None if match else next(_folders_with(text, jobs_directory), None)
+
+
+def _folders_with(name: str, jobs_directory: Path) -> Iterator[Path]:
+    """Folders in which the name of a handler is written."""
+    written = re.compile(rf"""(["']){re.escape(name)}\1""")
+    for folder in _folders(name, jobs_directory):
+        files = [jobs_directory / folder / f"{module}.py" for module in modules_of(folder, jobs_directory)]
+        if any(written.search(file.read_text(errors="replace")) for file in files):
+            yield jobs_directory / folder
 
 
 def _from_module(module_name: str, function_name: str) -> Handler:
@@ -143,7 +154,7 @@ def _folders(first: str, jobs_directory: Path | None) -> list[str]:
 
 def _load_folder(folder: str, jobs_directory: Path) -> str:
     """Import a job's folder under a package of our own, so that jobs/email cannot shadow `email`."""
-    modules = _modules_of(folder, jobs_directory)
+    modules = modules_of(folder, jobs_directory)
     if not modules:
         where = f"{folder}/__init__.py, {folder}/job.py nor {folder}/{folder}Handler.py"
         raise refused(f"the jobs directory has neither {where}", hint=f"it is {jobs_directory}")
@@ -161,7 +172,7 @@ def _load_folder(folder: str, jobs_directory: Path) -> str:
     return f"{root}.{folder}"
 
 
-def _modules_of(folder: str, jobs_directory: Path) -> list[str]:
+def modules_of(folder: str, jobs_directory: Path) -> list[str]:
     """Return the files of a job's folder in which its handler may be: the folder itself, job.py, MyJobHandler.py."""
     found = [each.stem for each in sorted((jobs_directory / folder).glob("*.py")) if each.is_file()]
     return [each for each in found if each in ("__init__", "job") or _is_named_for(folder, each)]
@@ -171,13 +182,13 @@ def is_there(text: str, jobs_directory: Path | None) -> bool:
     """Return whether the code of a handler is here, as far as that can be told without running any."""
     if named(text) is not None:
         return True
-    if match := _MODULE.fullmatch(text):
+    if match := MODULE.fullmatch(text):
         places = [str(jobs_directory or "."), os.getcwd(), *sys.path]
         return PathFinder.find_spec(match["module"].partition(".")[0], places) is not None
     if jobs_directory is None:
         return False
     if match := _FOLDER.fullmatch(text):
-        return bool(_modules_of(match["folder"], jobs_directory))
+        return bool(modules_of(match["folder"], jobs_directory))
     word = re.compile(rf"\b{re.escape(text)}\b")
     return any(word.search(each.read_text(errors="replace")) for each in sorted(jobs_directory.glob("*/*.py")))
 

@@ -115,11 +115,11 @@ async def run(context):
     write(jobs / "daily" / "job.py", code)
     first = rig.begin("jobs/daily", {"gate": str(gate)})
     await rig.until_begun(first)
-    (old,) = rig.executor._shared
+    (old,) = rig.executor._base.shared
     write(jobs / "daily" / "job.py", code + "\n# edited\n")
     await rig.run("jobs/daily")
     assert old.live
-    assert old not in rig.executor._shared
+    assert old not in rig.executor._base.shared
     gate.touch()
     await rig.result(first)
     await old._over.wait()

@@ -165,8 +165,9 @@ def make_executors(
         keeper=keeper, local=local,
     )  # fmt: skip
     python = PythonExecutor(
-        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
-    )
+        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory,
+        environments=config.data / "agent" / "environments",
+    )  # fmt: skip
     every: dict[str, Executor] = {
         "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
         **make_data_executors(config, sandboxes, clock, reach),

@@ -13,13 +13,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-STALE = "stale"  # in the message of an End: the worker's code is no longer what its files say, of which `result` is one
+# In the message of an End that is QUEUED:
+STALE = "stale"  # the worker's code is no longer what its files say; `result` is one of those
+ELSEWHERE = "elsewhere"  # the handler needs another environment: `result` is its Requirements as JSON, or null
 
 
 class Setup(msgspec.Struct, array_like=True):
     is_shared: bool
     search_path: list[str]
     jobs_directory: str | None
+    environment: str = ""  # digest of the requirements for which the worker was started
 
 
 class Call(msgspec.Struct, array_like=True, gc=False):
@@ -44,7 +47,8 @@ class Orders(msgspec.Struct, array_like=True):
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
-    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`), or STALE."""
+    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`), STALE or
+    ELSEWHERE."""
 
     run_id: int
     state: int

@@ -43,7 +43,7 @@ def returned(run_id: int, value: object) -> End:
     try:
         text = _encode_result(value)
     except Exception as error:
-        return End(run_id, State.FAILED, _line(f"the return value is not JSON: {_name(error)}"))
+        return End(run_id, State.FAILED, one_line(f"the return value is not JSON: {_name(error)}"))
     if len(text) > MAX_RESULT:
         long = f"the return value is {len(text):,} bytes of JSON, more than the {MAX_RESULT:,} that are kept"
         return End(run_id, State.FAILED, f"{long}: write it to the output or to a file")
@@ -53,14 +53,14 @@ def returned(run_id: int, value: object) -> End:
 def raised(run_id: int, error: BaseException, channel: Channel) -> End:
     """Return the end of a handler that raised; the traceback goes to the run's output."""
     if isinstance(error, Retry):
-        return End(run_id, State.FAILED, _line(error.message), None, error.after)
+        return End(run_id, State.FAILED, one_line(error.message), None, error.after)
     if isinstance(error, Cancel):
-        return End(run_id, State.CANCELLED, _line(error.reason))
+        return End(run_id, State.CANCELLED, one_line(error.reason))
     if isinstance(error, Invalid) and error.code == "E_HANDLER":
         return refused(run_id, error, channel)  # a class handler that cannot be given what it asks for
     if not (isinstance(error, asyncio.CancelledError) and channel.is_stopped()):
         _write_traceback(error, channel)
-    return End(run_id, State.FAILED, _line(_name(error)))
+    return End(run_id, State.FAILED, one_line(_name(error)))
 
 
 def refused(run_id: int, error: Invalid, channel: Channel) -> End:
@@ -68,7 +68,7 @@ def refused(run_id: int, error: Invalid, channel: Channel) -> End:
     if error.__cause__ is not None:
         _write_traceback(error.__cause__, channel)
     hint = f" ({error.hint})" if error.hint else ""
-    return End(run_id, State.FAILED, _line(error.message + hint))
+    return End(run_id, State.FAILED, one_line(error.message + hint))
 
 
 def _write_traceback(error: BaseException, channel: Channel) -> None:
@@ -98,7 +98,7 @@ def _name(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _line(text: object) -> str:
+def one_line(text: object) -> str:
     """One printable line: what a handler says here is stored and shown."""
     line = " ".join(_text(text).split())
     line = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)

@@ -30,8 +30,9 @@ import msgspec
 from horae.core.model import State
 from horae.discovery import folder_of, resolve
 from horae.errors import Invalid
-from horae.executors.handlers.messages import STALE, Call, End, Frames, Orders, Report, Setup, frame
+from horae.executors.handlers.messages import ELSEWHERE, STALE, Call, End, Frames, Orders, Report, Setup, frame
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
+from horae.executors.handlers.requirements import Requirements, advice, places_of, read_requirements
 from horae.executors.handlers.sources import Sources
 from horae.handlers import Channel, Context, Handler
 
@@ -47,11 +48,20 @@ class _Stale(Exception):
         self.path = path
 
 
+class _Elsewhere(Exception):
+    """The handler needs another environment than this process has."""
+
+    def __init__(self, wanted: Requirements | None) -> None:
+        super().__init__()
+        self.wanted = wanted
+
+
 class _Resolver:
     """Loads handlers on first use. Failures are not remembered: the author may mend the file."""
 
     def __init__(self, setup: Setup) -> None:
         self._jobs = None if setup.jobs_directory is None else Path(setup.jobs_directory)
+        self._environment = setup.environment
         self._found: dict[str, Handler] = {}
         self._sources = Sources()
         self._sources.install()
@@ -72,16 +82,45 @@ class _Resolver:
         """Return a file that is no longer what was loaded, if there is one."""
         return self._sources.changed()
 
+    def advice(self, error: BaseException, text: str) -> str:
+        """Return what to do about an import that is missing."""
+        return advice(error, text, self._jobs)
+
     def _load(self, text: str) -> Handler:
+        self._check_environment(places_of(text, self._jobs))
         folder = folder_of(text, self._jobs)
-        if folder is not None:
-            self._sources.read_folder(folder)
-        return resolve(text, self._jobs)
+        try:
+            if folder is not None:
+                self._sources.read_folder(folder)
+            return resolve(text, self._jobs)
+        except OSError as error:
+            raise Invalid(f"the code of {text} cannot be read: {error}", code="E_HANDLER") from error
+        except Invalid as error:
+            error.hint = self.advice(error, text) or error.hint
+            raise
+
+    def _check_environment(self, places: list[Path]) -> None:
+        """What other handlers need is none of our business: their files do not make us stale."""
+        asked = Sources()
+        for path in places:
+            asked.note(path)
+        wanted = read_requirements(places)
+        if changed := asked.settle():
+            raise _Stale(changed)
+        if (wanted.digest if wanted else "") != self._environment:
+            raise _Elsewhere(wanted)
+        for path in places:
+            self._sources.note(path)
 
 
 def stale(run_id: int, path: str) -> End:
     """Return the end of a call that is to be made elsewhere, by newer code."""
     return End(run_id, State.QUEUED, STALE, path)
+
+
+def elsewhere(run_id: int, wanted: Requirements | None) -> End:
+    """Return the end of a call that is to be made in another environment."""
+    return End(run_id, State.QUEUED, ELSEWHERE, msgspec.json.encode(wanted).decode())
 
 
 def _context(call: Call, channel: Channel) -> Context:
@@ -199,7 +238,7 @@ class _SharedWorker:
         try:
             end = await self._call(running, call)
         except BaseException as error:  # SystemExit and cancellation too end a run, never the worker
-            end = raised(call.run_id, error, running)
+            end = _advised(raised(call.run_id, error, running), self._resolve.advice(error, call.handler))
         with self._lock:
             del self._running[call.run_id]
             self._ends.append(end)
@@ -212,6 +251,8 @@ class _SharedWorker:
             found = self._resolve(call.handler)
         except _Stale as error:
             return stale(call.run_id, error.path)
+        except _Elsewhere as error:
+            return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, running)
         if found.inline or not found.is_async:
@@ -331,7 +372,7 @@ class _SoleWorker:
         try:
             end = self._call(call)
         except BaseException as error:
-            end = raised(call.run_id, error, self)
+            end = _advised(raised(call.run_id, error, self), self._resolve.advice(error, call.handler))
         for stream in (sys.stdout, sys.stderr, self._stdout):
             stream.flush()
         return end
@@ -345,12 +386,19 @@ class _SoleWorker:
             found = self._resolve(call.handler)
         except _Stale as error:
             return stale(call.run_id, error.path)
+        except _Elsewhere as error:
+            return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, self)
         if found.inline:
             return End(call.run_id, State.QUEUED, "inline")
         value = found.function(_context(call, self))
         return returned(call.run_id, asyncio.run(value) if found.is_async else value)
+
+
+def _advised(end: End, advice: str) -> End:
+    end.message += f" ({advice})" if advice and end.state == State.FAILED else ""
+    return end
 
 
 def _send(sock: socket.socket, report: Report) -> None:

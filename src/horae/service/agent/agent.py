@@ -300,7 +300,7 @@ class Agent:
 
     def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
         """Most kinds run from the start, which the service knows: nothing is told of them."""
-        if lifecycle.first_phase(assignment.kind) is Phase.PREPARING and assignment.run_id in self.workload.held:
+        if lifecycle.may_prepare(assignment.kind) and assignment.run_id in self.workload.held:
             self.delivery.note_phase((assignment.run_id, assignment.fence), phase)
 
     def _note_progress(self, assignment: Assignment, progress: Json) -> None:
