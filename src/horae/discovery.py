@@ -65,7 +65,7 @@ def folder_of(text: str, jobs_directory: Path | None) -> Path | None:
 def _folders_with(name: str, jobs_directory: Path) -> Iterator[Path]:
     """Folders in which the name of a handler is written."""
     written = re.compile(rf"""(["']){re.escape(name)}\1""")
-    for folder in _folders(name, jobs_directory):
+    for folder in folders(name, jobs_directory):
         files = [jobs_directory / folder / f"{module}.py" for module in modules_of(folder, jobs_directory)]
         if any(written.search(file.read_text(errors="replace")) for file in files):
             yield jobs_directory / folder
@@ -120,10 +120,10 @@ def _unmarked(folder: str, package: str) -> list[type[Any]]:
 
 
 def _is_class_of(folder: str, origin: Any) -> bool:
-    return inspect.isclass(origin) and _is_named_for(folder, origin.__name__)
+    return inspect.isclass(origin) and is_named_for(folder, origin.__name__)
 
 
-def _is_named_for(folder: str, name: str) -> bool:
+def is_named_for(folder: str, name: str) -> bool:
     """MyJobHandler is the class, and the file, of the folders MyJob, my_job and my-job."""
     return name.replace("_", "").lower() == folder.replace("_", "").replace("-", "").lower() + "handler"
 
@@ -131,7 +131,7 @@ def _is_named_for(folder: str, name: str) -> bool:
 def _from_name(name: str, jobs_directory: Path | None) -> Handler:
     """Look among what is loaded, then in the folder of that name, then in every other folder."""
     broken = []
-    for folder in [None, *_folders(name, jobs_directory)]:
+    for folder in [None, *folders(name, jobs_directory)]:
         try:
             if folder is not None and jobs_directory is not None:
                 _load_folder(folder, jobs_directory)
@@ -144,7 +144,8 @@ def _from_name(name: str, jobs_directory: Path | None) -> Handler:
     raise refused(f"no handler is named {name!r}, {where}{why}", hint=f'write @handler(name="{name}")')
 
 
-def _folders(first: str, jobs_directory: Path | None) -> list[str]:
+def folders(first: str, jobs_directory: Path | None) -> list[str]:
+    """Return the names of the folders of jobs, that of this name first."""
     if jobs_directory is None or not jobs_directory.is_dir():
         return []
     names = [each.name for each in jobs_directory.iterdir() if each.is_dir()]
@@ -175,7 +176,7 @@ def _load_folder(folder: str, jobs_directory: Path) -> str:
 def modules_of(folder: str, jobs_directory: Path) -> list[str]:
     """Return the files of a job's folder in which its handler may be: the folder itself, job.py, MyJobHandler.py."""
     found = [each.stem for each in sorted((jobs_directory / folder).glob("*.py")) if each.is_file()]
-    return [each for each in found if each in ("__init__", "job") or _is_named_for(folder, each)]
+    return [each for each in found if each in ("__init__", "job") or is_named_for(folder, each)]
 
 
 def is_there(text: str, jobs_directory: Path | None) -> bool:

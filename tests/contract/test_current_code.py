@@ -210,3 +210,34 @@ async def test_an_inline_handler_is_what_it_was_until_the_agent_restarts(rig: Ri
     assert (await rig.run("jobs/daily")).result == "1"
     write(jobs / "daily" / "job.py", code.format(value=2))
     assert (await rig.run("jobs/daily")).result == "1"
+
+
+async def test_what_workers_loaded_and_could_not_load_is_known(rig: Rig, jobs: Path) -> None:
+    write(jobs / "daily" / "job.py", ASYNC.format(value=1))
+    (jobs / "broken").mkdir()
+    write(jobs / "broken" / "job.py", "from horae import handler\nimport nowhere\n@handler\ndef run(context): pass\n")
+    await rig.run("jobs/daily")
+    await rig.run("jobs/broken")
+    await rig.run("where")
+    facts = {fact.name: fact for fact in await rig.executor.catalogue.read()}
+    assert {name: (fact.kind, fact.loaded_at is not None) for name, fact in facts.items()} == {
+        "jobs/daily": ("async", True),
+        "jobs/broken": ("plain", True),
+        "subjects:where": ("async", True),
+    }
+    assert facts["jobs/broken"].error.endswith("(add `nowhere` to jobs/broken/requirements.txt)")
+
+
+@pytest.mark.parametrize(("code", "workers"), [(ASYNC, 1), (PLAIN, 2), ("", 0)], ids=["async", "plain", "none"])
+async def test_the_first_run_finds_a_process_that_was_started_before(
+    rig: Rig, jobs: Path, code: str, workers: int
+) -> None:
+    write(jobs / "daily" / "job.py", code.format(value=1))
+    await rig.executor.open()
+    assert rig.executor._warming is not None
+    assert rig.keeper.commands == []  # not while the server starts
+    await rig.executor._warm()
+    assert len(rig.executor._base.shared) + len(rig.executor._base.sole) == workers
+    if workers:
+        await rig.run("jobs/daily")
+        assert len(rig.keeper.commands) == workers

@@ -4,7 +4,7 @@ Both sides send frames, four bytes of length and one msgpack value, and every fr
 The first frame is the agent's Setup; then
 
     agent  ──►  worker   Orders: calls to begin, runs to stop
-    worker ──►  agent    Report: output by run, and how runs ended
+    worker ──►  agent    Report: output by run, how runs ended, and what was loaded for them
 """
 
 from __future__ import annotations
@@ -57,9 +57,21 @@ class End(msgspec.Struct, array_like=True, gc=False):
     retry_after: float | None = None
 
 
+class Load(msgspec.Struct, array_like=True):
+    """A handler that was loaded, or why it could not be."""
+
+    handler: str  # as the job names it
+    version: str
+    function: str = ""
+    file: str = ""
+    kind: str = ""  # async, plain or inline
+    error: str = ""
+
+
 class Report(msgspec.Struct, array_like=True):
     output: dict[int, bytes]
     ends: list[End]
+    loads: list[Load] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

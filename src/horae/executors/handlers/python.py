@@ -29,6 +29,7 @@ from horae.core.model import Moment, Phase, Reason, State
 from horae.core.runs.orders import Result
 from horae.discovery import resolve
 from horae.errors import Error, Invalid, Unavailable, machine_fault
+from horae.executors.handlers.catalogue import Catalogue
 from horae.executors.handlers.environments import Environments, worker_program
 from horae.executors.handlers.messages import ELSEWHERE, STALE, End, Report, Setup
 from horae.executors.handlers.outcomes import extend_path, one_line, raised, read_data, read_previous, refused, returned
@@ -40,6 +41,7 @@ from horae.handlers import Context, Function
 from horae.ports.clock import Clock
 from horae.ports.work import Done, Exit, Keeper, Work
 
+WARM_SECONDS = 1.0  # after the agent has opened: by then the server is up
 MOST_REFUSALS = 5  # of one run, by workers whose code is not current
 ROUTES_KEPT = 10_000  # distinct specs remembered
 
@@ -77,18 +79,29 @@ class PythonExecutor:
         self._grace = grace
         self._routes: dict[str, Route] = {}
         self._live: dict[int, Live] = {}
+        self.catalogue = Catalogue(self._jobs_directory)
         self._base = Pool(self._launch, self._processes, clock)
         self._pools: dict[Path | None, Pool] = {None: self._base}
         self._environments = None if environments is None else Environments(keeper, environments)
         self._inline: deque[Live] = deque()  # not begun
         self._carriers: set[asyncio.Task[None]] = set()
         self._will_carry = False
+        self._warming: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._builds: set[asyncio.Task[None]] = set()  # those of them that make environments
         self._is_closed = False
 
     async def open(self) -> None:
-        """Nothing to do: workers start when they are needed."""
+        """Workers start when they are needed; one of each sort that the jobs directory has handlers of, a moment after
+        the agent, so that the first run need not wait for it."""
+        self._warming = asyncio.get_running_loop().call_later(WARM_SECONDS, lambda: self._keep(self._warm()))
+
+    async def _warm(self) -> None:
+        kinds = {fact.kind for fact in await self.catalogue.read()}
+        if not self._is_closed and kinds & {"async", "plain"}:
+            self._base.warm(is_shared=True)
+            if "plain" in kinds:
+                self._base.warm(is_shared=False)
 
     def start(self, works: Sequence[Work], done: Done) -> None:
         begin = self._begin
@@ -117,6 +130,8 @@ class PythonExecutor:
         """What waits is handed back; what runs ends as failed. An inline handler that will not stop is
         left behind after the grace."""
         self._is_closed = True
+        if self._warming is not None:
+            self._warming.cancel()
         pools = list(self._pools.values())
         for live in [*(live for pool in pools for live in pool.drop_all()), *self._inline]:
             self._end(live, End(live.run_id, State.QUEUED), self._clock.now())
@@ -271,6 +286,8 @@ class PythonExecutor:
             if (live := worker.live.get(run_id)) is not None:
                 live.write(data)
         now, moved = self._clock.now(), False
+        for load in report.loads:
+            self.catalogue.note(load, now)
         for end in report.ends:
             if end.message == STALE and end.state == State.QUEUED:
                 worker.pool.retire(worker)

@@ -30,10 +30,11 @@ import msgspec
 from horae.core.model import State
 from horae.discovery import folder_of, resolve
 from horae.errors import Invalid
-from horae.executors.handlers.messages import ELSEWHERE, STALE, Call, End, Frames, Orders, Report, Setup, frame
+from horae.executors.handlers.catalogue import folder_version
+from horae.executors.handlers.messages import ELSEWHERE, STALE, Call, End, Frames, Load, Orders, Report, Setup, frame
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
 from horae.executors.handlers.requirements import Requirements, advice, places_of, read_requirements
-from horae.executors.handlers.sources import Sources
+from horae.executors.handlers.sources import Sources, version_of
 from horae.handlers import Channel, Context, Handler
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
@@ -63,6 +64,7 @@ class _Resolver:
         self._jobs = None if setup.jobs_directory is None else Path(setup.jobs_directory)
         self._environment = setup.environment
         self._found: dict[str, Handler] = {}
+        self._loads: list[Load] = []
         self._sources = Sources()
         self._sources.install()
 
@@ -82,6 +84,11 @@ class _Resolver:
         """Return a file that is no longer what was loaded, if there is one."""
         return self._sources.changed()
 
+    def take_loads(self) -> list[Load]:
+        """Return what was loaded since the last call."""
+        taken, self._loads = self._loads, []
+        return taken
+
     def advice(self, error: BaseException, text: str) -> str:
         """Return what to do about an import that is missing."""
         return advice(error, text, self._jobs)
@@ -89,15 +96,23 @@ class _Resolver:
     def _load(self, text: str) -> Handler:
         self._check_environment(places_of(text, self._jobs))
         folder = folder_of(text, self._jobs)
+        version = "" if folder is None else folder_version(folder)
         try:
             if folder is not None:
                 self._sources.read_folder(folder)
-            return resolve(text, self._jobs)
+            found = resolve(text, self._jobs)
         except OSError as error:
             raise Invalid(f"the code of {text} cannot be read: {error}", code="E_HANDLER") from error
         except Invalid as error:
             error.hint = self.advice(error, text) or error.hint
+            self._loads.append(
+                Load(text, version, error=f"{error.message} ({error.hint})" if error.hint else error.message)
+            )
             raise
+        file, function = found.source
+        kind = "inline" if found.inline else "async" if found.is_async else "plain"
+        self._loads.append(Load(text, version or version_of(Path(file).parent, [file]), function, file, kind))
+        return found
 
     def _check_environment(self, places: list[Path]) -> None:
         """What other handlers need is none of our business: their files do not make us stale."""
@@ -271,7 +286,8 @@ class _SharedWorker:
                 return
             output, ends = self._output, self._ends
             self._output, self._output_bytes, self._ends = {}, 0, []
-            _send(self._sock, Report({run_id: bytes(data) for run_id, data in output.items()}, ends))
+            shown = {run_id: bytes(data) for run_id, data in output.items()}
+            _send(self._sock, Report(shown, ends, self._resolve.take_loads()))
 
 
 class _Routed(io.TextIOBase):
@@ -346,7 +362,7 @@ class _SoleWorker:
             call = self._calls.popleft()
             end = self._finish(call)
             self._stops.discard(call.run_id)
-            _send(self._sock, Report({}, [end]))
+            _send(self._sock, Report({}, [end], self._resolve.take_loads()))
 
     def write(self, data: bytes) -> None:
         self._stdout.flush()
