@@ -1,5 +1,5 @@
-"""Environments of handlers: made once for each list of requirements and owner, kept, and shared by all runs that need
-the same.
+"""Environments of handlers: made once for each folder, list of requirements and owner, kept, and shared by all runs
+that need the same.
 
 They lie beside those of Python projects and are made by the same program (executors.git.environment): with uv where the
 agent has it, else with pip.
