@@ -27,8 +27,8 @@ from horae.contracts.admin import declarations
 from horae.core import model
 from horae.core.time import cron
 from horae.core.work import kinds, specs
+from horae.discovery import resolve
 from horae.errors import CODES, Error
-from horae.handlers import resolve
 from horae.settings import SETTINGS, Setting
 from horae.web import documents, openapi
 

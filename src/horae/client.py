@@ -344,6 +344,9 @@ class Client:
         """`verb` is cordon, uncordon or drain."""
         return await self._json("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
 
+    async def handlers(self) -> Json:
+        return await self._json("GET", "/v1/handlers", has="items")
+
     async def segments(self) -> Json:
         return await self._json("GET", "/v1/segments", has="items")
 

@@ -1,4 +1,4 @@
-"""What authors of Python jobs import: `@handler`, `@provider`, `Context`, `Retry`, `Cancel`; how a name finds its code.
+"""What authors of Python jobs import: `@handler`, `@provider`, `Context`, `Retry`, `Cancel`.
 
     @handler
     async def greet(context: Context) -> dict[str, str]:
@@ -6,7 +6,7 @@
         return {"greeted": context.data["who"]}
 
 A handler may also be a class with `execute(self, job_data, cancellation)`, made anew for every run; its constructor
-gets what it asks for by type (horae.injection). A job names its handler in one of three ways:
+gets what it asks for by type (horae.injection). A job names its handler in one of three ways (horae.discovery):
 
     "package.module:function"   any importable module; the function or class carries @handler
     "jobs/NAME"                 the handler of the folder NAME in the jobs directory (__init__.py, job.py or a file
@@ -22,20 +22,13 @@ call stops everything and nothing can be killed.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import logging
-import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
-from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar, overload
-from zlib import crc32
 
 from horae.context import Cancel, Cancellation, Channel, Context, Retry
 from horae.context.lines import Lines
@@ -46,14 +39,9 @@ from horae.core.runs.retrying import Choice
 from horae.errors import Invalid
 from horae.injection import build, provider
 
-_MODULE = re.compile(r"(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
-_FOLDER = re.compile(r"jobs/(?P<folder>\w[\w-]*)")
-_NAME = re.compile(r"[^\W\d][\w.-]*")
-_PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
+NAME = re.compile(r"[^\W\d][\w.-]*")
 
-__all__ = [
-    "Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "loaded", "provider", "resolve"
-]  # fmt: skip
+__all__ = ["Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "provider"]
 
 Function = Callable[[Context], Any]
 Errors = Sequence[type[BaseException]]
@@ -122,7 +110,7 @@ def _register(origin: Any, name: str, inline: bool, choice: Choice = _ANY) -> An
     function = _runner(origin) if inspect.isclass(origin) else bind(origin, signature) if signature else origin
     is_async = inspect.iscoroutinefunction(function)
     if inline and not is_async:
-        raise _refused(
+        raise refused(
             f"{origin.__qualname__} is inline but not `async def`: it would stop the agent while it runs",
             hint="write it as `async def`, or drop inline=True",
         )
@@ -139,7 +127,7 @@ def _runner(cls: type[Any]) -> Function:
     """Return the function that makes a handler of a class for one run, and runs it."""
     execute = getattr(cls, "execute", None)
     if not inspect.isfunction(execute):
-        raise _refused(f"the class {cls.__qualname__} has no execute", hint="def execute(self, job_data, cancellation)")
+        raise refused(f"the class {cls.__qualname__} has no execute", hint="def execute(self, job_data, cancellation)")
 
     async def run_async(context: Context) -> Any:
         return await _instance(cls, context).execute(text_of(context.data), Cancellation(context))
@@ -164,189 +152,31 @@ def _logger(cls: type[Any], context: Context) -> logging.Logger:
 
 
 def _register_name(name: str, found: Handler) -> None:
-    if not _NAME.fullmatch(name):
-        raise _refused(f"a handler's name is letters, digits and . _ -, starting with a letter; got {name!r}")
+    if not NAME.fullmatch(name):
+        raise refused(f"a handler's name is letters, digits and . _ -, starting with a letter; got {name!r}")
     other = _by_name.get(name)
     if other is not None and other.source != found.source:
-        raise _refused(f"two handlers are named {name!r}: {':'.join(other.source)}, {':'.join(found.source)}")
+        raise refused(f"two handlers are named {name!r}: {':'.join(other.source)}, {':'.join(found.source)}")
     _by_name[name] = found
 
 
-def loaded(text: str) -> Handler | None:
-    """Return the handler of this name if its code is in this process already; imports nothing."""
-    match = _MODULE.fullmatch(text)
-    if match is None:
-        return _by_name.get(text)
-    module = sys.modules.get(match["module"])
-    return None if module is None else _registered(_attribute(module, match["function"]))
+def named(name: str) -> Handler | None:
+    """Return the handler that was registered under this name in this process."""
+    return _by_name.get(name)
 
 
-def resolve(text: str, jobs_directory: Path | None = None) -> Handler:
-    """Return the handler of this name, importing what is needed. Runs the author's module: call it in a worker."""
-    if match := _MODULE.fullmatch(text):
-        return _from_module(match["module"], match["function"])
-    if match := _FOLDER.fullmatch(text):
-        return _from_folder(match["folder"], jobs_directory)
-    if _NAME.fullmatch(text):
-        return _from_name(text, jobs_directory)
-    raise _refused(
-        f"a handler is named 'module:function', 'jobs/NAME' or 'NAME'; got {text!r}",
-        hint="for example reports.daily:send",
-    )
-
-
-def _from_module(module_name: str, function_name: str) -> Handler:
-    module = _load(module_name)
-    function = _attribute(module, function_name)
-    if function is None:
-        raise _refused(
-            f"module {module_name!r} has no {function_name!r}",
-            hint=f"it is loaded from {getattr(module, '__file__', None) or 'no file'}",
-        )
-    found = _registered(function)
-    if found is None:
-        raise _refused(f"{module_name}:{function_name} is not a handler", hint="put @handler above it")
-    return found
-
-
-def _from_folder(folder: str, jobs_directory: Path | None) -> Handler:
-    if jobs_directory is None:
-        raise _refused(f"'jobs/{folder}' needs a jobs directory, and this agent has none")
-    package = _load_folder(folder, jobs_directory)
-    found = [each for each in _by_origin.values() if _lies_in(each.origin, package)]
-    if not found:
-        found = [_by_origin[_register(cls, "", False)] for cls in _unmarked(folder, package)]
-    named = [each for each in found if each.name == folder or _is_class_of(folder, each.origin)] or found
-    if len(named) == 1:
-        return named[0]
-    if not found:
-        raise _refused(
-            f"no function or class in jobs/{folder} carries @handler",
-            hint=f"nor is there a class with execute(self, job_data, cancellation); it is {jobs_directory / folder}",
-        )
-    raise _refused(
-        f"jobs/{folder} has {len(found)} handlers: {', '.join(sorted(h.name for h in found))}",
-        hint=f"name one of them {folder!r}, or use its own name",
-    )
-
-
-def _unmarked(folder: str, package: str) -> list[type[Any]]:
-    """Classes of a folder that can be handlers without saying so: the one named as the folder is, else all."""
-    modules = [module for name, module in list(sys.modules.items()) if _is_within(name, package)]
-    found = [
-        each
-        for module in modules
-        for each in vars(module).values()
-        if inspect.isclass(each) and _lies_in(each, package) and inspect.isfunction(getattr(each, "execute", None))
-    ]
-    usable = list(dict.fromkeys(each for each in found if not inspect.isabstract(each)))
-    return [each for each in usable if _is_class_of(folder, each)] or usable
-
-
-def _is_class_of(folder: str, origin: Any) -> bool:
-    return inspect.isclass(origin) and _is_named_for(folder, origin.__name__)
-
-
-def _is_named_for(folder: str, name: str) -> bool:
-    """MyJobHandler is the class, and the file, of the folders MyJob, my_job and my-job."""
-    return name.replace("_", "").lower() == folder.replace("_", "").replace("-", "").lower() + "handler"
-
-
-def _from_name(name: str, jobs_directory: Path | None) -> Handler:
-    """Look among what is loaded, then in the folder of that name, then in every other folder."""
-    broken = []
-    for folder in [None, *_folders(name, jobs_directory)]:
-        try:
-            if folder is not None and jobs_directory is not None:
-                _load_folder(folder, jobs_directory)
-        except Invalid as error:
-            broken.append(error.message)
-        if name in _by_name:
-            return _by_name[name]
-    where = "and this agent has no jobs directory" if jobs_directory is None else "also not in the jobs directory"
-    why = f" ({'; '.join(broken)})" if broken else ""
-    raise _refused(f"no handler is named {name!r}, {where}{why}", hint=f'write @handler(name="{name}")')
-
-
-def _folders(first: str, jobs_directory: Path | None) -> list[str]:
-    if jobs_directory is None or not jobs_directory.is_dir():
-        return []
-    names = [each.name for each in jobs_directory.iterdir() if each.is_dir()]
-    fit = [name for name in names if _FOLDER.fullmatch(f"jobs/{name}") and not name.startswith("__")]
-    return sorted(fit, key=lambda name: (name != first, name))
-
-
-def _load_folder(folder: str, jobs_directory: Path) -> str:
-    """Import a job's folder under a package of our own, so that jobs/email cannot shadow `email`."""
-    modules = _modules_of(folder, jobs_directory)
-    if not modules:
-        where = f"{folder}/__init__.py, {folder}/job.py nor {folder}/{folder}Handler.py"
-        raise _refused(f"the jobs directory has neither {where}", hint=f"it is {jobs_directory}")
-    root = f"horae_jobs_{crc32(str(jobs_directory.resolve()).encode()):08x}"
-    if root not in sys.modules:
-        package = sys.modules[root] = ModuleType(root)
-        package.__path__ = [str(jobs_directory.resolve())]
-    if (jobs_directory / f"{_PROVIDERS}.py").is_file():
-        _load(f"{root}.{_PROVIDERS}")
-    _load(f"{root}.{folder}")
-    for module in modules:
-        if module != "__init__":
-            _load(f"{root}.{folder}.{module}")
-    return f"{root}.{folder}"
-
-
-def _modules_of(folder: str, jobs_directory: Path) -> list[str]:
-    """Return the files of a job's folder in which its handler may be: the folder itself, job.py, MyJobHandler.py."""
-    found = [each.stem for each in sorted((jobs_directory / folder).glob("*.py")) if each.is_file()]
-    return [each for each in found if each in ("__init__", "job") or _is_named_for(folder, each)]
-
-
-def is_there(text: str, jobs_directory: Path | None) -> bool:
-    """Return whether the code of a handler is here, as far as that can be told without running any."""
-    if text in _by_name:
-        return True
-    if match := _MODULE.fullmatch(text):
-        places = [str(jobs_directory or "."), os.getcwd(), *sys.path]
-        return PathFinder.find_spec(match["module"].partition(".")[0], places) is not None
-    if jobs_directory is None:
-        return False
-    if match := _FOLDER.fullmatch(text):
-        return bool(_modules_of(match["folder"], jobs_directory))
-    word = re.compile(rf"\b{re.escape(text)}\b")
-    return any(word.search(each.read_text(errors="replace")) for each in sorted(jobs_directory.glob("*/*.py")))
-
-
-def _load(module_name: str) -> ModuleType:
-    importlib.invalidate_caches()  # the file may be younger than the last look into its directory
-    try:
-        return importlib.import_module(module_name)
-    except Invalid:
-        raise
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise _refused(f"module {module_name!r} cannot be imported: {reason}") from error
-
-
-def _attribute(module: ModuleType, path: str) -> Any:
-    found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-def _registered(origin: Any) -> Handler | None:
+def registered(origin: Any) -> Handler | None:
+    """Return the handler that this function or class was made, if it was."""
     return _by_origin.get(origin) if inspect.isfunction(origin) or inspect.isclass(origin) else None
 
 
-def _lies_in(origin: Any, package: str) -> bool:
-    return _is_within(origin.__module__, package)
+def every() -> list[Handler]:
+    """Return the handlers that are in this process."""
+    return list(_by_origin.values())
 
 
-def _is_within(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
-
-
-def _refused(message: str, hint: str = "") -> Invalid:
+def refused(message: str, hint: str = "") -> Invalid:
+    """Return the error of a handler that cannot be used."""
     return Invalid(message, code="E_HANDLER", hint=hint)
 
 

@@ -307,6 +307,20 @@ def test_nodes_tells_what_is_caught_up_and_what_cannot_be_read(api: Fake) -> Non
     assert f"n1: {why}" in result.stderr
 
 
+def test_handlers_are_listed_with_what_is_wrong_with_them(api: Fake) -> None:
+    known = {"node": "n1", "kind": "async", "version": "0123456789ab", "file": "/jobs/a/job.py", "loaded_at": None}
+    items = [{"name": "jobs/a", **known, "error": ""}, {"name": "jobs/b", **known, "error": "SyntaxError: line 3"}]
+    api.get("/v1/handlers", {"items": items, "unasked": ["n2"], "cursor": None})
+
+    result = invoke(api, "handlers")
+
+    assert result.exit_code == 0
+    assert "0123456789ab" in result.stdout
+    assert "not asked: n2" in result.stdout
+    assert "jobs/b: SyntaxError: line 3" in result.stderr
+    assert json.loads(invoke(api, "handlers", "--json").stdout)["items"] == items
+
+
 def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORAE_SERVER", api.url)
     assert CliRunner().invoke(app, ["nodes"]).exit_code == 0

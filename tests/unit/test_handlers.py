@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from horae.discovery import is_there, loaded, resolve
 from horae.errors import Invalid
-from horae.handlers import Cancel, Cancellation, Context, Retry, handler, is_there, loaded, resolve
+from horae.handlers import Cancel, Cancellation, Context, Retry, handler
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "jobs"
 

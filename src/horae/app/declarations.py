@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from horae import handlers
+from horae import discovery
 from horae.contracts.admin.declarations import read_declaration
 from horae.core.work.specs import Draft
 from horae.errors import ConfigError, Error, Problem
@@ -46,7 +46,7 @@ def refuse_missing_handlers(files: Sequence[DeclarationFile], jobs_directory: Pa
     missing = [
         Problem(draft.name, "E_HANDLER", f"JobType {_job_type(draft)}: there is no handler {draft.spec['handler']}")
         for draft in declared.values()
-        if draft.kind == "python" and not handlers.is_there(draft.spec["handler"], jobs_directory)
+        if draft.kind == "python" and not discovery.is_there(draft.spec["handler"], jobs_directory)
     ]
     if missing:
         where = f"the jobs directory is {jobs_directory}" if jobs_directory else "there is no jobs directory"

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -38,7 +38,7 @@ from horae.executors.sync import Syncs
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter, Spool
 from horae.ports.transport import Link
-from horae.ports.work import Executor, Keeper, Sandbox, Sandboxes, Trust
+from horae.ports.work import Executor, HandlerFact, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.endpoints import Reach, find_joiner
@@ -169,8 +169,9 @@ def make_executors(
         keeper=keeper, local=local,
     )  # fmt: skip
     python = PythonExecutor(
-        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory
-    )
+        keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory,
+        environments=config.data / "agent" / "environments",
+    )  # fmt: skip
     every: dict[str, Executor] = {
         "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
         **make_data_executors(config, sandboxes, clock, reach),
@@ -179,6 +180,12 @@ def make_executors(
         message = f"this machine does no work of the kind {unknown[0]}"
         raise ConfigError(message, path="kinds", hint=f"it can do {', '.join(every)}")
     return {kind: executor for kind, executor in every.items() if not config.kinds or kind in config.kinds}
+
+
+async def list_handlers(executors: Mapping[str, Executor]) -> list[HandlerFact]:
+    """Return the Python handlers that an agent with these executors has."""
+    python = executors.get("python")
+    return await python.catalogue.read() if isinstance(python, PythonExecutor) else []
 
 
 def make_probe(config: Config, keeper: Keeper, output: Path | None) -> MachineProbe:

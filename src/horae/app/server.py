@@ -14,6 +14,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ import structlog
 
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
-from horae.app.parts import all_labels, make_reach, make_work
+from horae.app.parts import all_labels, list_handlers, make_reach, make_work
 from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
@@ -209,6 +210,7 @@ class App:
             scanned_at=lambda: self.firing.fired_at, busy=lambda: self.agent.busy,
             is_leader=lambda: self.cluster.is_leader, led_since=lambda: self.cluster.led_since,
             installation=self._installation,
+            handlers=partial(list_handlers, self.executors),
         )  # fmt: skip
 
     def _checks(self) -> dict[str, Callable[[], str]]:

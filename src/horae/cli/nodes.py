@@ -1,4 +1,4 @@
-"""Commands about the cluster: nodes."""
+"""Commands about the cluster: nodes, and the handlers that they have."""
 
 from __future__ import annotations
 
@@ -67,6 +67,37 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     for node in nodes:
         if node.get("ailment"):
             screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
+
+
+async def handlers(session: Session) -> None:
+    """List Python handlers: version of their code, kind, when it was loaded, what is wrong with it."""
+    async with session.client() as client:
+        page = await client.handlers()
+    if session.as_json:
+        session.screen.json(page)
+    else:
+        _show_handlers(session.screen, page)
+
+
+def _show_handlers(screen: Screen, page: Json) -> None:
+    now = datetime.now(UTC).isoformat()
+    rows: list[list[str | Cell]] = [
+        [
+            one["name"],
+            one["node"],
+            one["kind"],
+            one["version"],
+            duration(max(0.0, between(one["loaded_at"], now) or 0.0)) + " ago" if one["loaded_at"] else "",
+            one["file"],
+        ]
+        for one in page["items"]
+    ]
+    screen.table(["name", "node", "kind", "version", ">loaded", "file"], rows, "no handlers")
+    for one in page["items"]:
+        if one["error"]:
+            screen.warn(f"{clean(one['name'])}: {clean(one['error'])}")
+    if page.get("unasked"):
+        screen.line(f"not asked: {', '.join(map(clean, page['unasked']))}; ask with --server")
 
 
 async def cordon(session: Session, name: NodeArgument) -> None:

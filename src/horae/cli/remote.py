@@ -1,4 +1,5 @@
-"""The commands that ask a server: submit, jobs, triggers, runs, logs, run, cancel, pause, resume, preview, nodes.
+"""The commands that ask a server: submit, jobs, triggers, runs, logs, run, cancel, pause, resume, preview, nodes,
+handlers.
 
 Each is: one or two calls of the client, then the screen. Nothing about jobs is decided here.
 """
@@ -9,7 +10,7 @@ import click
 
 from horae.cli.builds import artifacts
 from horae.cli.jobs import pause, preview, register_jobs, register_triggers, resume, submit
-from horae.cli.nodes import cordon, drain, nodes, uncordon
+from horae.cli.nodes import cordon, drain, handlers, nodes, uncordon
 from horae.cli.runs import cancel, logs, register_runs, run_now
 from horae.cli.session import command, listing
 
@@ -27,6 +28,7 @@ def register(app: click.Group) -> None:
     command(app, "pause", "horae pause backup")(pause)
     command(app, "resume", "horae resume backup")(resume)
     command(app, "preview", "horae preview '30 2 * * MON-FRI' --timezone Europe/Berlin --count 5")(preview)
+    command(app, "handlers", "horae handlers")(handlers)
     group = listing(app, "nodes", "horae nodes")(nodes)
     command(group, "cordon", "horae nodes cordon worker-3")(cordon)
     command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)

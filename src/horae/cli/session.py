@@ -45,7 +45,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 
 ORDER = (
     *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "artifacts", "run", "cancel", "pause", "resume"),
-    *("preview", "nodes", "secret", "token", "inbox", "check", "migrate"),
+    *("preview", "nodes", "handlers", "secret", "token", "inbox", "check", "migrate"),
 )
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",

@@ -17,6 +17,7 @@ _OURS = (
     "horae/executors/handlers/worker.py",
     "horae/executors/handlers/python.py",
     "horae/context/signatures.py",
+    "horae/discovery.py",
     "horae/handlers.py",
     "horae/injection.py",
     "importlib/__init__.py",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from horae.core.model import Moment
 from horae.ports.transport import Queue
+from horae.ports.work import HandlerFact
 from horae.service.metrics import Metrics
+
+
+async def _no_handlers() -> list[HandlerFact]:
+    return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +28,7 @@ class LocalNode:
     busy: Callable[[], int]  # work its agent does now
     is_leader: Callable[[], bool]
     installation: str = ""  # its part of trace ids (core.runs.traces)
+    handlers: Callable[[], Awaitable[list[HandlerFact]]] = _no_handlers  # Python handlers that its agent has
     led_since: Callable[[], Moment | None] = lambda: None  # when it took the lead, if it leads
 
     def reload(self) -> None:

@@ -14,6 +14,7 @@ from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
 from horae.errors import Invalid
+from horae.ports.work import HandlerFact
 from horae.web import schemas
 
 
@@ -164,6 +165,10 @@ def node(it: model.Node, segments: int) -> schemas.Node:
 def nodes(them: Iterable[model.Node], segments: Mapping[int, tuple[str, int]]) -> list[schemas.Node]:
     owned = Counter(owner for owner, _ in segments.values())
     return [node(it, owned[it.name]) for it in them]
+
+
+def handlers(them: Iterable[HandlerFact], node: str) -> list[schemas.Handler]:
+    return [schemas.Handler(it.name, node, it.kind, it.version, it.file, when(it.loaded_at), it.error) for it in them]
 
 
 def census(it: model.Census) -> schemas.Census:

@@ -217,6 +217,24 @@ class Node(Struct):
     ]
 
 
+class Handler(Struct):
+    """A Python handler of an agent."""
+
+    name: Annotated[str, Meta(description="As a job names it.")]
+    node: str
+    kind: Annotated[str, Meta(description="async, plain or inline; empty where that cannot be told.")]
+    version: Annotated[str, Meta(description="Of its code: the same on every node where that says the same.")]
+    file: str
+    loaded_at: Annotated[When | None, Meta(description="When a worker loaded this version, if one has.")]
+    error: Annotated[str, Meta(description="Why it cannot be used; empty if it can.")]
+
+
+class HandlerPage(Struct):
+    items: list[Handler]
+    unasked: Annotated[list[str], Meta(description="Other nodes that run Python handlers, whose are not in the list.")]
+    cursor: None = None
+
+
 class Segment(Struct):
     segment: Annotated[int, Meta(ge=0, le=99)]
     owner: str
@@ -391,8 +409,8 @@ class Problem(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Health, Job, JobPage, KeyRotation,
-    NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness, Retry, Run,
-    RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token, TokenPage,
-    Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Handler, HandlerPage, Health, Job,
+    JobPage, KeyRotation, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness,
+    Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token,
+    TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

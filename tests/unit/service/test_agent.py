@@ -817,6 +817,16 @@ async def test_nothing_is_told_of_a_run_that_has_ended(project: tuple[Stage, int
     assert stage.link.calls["note_phases"] == 0
 
 
+async def test_work_that_prepares_though_its_kind_need_not_says_so_and_when_it_runs(stage: Stage):
+    (run,) = await stage.order(1)
+    await stage.agent.claim()
+
+    for count, phase in enumerate((Phase.PREPARING, Phase.RUNNING), start=1):
+        stage.hands.works[run].note_phase(phase)
+        await stage.agent.delivery.send_phases()
+        assert stage.link.calls["note_phases"] == count
+
+
 async def test_work_that_runs_from_the_start_costs_no_word_about_it(stage: Stage):
     (run,) = await stage.order(1)
     await stage.agent.claim()

@@ -45,6 +45,11 @@ def first_phase(kind: str) -> Phase:
     return KINDS[kind].first_phase if kind in KINDS else Phase.RUNNING
 
 
+def may_prepare(kind: str) -> bool:
+    """Return whether attempts of this kind may tell of a phase."""
+    return kind in KINDS and (KINDS[kind].may_prepare or KINDS[kind].first_phase is Phase.PREPARING)
+
+
 def may_become(before: State, after: State) -> bool:
     return after in TRANSITIONS[before]
 

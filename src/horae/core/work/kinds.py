@@ -40,6 +40,7 @@ class Kind:
     read: Callable[[Fields], Json]  # fields → canonical spec
     secrets: frozenset[str] | None = frozenset()  # fields of a spec that may hold secrets as they were sent; None: any
     first_phase: Phase = Phase.RUNNING  # PREPARING: its attempts fetch and build before they run
+    may_prepare: bool = False  # some of its attempts do, which begin as running
     writes: Callable[[Json], tuple[str, ...]] | None = None  # spec → names of destinations, each for one run at a time
     is_lendable: bool = False  # workers outside Horae may do it
     programs: tuple[str, ...] = ()  # that an agent must have on its PATH
@@ -48,7 +49,7 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "python": Kind(("handler",), commands.PYTHON_FIELDS, commands.read_python),
+    "python": Kind(("handler",), commands.PYTHON_FIELDS, commands.read_python, may_prepare=True),
     "shell": Kind(("steps", "script"), commands.SHELL_FIELDS, commands.read_shell, secrets=frozenset({"checkout"})),
     "git_java": Kind(
         (),

@@ -1,4 +1,4 @@
-"""The program that makes a virtual environment of Python: `python3 -I <this file> <place> <requirements>`.
+"""The program that makes a virtual environment of Python: `python3 -I <this file> <place> <requirements> [<uv>]`.
 
 It runs as a process of an attempt, so it imports the standard library only. `place` is a directory that is there:
 
@@ -9,7 +9,7 @@ It runs as a process of an attempt, so it imports the standard library only. `pl
 What must stay true:
 - Without `made`, whatever lies in `venv` is removed and made anew; the lock goes with the process.
 - pip is the environment's own, wherever this is started: no package of that name in the directory of a project.
-- What is made can be written to by nobody any more.
+- What is made can be written to by nobody any more: uv copies from its cache, and never links to it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import venv
 VENV, MADE, LOCK = "venv", "made", "lock"
 
 
-def main(place: str, requirements: str) -> int:
+def main(place: str, requirements: str, uv: str = "") -> int:
     if _is_made(place):  # then we may only read it
         return 0
     with open(os.path.join(place, LOCK), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return 0 if _is_made(place) else _make(place, requirements)
+        return 0 if _is_made(place) else _make(place, requirements, uv)
 
 
 def _is_made(place: str) -> bool:
@@ -39,16 +39,23 @@ def _is_made(place: str) -> bool:
     return is_made
 
 
-def _make(place: str, requirements: str) -> int:
+def _make(place: str, requirements: str, uv: str) -> int:
     directory = os.path.join(place, VENV)
     shutil.rmtree(directory, ignore_errors=True)
-    venv.create(directory, with_pip=True, symlinks=True)
-    pip = [os.path.join(directory, "bin", "python"), "-I", "-m", "pip", "install", "--no-input", "--no-cache-dir"]
-    code = subprocess.call([*pip, "--disable-pip-version-check", "-r", requirements])
+    venv.create(directory, with_pip=not uv, symlinks=True)
+    code = subprocess.call(_installer(os.path.join(directory, "bin", "python"), requirements, uv))
     if code == 0:
         os.close(os.open(os.path.join(place, MADE), os.O_WRONLY | os.O_CREAT, 0o600))
         _seal(directory)
     return code
+
+
+def _installer(python: str, requirements: str, uv: str) -> list[str]:
+    if uv:
+        options = ["--no-progress", "--link-mode", "copy", "--compile-bytecode"]
+        return [uv, "pip", "install", *options, "--python", python, "-r", requirements]
+    pip = [python, "-I", "-m", "pip", "install", "--no-input", "--no-cache-dir"]
+    return [*pip, "--disable-pip-version-check", "-r", requirements]
 
 
 def _seal(directory: str) -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 import msgspec
 
 from horae.core.model import Json
+from horae.discovery import loaded
 from horae.errors import Invalid
+from horae.executors.handlers.environments import worker_program
 from horae.executors.handlers.messages import Description, Report, Setup
-from horae.executors.handlers.processes import WorkerProcess
-from horae.handlers import loaded
+from horae.executors.handlers.processes import Pool, WorkerProcess
 from horae.ports.clock import Clock
 from horae.ports.work import Keeper
 
@@ -46,11 +47,11 @@ class Describer:
     def __init__(self, keeper: Keeper, clock: Clock, jobs_directory: Path | None) -> None:
         self._keeper = keeper
         self._clock = clock
-        jobs = None if jobs_directory is None else str(jobs_directory.resolve())
+        jobs = None if jobs_directory is None else str(jobs_directory.absolute())  # links may be swapped
         self._setup = Setup(True, [*([jobs] if jobs else []), os.getcwd()], jobs)
         self._known: dict[str, _Known] = {}
         self._asking = asyncio.Lock()
-        self._pool: list[WorkerProcess] = []  # of one
+        self._pool = Pool(self._launch, 1, clock)
         self._lives: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -105,14 +106,20 @@ class Describer:
     async def _ask(self, names: Sequence[str]) -> Sequence[Description]:
         if not names or self._is_closed:
             return [Description(name) for name in names]
-        if not self._pool:
-            life = asyncio.get_running_loop().create_task(self._live(WorkerProcess(self._setup, self._pool, _ignore)))
-            self._lives.add(life)
-            life.add_done_callback(self._lives.discard)
         if self._idle is not None:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end, "nobody asked")
-        return await self._pool[0].describe(names) or [Description(name) for name in names]
+        found = await self._pool.pick_shared().describe(names)
+        if any(each.is_stale for each in found):
+            self._end("its code has changed")
+        return found or [Description(name) for name in names]
+
+    def _launch(self, pool: Pool, is_shared: bool) -> WorkerProcess:
+        worker = WorkerProcess(self._setup, pool, _ignore, worker_program(None))
+        life = asyncio.get_running_loop().create_task(self._live(worker))
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+        return worker
 
     async def _live(self, worker: WorkerProcess) -> None:
         try:
@@ -123,7 +130,7 @@ class Describer:
             worker.doom("it ended")
 
     def _end(self, why: str) -> None:
-        for worker in list(self._pool):
+        for worker in list(self._pool.shared):
             worker.doom(why)
 
 

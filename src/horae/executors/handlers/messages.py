@@ -4,7 +4,7 @@ Both sides send frames, four bytes of length and one msgpack value, and every fr
 The first frame is the agent's Setup; then
 
     agent  ──►  worker   Orders: calls to begin, runs to stop, handlers to describe
-    worker ──►  agent    Report: output by run, how runs ended, how far they are, what handlers take
+    worker ──►  agent    Report: output by run, how runs ended, how far they are, what handlers take, what was loaded
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from typing import Any
 
 import msgspec
 
+# In the message of an End that is QUEUED:
+STALE = "stale"  # the worker's code is no longer what its files say; `result` is one of those
+ELSEWHERE = "elsewhere"  # the handler needs another environment: `result` is its Requirements as JSON, or null
+
 
 class Setup(msgspec.Struct, array_like=True):
     is_shared: bool
     search_path: list[str]
     jobs_directory: str | None
+    environment: str = ""  # digest of the requirements for which the worker was started
 
 
 class Call(msgspec.Struct, array_like=True, gc=False):
@@ -44,7 +49,8 @@ class Orders(msgspec.Struct, array_like=True):
 
 
 class End(msgspec.Struct, array_like=True, gc=False):
-    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`)."""
+    """How one call ended. QUEUED: it was not run, because its handler is of another sort (in `message`), STALE or
+    ELSEWHERE."""
 
     run_id: int
     state: int
@@ -62,6 +68,18 @@ class Description(msgspec.Struct, array_like=True):
     handler: str
     schema: str | None = None  # JSON Schema of its data; None: anything, or it cannot be loaded
     files: list[str] = []  # where that is written; none: nobody knows
+    is_stale: bool = False  # its files changed while they were read: ask a new process
+
+
+class Load(msgspec.Struct, array_like=True):
+    """A handler that was loaded, or why it could not be."""
+
+    handler: str  # as the job names it
+    version: str
+    function: str = ""
+    file: str = ""
+    kind: str = ""  # async, plain or inline
+    error: str = ""
 
 
 class Report(msgspec.Struct, array_like=True):
@@ -69,6 +87,7 @@ class Report(msgspec.Struct, array_like=True):
     ends: list[End]
     progress: dict[int, dict[str, Any]] = {}
     descriptions: list[Description] = []
+    loads: list[Load] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

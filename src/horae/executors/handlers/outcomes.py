@@ -49,7 +49,7 @@ def returned(run_id: int, value: object) -> End:
     try:
         text = _encode_result(value)
     except Exception as error:
-        return End(run_id, State.FAILED, _line(f"the return value is not JSON: {_misfit(value, error)}"))
+        return End(run_id, State.FAILED, one_line(f"the return value is not JSON: {_misfit(value, error)}"))
     if len(text) > MAX_RESULT:
         long = f"the return value is {len(text):,} bytes of JSON, more than the {MAX_RESULT:,} that are kept"
         return End(run_id, State.FAILED, f"{long}: write it to the output or to a file")
@@ -59,9 +59,9 @@ def returned(run_id: int, value: object) -> End:
 def raised(run_id: int, error: BaseException, channel: Channel, function: Function | None = None) -> End:
     """Return the end of a handler that raised; the traceback goes to the run's output."""
     if isinstance(error, Retry):
-        return End(run_id, State.FAILED, _line(error.message), None, error.after)
+        return End(run_id, State.FAILED, one_line(error.message), None, error.after)
     if isinstance(error, Cancel):
-        return End(run_id, State.CANCELLED, _line(error.reason))
+        return End(run_id, State.CANCELLED, one_line(error.reason))
     if isinstance(error, Invalid) and error.code == "E_HANDLER":
         return refused(run_id, error, channel)  # a class handler that cannot be given what it asks for
     if isinstance(error, Invalid) and error.code == "E_DATA":
@@ -70,7 +70,7 @@ def raised(run_id: int, error: BaseException, channel: Channel, function: Functi
         _write_traceback(error, channel)
     classes = [class_name(each) for each in type(error).__mro__ if issubclass(each, BaseException)]
     judged = judge(classes, choice_of(function), "retry_on of the handler", "never_retry of the handler")
-    return End(run_id, State.FAILED, _line(_name(error)), None, None, not judged.may_retry, classes, judged.why)
+    return End(run_id, State.FAILED, one_line(_name(error)), None, None, not judged.may_retry, classes, judged.why)
 
 
 def refused(run_id: int, error: Invalid, channel: Channel) -> End:
@@ -78,14 +78,14 @@ def refused(run_id: int, error: Invalid, channel: Channel) -> End:
     if error.__cause__ is not None:
         _write_traceback(error.__cause__, channel)
     hint = f" ({error.hint})" if error.hint else ""
-    return End(run_id, State.FAILED, _line(error.message + hint))
+    return End(run_id, State.FAILED, one_line(error.message + hint))
 
 
 def _unfit(run_id: int, error: Invalid, channel: Channel) -> End:
     """The data does not fit the handler, and will not the next time; all that is wrong goes to the run's output."""
     lines = [f"{each.path}: {each.message}{f' ({each.hint})' if each.hint else ''}\n" for each in error.listed()]
     channel.write("".join(lines).encode("utf-8", "backslashreplace"))
-    return End(run_id, State.FAILED, _line(f"E_DATA: {error.message}"), final=True)
+    return End(run_id, State.FAILED, one_line(f"E_DATA: {error.message}"), final=True)
 
 
 def settle(result: Result, end: End, policy: str) -> None:
@@ -147,7 +147,7 @@ def _name(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _line(text: object) -> str:
+def one_line(text: object) -> str:
     """One printable line: what a handler says here is stored and shown."""
     line = " ".join(_text(text).split())
     line = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in line)

@@ -10,17 +10,20 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
 from horae.core.model import Json
+from horae.discovery import loaded
 from horae.executors.handlers.messages import Call, Description, Frames, Orders, Report, Setup, frame
-from horae.handlers import loaded
+from horae.executors.handlers.requirements import Requirements
+from horae.ports.clock import Clock
 from horae.ports.work import Command, Done, Exit, Keeper, Process, Work
 
+RUNS_PER_WORKER = 100  # in every shared one before one more is started
 KILL_GRACE = 1.0  # seconds from TERM to KILL for a worker that has had its grace already
 PIPE_READ_BYTES = 64 * 1024
 PIPE_READS = 16  # at a time: more than a pipe holds, and not so much that others starve
@@ -32,7 +35,7 @@ log = logging.getLogger("horae.python")
 class Route:
     """What is known about one spec."""
 
-    __slots__ = ("data", "function", "name", "sort")
+    __slots__ = ("data", "function", "name", "requirements", "sort")
 
     def __init__(self, spec: Json) -> None:
         self.name = str(spec.get("handler", ""))
@@ -40,12 +43,13 @@ class Route:
         found = loaded(self.name)
         self.function = found.function if found is not None and found.inline else None
         self.sort = "inline" if self.function is not None else "async"
+        self.requirements: Requirements | None = None  # what must be installed where it runs, as a worker read it
 
 
 class Live:
     """One work under way; for an inline handler also the channel of its context."""
 
-    __slots__ = ("done", "route", "run_id", "started_at", "stopped", "task", "work", "worker")
+    __slots__ = ("done", "refusals", "route", "run_id", "started_at", "stopped", "task", "work", "worker")
 
     def __init__(self, work: Work, route: Route, done: Done) -> None:
         self.work = work
@@ -56,6 +60,7 @@ class Live:
         self.worker: WorkerProcess | None = None
         self.task: asyncio.Task[None] | None = None  # that runs it inline
         self.stopped: str | None = None  # why
+        self.refusals = 0  # of workers whose code was not current
 
     def write(self, data: bytes) -> None:
         self.work.output.write(data)
@@ -77,14 +82,22 @@ class Live:
 
 
 class WorkerProcess(asyncio.Protocol):
-    """One worker process, seen from the agent. While it stands in its pool it may be given calls."""
+    """One worker process, seen from the agent. While it stands in its pool it may be given calls; one that is retired
+    ends with its last."""
 
     def __init__(
-        self, setup: Setup, pool: list[WorkerProcess], report: Callable[[WorkerProcess, Report], None]
+        self,
+        setup: Setup,
+        pool: Pool,
+        report: Callable[[WorkerProcess, Report], None],
+        program: Sequence[str],
     ) -> None:
+        """`program` is what is started, {} stands for its end of the socket."""
         self.live: dict[int, Live] = {}
         self._setup = setup
-        self._pool = pool
+        self._program = program
+        self.pool = pool
+        self._peers = pool.shared if setup.is_shared else pool.sole
         self._report = report
         self._calls: list[Call] = []
         self._stops: list[int] = []
@@ -97,7 +110,7 @@ class WorkerProcess(asyncio.Protocol):
         self._why = ""  # it was killed
         self._pipe = -1
         self._pid = 0
-        pool.append(self)
+        self._peers.append(self)
 
     def load(self) -> int:
         return len(self.live)
@@ -149,9 +162,19 @@ class WorkerProcess(asyncio.Protocol):
         if not self._over.is_set():
             self._why = why
             self._over.set()
-            self._pool.remove(self)
+            self.retire()
             while self._asking:
                 self._answer([])
+
+    def retire(self) -> None:
+        """No more calls: its code is not current. What it has under way goes on to its end."""
+        if self in self._peers:
+            self._peers.remove(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nobody needs it any more."""
+        return not self.live and self not in self._peers
 
     def epitaph(self, gone: Exit) -> str:
         """Return what to say about runs that ended with this process."""
@@ -172,7 +195,7 @@ class WorkerProcess(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             try:
-                process = await keeper.spawn(_command(theirs.fileno(), child_pipe))
+                process = await keeper.spawn(_command(self._program, theirs.fileno(), child_pipe))
             finally:
                 theirs.close()
                 os.close(child_pipe)
@@ -225,7 +248,88 @@ class WorkerProcess(asyncio.Protocol):
                 log.info("worker %d: %s", self._pid, data.decode(errors="backslashreplace").rstrip())
 
 
-def _command(sock: int, pipe: int) -> Command:
+class Pool:
+    """The workers of one environment, and the runs that wait for it or for one of them."""
+
+    def __init__(
+        self,
+        launch: Callable[[Pool, bool], WorkerProcess],
+        processes: int,
+        clock: Clock,
+        place: Path | None = None,
+        digest: str = "",
+    ) -> None:
+        """`place` is the environment's; None: the agent's own. It may be used when it `is_ready`. `launch` starts a
+        worker, shared or not; `processes` bounds both sorts."""
+        self.place = place
+        self.digest = digest  # of what it was made from
+        self.is_ready = place is None
+        self.shared: list[WorkerProcess] = []
+        self.sole: list[WorkerProcess] = []
+        self.waiting: dict[int, Live] = {}  # plain handlers without a process, in order
+        self.preparing: dict[int, Live] = {}  # runs that wait for the environment
+        self._launch = launch
+        self._processes = processes
+        self._clock = clock
+
+    def pick_shared(self) -> WorkerProcess:
+        """Return the least loaded; one more process when all of them have plenty."""
+        best = min(self.shared, key=WorkerProcess.load, default=None)
+        if best is None or (best.load() >= RUNS_PER_WORKER and len(self.shared) < self._processes):
+            best = self._launch(self, True)
+        return best
+
+    def feed_sole(self) -> None:
+        """Give waiting plain handlers to idle processes, and start processes while there may be more."""
+        while self.waiting:
+            worker = next((each for each in self.sole if not each.live), None)
+            if worker is None and len(self.sole) < self._processes:
+                worker = self._launch(self, False)
+            if worker is None:
+                return
+            live = self.waiting.pop(next(iter(self.waiting)))
+            live.started_at = self._clock.now()
+            worker.give(live)
+            worker.flush()
+
+    def drop(self, run_id: int) -> bool:
+        """Return whether a run waited here; it does no longer."""
+        return (self.waiting.pop(run_id, None) or self.preparing.pop(run_id, None)) is not None
+
+    def drop_all(self) -> list[Live]:
+        """Return the runs that waited here; they do no longer."""
+        dropped = [*self.waiting.values(), *self.preparing.values()]
+        self.waiting.clear()
+        self.preparing.clear()
+        return dropped
+
+    def flush(self) -> None:
+        """Send what shared workers were given, one frame each."""
+        for worker in self.shared:
+            worker.flush()
+
+    def warm(self, *, is_shared: bool) -> None:
+        """Have one worker of a sort, before anybody needs it."""
+        if not (self.shared if is_shared else self.sole):
+            self._launch(self, is_shared)
+
+    def retire(self, worker: WorkerProcess) -> None:
+        """Give it nothing more: its code is not current. One that runs plain handlers has its successor at once: while
+        that starts, a shared worker finds out what the handler is now."""
+        is_sole = worker in self.sole
+        worker.retire()
+        if is_sole:
+            self.warm(is_shared=False)
+
+    def retire_all(self) -> None:
+        """Nobody asks for this environment any more, as far as is known; should somebody, there will be workers."""
+        for worker in [*self.shared, *self.sole]:
+            worker.retire()
+            if worker.is_done:
+                worker.doom("")
+
+
+def _command(program: Sequence[str], sock: int, pipe: int) -> Command:
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
-    argv = [sys.executable, "-P", "-m", "horae.executors.handlers.worker", str(sock)]
+    argv = [str(sock) if word == "{}" else word for word in program]
     return Command(argv, {**env, "TZ": "UTC"}, os.getcwd(), stdout=pipe, stderr=pipe, keep=(sock,))

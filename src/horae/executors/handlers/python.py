@@ -6,7 +6,8 @@
 
 The agent never imports a job's code to find out which it is: the first call of a handler goes to a shared
 worker, which runs it or says that it is of another sort. Only code that says `inline=True` is then
-imported here. Workers are started by the keeper when first needed, and stay.
+imported here. Workers are started by the keeper when first needed, and stay while their code is current: one whose
+files have changed (`sources.py`) hands its calls back, and ends with the last run that it has under way.
 
 What must stay true: every work leads to one call of `done`, after its output is stored; a work that was
 asked to stop ends as that asked, whatever its handler made of it; and what `processes.py` promises.
@@ -22,19 +23,35 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from horae.core.model import Moment, Reason, State
+import msgspec
+
+from horae.core.model import Moment, Phase, Reason, State
 from horae.core.runs.orders import Result
-from horae.errors import Invalid, Unavailable, machine_fault
-from horae.executors.handlers.messages import End, Report, Setup
-from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned, settle
-from horae.executors.handlers.processes import Live, Route, WorkerProcess
+from horae.discovery import resolve
+from horae.errors import Error, Invalid, Unavailable, machine_fault
+from horae.executors.handlers.catalogue import Catalogue
+from horae.executors.handlers.environments import Environments, worker_program
+from horae.executors.handlers.messages import ELSEWHERE, STALE, End, Report, Setup
+from horae.executors.handlers.outcomes import (
+    extend_path,
+    one_line,
+    raised,
+    read_data,
+    read_previous,
+    refused,
+    returned,
+    settle,
+)
+from horae.executors.handlers.processes import Live, Pool, Route, WorkerProcess
+from horae.executors.handlers.requirements import Requirements
 from horae.executors.processes.keeper import LEASE_RAN_OUT
 from horae.executors.processes.process import DIED, GRACE
-from horae.handlers import Context, Function, resolve
+from horae.handlers import Context, Function
 from horae.ports.clock import Clock
 from horae.ports.work import Done, Exit, Keeper, Work
 
-RUNS_PER_WORKER = 100  # in every shared one before one more is started
+WARM_SECONDS = 1.0  # after the agent has opened: by then the server is up
+MOST_REFUSALS = 5  # of one run, by workers whose code is not current
 ROUTES_KEPT = 10_000  # distinct specs remembered
 
 STATES = {int(state): state for state in State}  # calling the enum takes ten times as long
@@ -55,13 +72,15 @@ class PythonExecutor:
         processes: int | None = None,
         jobs_directory: Path | None = None,
         search_path: Sequence[str] = (),
+        environments: Path | None = None,
         grace: float = GRACE,
     ) -> None:
-        """`processes` bounds the shared workers and the others alike; the default is one per core.
+        """`environments` is where those of handlers are kept that need one; without it, such handlers fail.
+        `processes` bounds the shared workers of an environment and the others alike; the default is one per core.
         `grace` is how long a run that was asked to stop may take before its process is killed."""
         self.slots = slots
         self._processes = processes or os.cpu_count() or 1
-        self._jobs_directory = None if jobs_directory is None else jobs_directory.resolve()
+        self._jobs_directory = None if jobs_directory is None else jobs_directory.absolute()  # links may be swapped
         places = [str(self._jobs_directory)] if self._jobs_directory else []
         self._search_path = [*places, *search_path, os.getcwd()]
         self._keeper = keeper
@@ -69,17 +88,29 @@ class PythonExecutor:
         self._grace = grace
         self._routes: dict[str, Route] = {}
         self._live: dict[int, Live] = {}
-        self._shared: list[WorkerProcess] = []
-        self._sole: list[WorkerProcess] = []
-        self._waiting: dict[int, Live] = {}  # plain handlers without a process, in order
+        self.catalogue = Catalogue(self._jobs_directory)
+        self._base = Pool(self._launch, self._processes, clock)
+        self._pools: dict[Path | None, Pool] = {None: self._base}
+        self._environments = None if environments is None else Environments(keeper, environments)
         self._inline: deque[Live] = deque()  # not begun
         self._carriers: set[asyncio.Task[None]] = set()
         self._will_carry = False
+        self._warming: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._builds: set[asyncio.Task[None]] = set()  # those of them that make environments
         self._is_closed = False
 
     async def open(self) -> None:
-        """Nothing to do: workers start when they are needed."""
+        """Workers start when they are needed; one of each sort that the jobs directory has handlers of, a moment after
+        the agent, so that the first run need not wait for it."""
+        self._warming = asyncio.get_running_loop().call_later(WARM_SECONDS, lambda: self._keep(self._warm()))
+
+    async def _warm(self) -> None:
+        kinds = {fact.kind for fact in await self.catalogue.read()}
+        if not self._is_closed and kinds & {"async", "plain"}:
+            self._base.warm(is_shared=True)
+            if "plain" in kinds:
+                self._base.warm(is_shared=False)
 
     def start(self, works: Sequence[Work], done: Done) -> None:
         begin = self._begin
@@ -89,15 +120,14 @@ class PythonExecutor:
             route = routes.get(work.assignment.spec) or self._new_route(work)
             live = live_runs[work.assignment.run_id] = Live(work, route, done)
             begin(live)
-        for worker in self._shared:
-            worker.flush()
+        self._flush()
 
     def stop(self, run_id: int, reason: str) -> None:
         live = self._live.get(run_id)
         if live is None or live.stopped is not None:
             return
         live.stopped = reason
-        if self._waiting.pop(run_id, None) is not None:
+        if any(pool.drop(run_id) for pool in self._pools.values()):
             self._end(live, End(run_id, State.CANCELLED), self._clock.now())
         elif live.worker is not None:
             live.worker.stop(run_id)
@@ -109,13 +139,17 @@ class PythonExecutor:
         """What waits is handed back; what runs ends as failed. An inline handler that will not stop is
         left behind after the grace."""
         self._is_closed = True
-        for live in [*self._waiting.values(), *self._inline]:
+        if self._warming is not None:
+            self._warming.cancel()
+        pools = list(self._pools.values())
+        for live in [*(live for pool in pools for live in pool.drop_all()), *self._inline]:
             self._end(live, End(live.run_id, State.QUEUED), self._clock.now())
-        self._waiting.clear()
         self._inline.clear()
+        for build in self._builds:
+            build.cancel()
         for run_id in list(self._live):
             self.stop(run_id, CLOSED)
-        for worker in [*self._shared, *self._sole]:
+        for worker in [worker for pool in pools for worker in (*pool.shared, *pool.sole)]:
             worker.doom("the agent was stopped")
         if self._carriers:
             await asyncio.wait(self._carriers, timeout=self._grace)
@@ -140,11 +174,17 @@ class PythonExecutor:
             self._inline.append(live)
             if not self._will_carry:
                 self._carry_on()
+        elif (pool := self._pool_of(live)) is None:
+            message = f"{live.route.name} needs packages, and this agent makes no environments"
+            self._end(live, End(live.run_id, State.FAILED, message), self._clock.now())
+        elif not pool.is_ready:
+            pool.preparing[live.run_id] = live
+            live.work.note_phase(Phase.PREPARING)
         elif live.route.sort == "sync":
-            self._waiting[live.run_id] = live
-            self._feed_sole()
+            pool.waiting[live.run_id] = live
+            pool.feed_sole()
         else:
-            self._pick_shared().give(live)
+            pool.pick_shared().give(live)
 
     def _carry_on(self) -> None:
         """A task carries inline runs one after the other until one of them has to wait; what is left then
@@ -189,25 +229,63 @@ class PythonExecutor:
         )
         return returned(live.run_id, await function(context))
 
-    def _pick_shared(self) -> WorkerProcess:
-        """Return the least loaded; one more process when all of them have plenty."""
-        best = min(self._shared, key=WorkerProcess.load, default=None)
-        if best is None or (best.load() >= RUNS_PER_WORKER and len(self._shared) < self._processes):
-            best = self._launch(self._shared, is_shared=True)
-        return best
+    # ── environments ──
 
-    def _feed_sole(self) -> None:
-        """Give waiting plain handlers to idle processes, and start processes while there may be more."""
-        while self._waiting:
-            worker = next((each for each in self._sole if not each.live), None)
-            if worker is None and len(self._sole) < self._processes:
-                worker = self._launch(self._sole, is_shared=False)
-            if worker is None:
-                return
-            live = self._waiting.pop(next(iter(self._waiting)))
-            live.started_at = self._clock.now()
-            worker.give(live)
-            worker.flush()
+    def _pool_of(self, live: Live) -> Pool | None:
+        """Return the workers that can run it; those of a new environment are there when it is made."""
+        wanted = live.route.requirements
+        if wanted is None:
+            return self._base
+        if self._environments is None:
+            return None
+        place = self._environments.place(wanted, live.work.assignment.owner)
+        pool = self._pools.get(place)
+        if pool is None:
+            pool = self._pools[place] = Pool(self._launch, self._processes, self._clock, place, wanted.digest)
+            pool.is_ready = self._environments.is_made(place)
+            if not pool.is_ready:
+                build = self._keep(self._prepare(self._environments, pool, place, wanted))
+                self._builds.add(build)
+                build.add_done_callback(self._builds.discard)
+        return pool
+
+    def _give_up(self, pool: Pool) -> None:
+        """A handler of this environment needs another now. Should somebody need this one still, it is found again."""
+        if pool is not self._base and not pool.waiting and not pool.preparing:
+            pool.retire_all()
+            self._pools.pop(pool.place, None)
+
+    async def _prepare(self, environments: Environments, pool: Pool, place: Path, wanted: Requirements) -> None:
+        """Make an environment, then begin the runs that wait for it. One that fails is made anew for the next run."""
+        head = f"horae: making the environment of {wanted.file}\n".encode()
+
+        def say(data: bytes) -> None:
+            for live in pool.preparing.values():
+                live.write(data)
+
+        asyncio.get_running_loop().call_soon(say, head)  # when the run that asked for it waits
+        gone, said = Exit(-1), ""
+        try:
+            gone, said = await environments.make(place, wanted, say)
+        except Error as error:
+            gone = Exit(-1, error.message, reason=Reason.LOST)
+        except OSError as error:
+            gone = Exit(-1, str(error), ailment=machine_fault(error))
+        waiting = list(pool.preparing.values())
+        pool.preparing.clear()
+        pool.is_ready = gone.code == 0
+        if not pool.is_ready:
+            self._pools.pop(place, None)
+        for live in waiting:
+            if pool.is_ready:
+                live.work.note_phase(Phase.RUNNING)
+                self._begin(live)
+            else:
+                live.route.requirements = None  # they may be others next time: a worker reads them again
+                why = f"the environment that {wanted.file} asks for was not made: {gone.message or said}"
+                failure = Reason.LOST if _is_lost(gone) else Reason.ERROR
+                self._end(live, End(live.run_id, State.FAILED, one_line(why)), self._clock.now(), failure, gone.ailment)
+        pool.flush()
 
     # ── what becomes of them ──
 
@@ -219,25 +297,51 @@ class PythonExecutor:
         for run_id, progress in report.progress.items():
             if (live := worker.live.get(run_id)) is not None:
                 live.note_progress(progress)
-        now = self._clock.now()
+        now, moved = self._clock.now(), False
+        for load in report.loads:
+            self.catalogue.note(load, now)
         for end in report.ends:
+            if end.message == STALE and end.state == State.QUEUED:
+                worker.pool.retire(worker)
             live = worker.live.pop(end.run_id, None)
             if live is None:
                 continue
             live.worker = None
             if end.state == State.QUEUED and live.stopped is None:
-                self._move(live, end.message)
+                moved = True
+                self._move(live, end, worker.pool)
             else:
                 self._end(live, end, now)
-        if self._waiting:
-            self._feed_sole()
+        if worker.is_done:
+            worker.doom("")
+        if worker.pool.waiting:
+            worker.pool.feed_sole()
+        if moved:
+            self._flush()
 
-    def _move(self, live: Live, sort: str) -> None:
+    def _flush(self) -> None:
+        for pool in self._pools.values():
+            pool.flush()
+
+    def _move(self, live: Live, end: End, pool: Pool) -> None:
         """Begin again the way a worker said is right for this handler."""
-        live.route.sort = sort
-        if sort == "inline" and live.route.function is None:
+        route, is_stale = live.route, end.message == STALE
+        live.refusals += is_stale or end.message == ELSEWHERE
+        if live.refusals > MOST_REFUSALS:
+            why = f"the code of {route.name} changed each of the {live.refusals} times that it was loaded"
+            message = f"{why}: {end.result if is_stale else route.name} (save it, and leave it alone for a moment)"
+            self._end(live, End(live.run_id, State.FAILED, message), self._clock.now())
+            return
+        if is_stale:  # whatever is known of it may have changed
+            route.sort = "async"
+        elif end.message == ELSEWHERE:
+            self._give_up(pool)
+            route.requirements = msgspec.json.decode(end.result or "null", type=Requirements | None)
+        else:
+            route.sort = end.message
+        if route.sort == "inline" and route.function is None:
             try:
-                live.route.function = self._load_inline(live.route.name)
+                route.function = self._load_inline(route.name)
             except Invalid as error:
                 self._end(live, refused(live.run_id, error, live), self._clock.now())
                 return
@@ -276,9 +380,10 @@ class PythonExecutor:
 
     # ── workers ──
 
-    def _launch(self, pool: list[WorkerProcess], *, is_shared: bool) -> WorkerProcess:
+    def _launch(self, pool: Pool, is_shared: bool) -> WorkerProcess:
         jobs = None if self._jobs_directory is None else str(self._jobs_directory)
-        worker = WorkerProcess(Setup(is_shared, self._search_path, jobs), pool, self._report)
+        setup = Setup(is_shared, self._search_path, jobs, pool.digest)
+        worker = WorkerProcess(setup, pool, self._report, worker_program(pool.place))
         self._keep(self._run_worker(worker))
         return worker
 
@@ -287,7 +392,7 @@ class PythonExecutor:
         is_lost = False
         try:
             gone = await worker.live_through(self._keeper)
-            is_lost = gone.message in (LEASE_RAN_OUT, DIED.message) or gone.reason == Reason.LOST
+            is_lost = _is_lost(gone)
         except Unavailable as error:
             gone, is_lost = Exit(-1, error.message), True
         except Exception as error:
@@ -299,12 +404,17 @@ class PythonExecutor:
         for live in list(worker.live.values()):
             self._end(live, End(live.run_id, State.FAILED, worker.epitaph(gone)), now, failure, gone.ailment)
         worker.live.clear()
-        self._feed_sole()
+        worker.pool.feed_sole()
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _is_lost(gone: Exit) -> bool:
+    return gone.message in (LEASE_RAN_OUT, DIED.message) or gone.reason == Reason.LOST
 
 
 def _result(live: Live, end: End, now: Moment, failure: Reason) -> Result:

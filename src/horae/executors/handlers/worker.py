@@ -29,16 +29,48 @@ from typing import Any, NoReturn
 import msgspec
 
 from horae.core.model import Json, State
+from horae.discovery import folder_of, resolve
 from horae.errors import Invalid
+from horae.executors.handlers.catalogue import folder_version
 from horae.executors.handlers.descriptions import describe
 from horae.executors.handlers.logs import RunLogs
-from horae.executors.handlers.messages import Call, End, Frames, Orders, Report, Setup, frame
+from horae.executors.handlers.messages import (
+    ELSEWHERE,
+    STALE,
+    Call,
+    Description,
+    End,
+    Frames,
+    Load,
+    Orders,
+    Report,
+    Setup,
+    frame,
+)
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
-from horae.handlers import Channel, Context, Function, Handler, resolve
+from horae.executors.handlers.requirements import Requirements, advice, places_of, read_requirements
+from horae.executors.handlers.sources import Sources, version_of
+from horae.handlers import Channel, Context, Function, Handler
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
 _READ_BYTES = 256 * 1024
 _PROGRESS_SECONDS = 0.5  # between two words to the agent on how far runs are
+
+
+class _Stale(Exception):
+    """The code of this process is no longer what the files say."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class _Elsewhere(Exception):
+    """The handler needs another environment than this process has."""
+
+    def __init__(self, wanted: Requirements | None) -> None:
+        super().__init__()
+        self.wanted = wanted
 
 
 class _Resolver:
@@ -46,13 +78,80 @@ class _Resolver:
 
     def __init__(self, setup: Setup) -> None:
         self._jobs = None if setup.jobs_directory is None else Path(setup.jobs_directory)
+        self._environment = setup.environment
         self._found: dict[str, Handler] = {}
+        self._loads: list[Load] = []
+        self._sources = Sources()
+        self._sources.install()
 
     def __call__(self, text: str) -> Handler:
+        """Raises _Stale when the files changed while they were loaded: what is here may be a mixture."""
         found = self._found.get(text)
         if found is None:
-            found = self._found[text] = resolve(text, self._jobs)
+            try:
+                found = self._load(text)
+            finally:
+                if path := self._sources.settle():
+                    raise _Stale(path)
+            self._found[text] = found
         return found
+
+    def changed(self) -> str:
+        """Return a file that is no longer what was loaded, if there is one."""
+        return self._sources.changed()
+
+    def take_loads(self) -> list[Load]:
+        """Return what was loaded since the last call."""
+        taken, self._loads = self._loads, []
+        return taken
+
+    def advice(self, error: BaseException, text: str) -> str:
+        """Return what to do about an import that is missing."""
+        return advice(error, text, self._jobs)
+
+    def _load(self, text: str) -> Handler:
+        self._check_environment(places_of(text, self._jobs))
+        folder = folder_of(text, self._jobs)
+        version = "" if folder is None else folder_version(folder)
+        try:
+            if folder is not None:
+                self._sources.read_folder(folder)
+            found = resolve(text, self._jobs)
+        except OSError as error:
+            raise Invalid(f"the code of {text} cannot be read: {error}", code="E_HANDLER") from error
+        except Invalid as error:
+            error.hint = self.advice(error, text) or error.hint
+            self._loads.append(
+                Load(text, version, error=f"{error.message} ({error.hint})" if error.hint else error.message)
+            )
+            raise
+        file, function = found.source
+        kind = "inline" if found.inline else "async" if found.is_async else "plain"
+        self._loads.append(Load(text, version or version_of(Path(file).parent, [file]), function, file, kind))
+        return found
+
+    def _check_environment(self, places: list[Path]) -> None:
+        """What other handlers need is none of our business: their files do not make us stale."""
+        asked = Sources()
+        for path in places:
+            asked.note(path)
+        wanted = read_requirements(places)
+        if changed := asked.settle():
+            raise _Stale(changed)
+        if (wanted.digest if wanted else "") != self._environment:
+            raise _Elsewhere(wanted)
+        for path in places:
+            self._sources.note(path)
+
+
+def stale(run_id: int, path: str) -> End:
+    """Return the end of a call that is to be made elsewhere, by newer code."""
+    return End(run_id, State.QUEUED, STALE, path)
+
+
+def elsewhere(run_id: int, wanted: Requirements | None) -> End:
+    """Return the end of a call that is to be made in another environment."""
+    return End(run_id, State.QUEUED, ELSEWHERE, msgspec.json.encode(wanted).decode())
 
 
 def _context(call: Call, channel: Channel) -> Context:
@@ -168,13 +267,29 @@ class _SharedWorker:
             _leave()
         for body in self._frames.feed(data):
             orders = _read_orders(self._orders, body)
+            if orders.calls and (path := self._resolve.changed()):
+                self._refuse(orders.calls, path)
+                orders.calls = []
             for call in orders.calls:
                 self._begin(call)
             for run_id in orders.stops:
                 self._stop(run_id)
             if orders.asked:
-                described = [describe(name, self._resolve) for name in orders.asked]
+                described = [self._describe(name) for name in orders.asked]
                 _send(self._sock, Report({}, [], {}, described))
+
+    def _describe(self, name: str) -> Description:
+        try:
+            return describe(name, self._resolve)
+        except _Stale:
+            return Description(name, is_stale=True)
+        except _Elsewhere:
+            return Description(name)  # its run tells whether the data fits
+
+    def _refuse(self, calls: list[Call], path: str) -> None:
+        with self._lock:
+            self._ends += [stale(call.run_id, path) for call in calls]
+            self._flush_soon()
 
     def _begin(self, call: Call) -> None:
         running = self._running[call.run_id] = _Running(self, call.run_id)
@@ -196,6 +311,7 @@ class _SharedWorker:
             end = await self._call(running, call)
         except BaseException as error:  # SystemExit and cancellation too end a run, never the worker
             end = raised(call.run_id, error, running, running.function)
+            end = _advised(end, self._resolve.advice(error, call.handler))
         self._logs.end(running)
         with self._lock:
             del self._running[call.run_id]
@@ -208,6 +324,10 @@ class _SharedWorker:
             return End(call.run_id, State.CANCELLED)
         try:
             found = self._resolve(call.handler)
+        except _Stale as error:
+            return stale(call.run_id, error.path)
+        except _Elsewhere as error:
+            return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, running)
         if found.inline or not found.is_async:
@@ -228,7 +348,8 @@ class _SharedWorker:
                 return
             output, ends = self._output, self._ends
             self._output, self._output_bytes, self._ends = {}, 0, []
-            _send(self._sock, Report({run_id: bytes(data) for run_id, data in output.items()}, ends))
+            shown = {run_id: bytes(data) for run_id, data in output.items()}
+            _send(self._sock, Report(shown, ends, loads=self._resolve.take_loads()))
 
 
 class _Routed(io.TextIOBase):
@@ -314,7 +435,7 @@ class _SoleWorker:
             self._stops.discard(call.run_id)
             with self._lock:
                 self._progress = None
-                _send(self._sock, Report({}, [end]))
+                _send(self._sock, Report({}, [end], loads=self._resolve.take_loads()))
 
     def write(self, data: bytes) -> None:
         self._stdout.flush()
@@ -366,6 +487,7 @@ class _SoleWorker:
             end = self._call(call)
         except BaseException as error:
             end = raised(call.run_id, error, self, self._function)
+            end = _advised(end, self._resolve.advice(error, call.handler))
         self._logs.end(self)
         for stream in (sys.stdout, sys.stderr, self._stdout):
             stream.flush()
@@ -374,8 +496,14 @@ class _SoleWorker:
     def _call(self, call: Call) -> End:
         if self.is_stopped():
             return End(call.run_id, State.CANCELLED)
+        if path := self._resolve.changed():
+            return stale(call.run_id, path)
         try:
             found = self._resolve(call.handler)
+        except _Stale as error:
+            return stale(call.run_id, error.path)
+        except _Elsewhere as error:
+            return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, self)
         if found.inline:
@@ -384,6 +512,11 @@ class _SoleWorker:
         self._logs.begin(self, call.env)
         value = found.function(_context(call, self))
         return returned(call.run_id, asyncio.run(value) if found.is_async else value)
+
+
+def _advised(end: End, advice: str) -> End:
+    end.message += f" ({advice})" if advice and end.state == State.FAILED else ""
+    return end
 
 
 def _send(sock: socket.socket, report: Report) -> None:

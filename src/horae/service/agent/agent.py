@@ -92,6 +92,7 @@ class Agent:
         self._output_limit = output_limit
         self._sandboxes = sandboxes
         self._secrecies: dict[int, Secrecy] = {}  # of held runs that use secrets
+        self._preparing: set[int] = set()  # held runs of which it was told that they prepare
         self._is_handed_on = False  # work was left to the next agent
         self.draining = False
         self.health = Health(clock, examine, self._go_on)
@@ -299,8 +300,13 @@ class Agent:
         return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
 
     def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
-        """Most kinds run from the start, which the service knows: nothing is told of them."""
-        if lifecycle.first_phase(assignment.kind) is Phase.PREPARING and assignment.run_id in self.workload.held:
+        """Most work runs from the start, which the service knows: nothing is told of it, unless it was preparing."""
+        run_id, kind = assignment.run_id, assignment.kind
+        if run_id not in self.workload.held or not lifecycle.may_prepare(kind):
+            return
+        if phase is Phase.PREPARING:
+            self._preparing.add(run_id)
+        if run_id in self._preparing or lifecycle.first_phase(kind) is Phase.PREPARING:
             self.delivery.note_phase((assignment.run_id, assignment.fence), phase)
 
     def _note_progress(self, assignment: Assignment, progress: Json) -> None:
@@ -315,6 +321,7 @@ class Agent:
     def _done(self, result: Result) -> None:
         running = self.workload.end(result.run_id)
         self.delivery.drop_news(result.run_id)
+        self._preparing.discard(result.run_id)
         if running is None:
             return
         if result.ailment:

@@ -26,6 +26,7 @@ class Cluster:
         self._jobs = services.jobs
         self._insight = services.insight
         self._nodes = services.nodes
+        self._local = services.local_node
         self._seen: schemas.Overview | None = None
         self._seen_until = 0.0
         self._collecting = asyncio.Lock()
@@ -37,6 +38,7 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node"),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
+            op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage"),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
         ]  # fmt: skip
@@ -61,6 +63,13 @@ class Cluster:
         node = await self._nodes.want(request.scope["path_params"]["name"], wanted)
         (shown,) = render.nodes([node], await self._insight.segments())
         return http.reply(200, shown)
+
+    async def list_handlers(self, request: http.Request) -> http.Answer:
+        """Those of the node that is asked: what its jobs directory has, and what was loaded of it. Nothing is run to
+        find out."""
+        own = self._local.node
+        others = [node.name for node in await self._insight.nodes() if "python" in node.kinds and node.name != own]
+        return http.reply(200, schemas.HandlerPage(render.handlers(await self._local.handlers(), own), others))
 
     async def list_segments(self, request: http.Request) -> http.Answer:
         owned = sorted((await self._insight.segments()).items())
