@@ -53,7 +53,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
 _LOOK = 0.05  # seconds between two looks of somebody who waits to be cancelled
 
-__all__ = ["Cancel", "Cancellation", "Context", "Handler", "Retry", "handler", "loaded", "provider", "resolve"]
+__all__ = ["Cancel", "Cancellation", "Context", "Handler", "Retry", "handler", "handler_of", "loaded", "provider", "resolve"]
 
 Function = Callable[["Context"], Any]
 F = TypeVar("F", bound=Function)
@@ -439,6 +439,15 @@ def _attribute(module: ModuleType, path: str) -> Any:
     found: Any = module
     for part in path.split("."):
         found = getattr(found, part, None)
+    return found
+
+
+def handler_of(origin: Any) -> Handler:
+    """Return the handler that a function or class was made by `@handler`."""
+    found = _registered(origin)
+    if found is None:
+        name = getattr(origin, "__qualname__", repr(origin))
+        raise _refused(f"{name} is not a handler", hint="put @handler above it")
     return found
 
 

@@ -18,7 +18,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +56,11 @@ class PythonExecutor:
         jobs_directory: Path | None = None,
         search_path: Sequence[str] = (),
         grace: float = GRACE,
+        find_here: Callable[[str], Function | None] = lambda _: None,
     ) -> None:
         """`processes` bounds the shared workers and the others alike; the default is one per core.
-        `grace` is how long a run that was asked to stop may take before its process is killed."""
+        `grace` is how long a run that was asked to stop may take before its process is killed.
+        `find_here` returns what this very program runs inline under a name, importable elsewhere or not."""
         self.slots = slots
         self._processes = processes or os.cpu_count() or 1
         self._jobs_directory = None if jobs_directory is None else jobs_directory.resolve()
@@ -67,6 +69,7 @@ class PythonExecutor:
         self._keeper = keeper
         self._clock = clock
         self._grace = grace
+        self._find_here = find_here
         self._routes: dict[str, Route] = {}
         self._live: dict[int, Live] = {}
         self._shared: list[WorkerProcess] = []
@@ -130,6 +133,8 @@ class PythonExecutor:
         if len(self._routes) >= ROUTES_KEPT:
             self._routes.clear()
         route = self._routes[work.assignment.spec] = Route(work.spec)
+        if (here := self._find_here(route.name)) is not None:
+            route.function, route.sort = here, "inline"
         return route
 
     def _begin(self, live: Live) -> None:
