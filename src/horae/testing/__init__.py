@@ -10,15 +10,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from horae.testing.calls import Handled, run_handler, run_handler_async
     from horae.testing.clock import START, FakeClock, changed, make_job
     from horae.testing.worlds import AsyncWorld, World, world
 
 _HOMES = {
     **dict.fromkeys(("START", "FakeClock", "changed", "make_job"), "clock"),
+    **dict.fromkeys(("Handled", "run_handler", "run_handler_async"), "calls"),
     **dict.fromkeys(("AsyncWorld", "World", "world"), "worlds"),
 }
 
-__all__ = ["START", "AsyncWorld", "FakeClock", "World", "changed", "make_job", "world"]
+__all__ = [
+    "START",
+    "AsyncWorld",
+    "FakeClock",
+    "Handled",
+    "World",
+    "changed",
+    "make_job",
+    "run_handler",
+    "run_handler_async",
+    "world",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -46,19 +46,26 @@ class MemoryStore(SqliteStore):
         self._connection = connect(MEMORY)
         _template().backup(self._connection)
         self._ids = dict(self._connection.execute(self.queries["load_ids"]).fetchall())
+        self._connection.execute("BEGIN")  # and never COMMIT, which is dear: all of it goes with the world
 
     async def _do(self, write: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
-        connection.execute("BEGIN")
+        connection.execute("SAVEPOINT one")
         try:
             result = write(connection)
         except BaseException as error:
-            connection.execute("ROLLBACK")
+            connection.execute("ROLLBACK TO one")
+            connection.execute("RELEASE one")
             if isinstance(error, (UnicodeEncodeError, OverflowError)):  # as the store of a server says it
                 raise Invalid(f"the database cannot keep a value: {error}", code="E_CHAR") from error
             raise
-        connection.execute("COMMIT")
+        connection.execute("RELEASE one")
         return result
+
+    def next_due(self) -> Moment | None:
+        """Return the soonest moment of all triggers."""
+        found: tuple[Moment | None] = self._connection.execute("SELECT min(next_at) FROM due").fetchone()
+        return found[0]
 
     def _stale(self, connection: sqlite3.Connection, terms: Mapping[int, int]) -> frozenset[int]:
         """Nobody else could own a segment."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
-from horae.core.model import SEGMENTS, Moment, Node
-from horae.core.runs.orders import NEVER
+from horae.core.model import SECOND, Moment, Node
 from horae.core.work.kinds import KINDS
 from horae.errors import Error, Invalid
 from horae.executors.handlers.python import PythonExecutor
@@ -38,7 +37,6 @@ NAME = "world"
 FOREVER = 1e12  # seconds of a lease: nobody here dies
 SLOTS = 1000  # of each kind
 OUTPUT_LIMIT = 16 * 1024 * 1024  # bytes of one attempt
-ALL_SEGMENTS = range(SEGMENTS)
 ROUNDS = 10_000  # within one moment, after which somebody goes in circles
 
 
@@ -55,7 +53,8 @@ class Engine:
         self._watches = {topic: queue.watch(topic) for topic in ("due", "runs", "waiting", "cancel")}
         self._sweep_at: Moment | None = None  # when something that waits may go on
         self._wake_at: Moment = 0  # when the scheduler looks again
-        self._kinds = {"python"}  # of the jobs that there are
+        self._kinds, self._segments = set[str](), set[int]()  # of the jobs that there are: nobody looks for others
+        self._terms: dict[int, int] = {}
         metrics, outputs = Metrics(), MemoryOutputs()
         execution = Execution(store, queue, clock, metrics)
         self._link = LocalLink(execution, store, queue)
@@ -97,7 +96,7 @@ class Engine:
         await self._agent.join()
         await self._cluster.campaign()
         await self._cluster.lead()
-        self._firing.own(await self._cluster.own_segments())
+        self._terms = await self._cluster.own_segments()
 
     async def close(self) -> None:
         self._agent.workload.let_go_all()
@@ -122,6 +121,9 @@ class Engine:
         """Let the one agent of this world have every label that a job asks for, and look for its kind of work."""
         jobs = await self._jobs.get_many(job_ids)
         self._kinds |= {job.kind for job in jobs}
+        self._segments |= {job.segment for job in jobs}
+        self._firing.own({segment: self._terms[segment] for segment in self._segments})
+        self._wake_at = self.clock.now()
         asked = {label for job in jobs for label in job.policy.labels}
         if not asked <= set(self._node.labels):
             self._node = replace(self._node, labels=tuple(sorted({*self._node.labels, *asked})))
@@ -137,7 +139,7 @@ class Engine:
     async def pass_until(self, end: Moment) -> None:
         """Live on to a moment: what is due at the end itself fires, too."""
         await self._settle()
-        while (moment := await self._next_moment()) is not None and moment <= end:
+        while (moment := self._next_moment()) is not None and moment <= end:
             self.clock.set(moment)
             await self._settle()
         self.clock.set(end)
@@ -151,10 +153,9 @@ class Engine:
         self.clock.set(end)
         await self._settle()
 
-    async def _next_moment(self) -> Moment | None:
+    def _next_moment(self) -> Moment | None:
         """Return when something happens: a trigger is due, a run may go on, somebody who sleeps wakes."""
-        rows = await self._store.load_due(ALL_SEGMENTS, (-1, NEVER), NEVER, 1)
-        moments = (rows[0].next_at if rows else None, self._sweep_at, self.loop.next_timer())
+        moments = (self._store.next_due(), self._sweep_at, self.loop.next_timer())
         soonest = min((moment for moment in moments if moment is not None), default=None)
         return None if soonest is None else max(soonest, self.clock.now())
 
@@ -183,7 +184,7 @@ class Engine:
         is_due = self._sweep_at is not None and self._sweep_at <= self.clock.now()
         if await self._is_told("waiting") or is_due or self._agent.busy:
             seconds = await self._cluster.sweep()
-            self._sweep_at = None if seconds is None else self.clock.now() + round(seconds * 1_000_000)
+            self._sweep_at = None if seconds is None else self.clock.now() + round(seconds * SECOND)
 
     async def _work(self) -> None:
         """The agent's part: claim, let handlers run until they end or sleep, report."""

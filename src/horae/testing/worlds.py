@@ -37,6 +37,11 @@ def _moment(when: datetime | str) -> Moment:
     return (when - _EPOCH) // timedelta(microseconds=1)
 
 
+def _refuse_loop() -> None:
+    if asyncio._get_running_loop() is not None:
+        raise Error("this world is for plain tests, and an event loop runs here: use `async with world()`")
+
+
 class World:
     """A world for plain tests."""
 
@@ -45,9 +50,11 @@ class World:
         self._do(engine.open())
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
-        if asyncio._get_running_loop() is not None:
+        try:
+            _refuse_loop()
+        except Error:
             work.close()
-            raise Error("this world is for plain tests, and an event loop runs here: use `async with world()`")
+            raise
         return self._engine.loop.run_until_complete(work)
 
     # ── jobs and runs ──
@@ -209,6 +216,8 @@ class world:  # noqa: N801  # it is called as a function is
         self._world: World | None = None
 
     def open(self) -> World:
+        """Return the world; whoever does not use `with` closes it."""
+        _refuse_loop()
         return World(Engine(self._start, self._jobs_directory, self._perform))
 
     def __enter__(self) -> World:
