@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any
 from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
 
 if TYPE_CHECKING:
+    from horae.app.embedding import embedded
     from horae.client import Client
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "handler", "provider"]
+__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "embedded", "handler", "provider"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is asked for: a handler's process and the command line do without."""
+    """Load what is asked for: a handler's process and the command line do without."""
     if name == "Client":
         from horae.client import Client
 
         return Client
+    if name == "embedded":
+        from horae.app.embedding import embedded
+
+        return embedded
     raise AttributeError(f"module 'horae' has no attribute {name!r}")

@@ -44,13 +44,13 @@ async def test_awaited(horae):
 """
 
 SERVED = """
+import pathlib
 import urllib.request
 
 def test_served(horae_server):
     with urllib.request.urlopen(horae_server.url + "/healthz") as answer:
         assert answer.status == 200
-    pid = horae_server._process.pid
-    open("pid", "w").write(str(pid))
+    pathlib.Path("pid").write_text(str(horae_server._process.pid))
 """
 
 
