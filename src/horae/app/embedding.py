@@ -152,7 +152,14 @@ async def _running(app: App) -> AsyncIterator[None]:
         try:
             await roles
         except ExceptionGroup as group:
-            raise group.exceptions[0] from None
+            raise _first(group) from None
+
+
+def _first(error: Exception) -> Exception:
+    """Return what broke, without the groups of tasks around it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _started(app: App) -> None:

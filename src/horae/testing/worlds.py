@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 from horae.app.local_calls import Document, Job, Run, as_datetime
 from horae.core.model import SECOND, Json, Moment
 from horae.core.time.moments import parse_moment
-from horae.errors import Error, Invalid
+from horae.errors import ConfigError, Error, Invalid
 from horae.testing.adapters import Perform, Recorded
 from horae.testing.clock import START
 from horae.testing.engine import Engine
@@ -207,11 +207,14 @@ class world:  # noqa: N801  # it is called as a function is
         jobs_directory: str | Path | None = None,
         perform: Perform | None = None,
     ) -> None:
-        """`start` is its first moment, 2027-01-15T08:00:00Z unless given. `jobs_directory` is where `jobs/NAME` lies.
-        Work that is not Python is recorded and succeeds, unless `perform` is given: it answers with an exit code, now
+        """`start` is its first moment, 2027-01-15T08:00:00Z unless given. `jobs_directory` is where `jobs/NAME` lies,
+        ./jobs unless given. Work that is not Python is recorded and succeeds, unless `perform` is given: it answers with an exit code, now
         or when awaited."""
         self._start = START if start is None else _moment(start)
-        self._jobs_directory = None if jobs_directory is None else Path(jobs_directory)
+        directory = Path("jobs" if jobs_directory is None else jobs_directory)
+        if jobs_directory is not None and not directory.is_dir():
+            raise ConfigError(f"the jobs directory {directory} is not there", path="jobs_directory")
+        self._jobs_directory = directory.resolve() if directory.is_dir() else None
         self._perform = perform
         self._world: World | None = None
 
