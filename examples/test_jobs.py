@@ -26,11 +26,13 @@ def test_without_an_answer_the_handler_asks_to_be_tried_again():
 
 
 def test_the_codebooks_are_refreshed_every_morning(horae):
-    horae.submit_all(HERE / "handlers.yaml")
+    job = {"name": "codebooks", "handler": "jobs/refresh_codebooks", "schedule": "0 4 * * *"}
+    horae.submit({**job, "data": {"codebooks": ["countries", "currencies"]}})
     horae.pass_time(days=30)
-    runs = horae.runs("refresh-codebooks")
-    assert {run.state for run in runs} == {"succeeded"}
-    assert "countries" in horae.log(runs[0])
+    runs = horae.runs("codebooks")
+    assert [run.due_at.hour for run in runs] == [4] * 30
+    assert [run.result for run in runs] == [{"refreshed": 2}] * 30
+    assert "refreshing codebook countries" in horae.log(runs[0])
 
 
 def test_the_night_without_half_past_two(horae):

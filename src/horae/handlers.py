@@ -53,7 +53,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PROVIDERS = "providers"  # the module of the jobs directory that all its folders share
 _LOOK = 0.05  # seconds between two looks of somebody who waits to be cancelled
 
-__all__ = ["Cancel", "Cancellation", "Context", "Handler", "Retry", "handler", "handler_of", "loaded", "provider", "resolve"]
+__all__ = [
+    "Cancel",
+    "Cancellation",
+    "Context",
+    "Handler",
+    "Retry",
+    "handler",
+    "handler_of",
+    "loaded",
+    "provider",
+    "resolve",
+]
 
 Function = Callable[["Context"], Any]
 F = TypeVar("F", bound=Function)

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,10 @@ async def elsewhere(context: Context) -> int:
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh() -> None:
     global hold, begun
     calls.clear()
     hold, begun = asyncio.Event(), asyncio.Event()
-    yield
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -161,11 +159,14 @@ async def test_a_second_one_on_the_same_sqlite_file_is_refused_and_told_who_has_
 
 
 async def test_the_block_ends_with_the_reason_when_its_parts_break(tmp_path: Path) -> None:
-    with pytest.raises(Error, match="the keeper process of this agent died"):
+    async def program() -> None:
         async with horae.embedded(data=tmp_path / "state", **QUICK):
             for child in _children():
                 os.kill(child, signal.SIGKILL)
             await asyncio.Event().wait()
+
+    with pytest.raises(Error, match="the keeper process of this agent died"):
+        await program()
 
 
 def _children() -> list[int]:

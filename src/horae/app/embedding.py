@@ -190,8 +190,9 @@ def _log_as_program_does() -> None:
         if name.startswith("horae.") and isinstance(getattr(module, "log", None), _LOGGER):
             module.log = structlog.wrap_logger(  # type: ignore[attr-defined]
                 logging.getLogger(name),
-                processors=[structlog.processors.format_exc_info, structlog.processors.KeyValueRenderer(["event"])],
+                processors=[
+                    structlog.processors.format_exc_info,
+                    structlog.processors.KeyValueRenderer(key_order=["event"]),
+                ],
                 wrapper_class=structlog.stdlib.BoundLogger,
             )
-
-

@@ -383,7 +383,6 @@ class App:
         await self.queue.close()
         return untold[0] if untold else None
 
-
     def let_go(self) -> None:
         """Let another App of this process have the data directory."""
         self._directory.release()

@@ -1,5 +1,5 @@
-"""For tests of jobs, ours and users': a handler called with a context, a whole Horae on a virtual clock, and a clock that
-moves when told.
+"""For tests of jobs, ours and users': a handler called with a context, a whole Horae on a virtual clock, and a clock
+that moves when told.
 
 Loaded piece by piece: a pytest that has the plugin and no test of jobs pays for none of it.
 """

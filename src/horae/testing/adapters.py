@@ -62,11 +62,6 @@ class MemoryStore(SqliteStore):
         connection.execute("RELEASE one")
         return result
 
-    def next_due(self) -> Moment | None:
-        """Return the soonest moment of all triggers."""
-        found: tuple[Moment | None] = self._connection.execute("SELECT min(next_at) FROM due").fetchone()
-        return found[0]
-
     def _stale(self, connection: sqlite3.Connection, terms: Mapping[int, int]) -> frozenset[int]:
         """Nobody else could own a segment."""
         return frozenset()

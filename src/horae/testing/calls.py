@@ -70,7 +70,7 @@ async def run_handler_async(
 ) -> Handled:
     """Return how a handler ends when it is called with a context; whatever it raises is told, not raised.
 
-    `handler` is the function or class itself, or its name. `data` and the result pass through JSON, as they do in a run.
+    `handler` is the function or class itself, or its name. `data` and the result pass through JSON, as in a run.
     `cancelled` is what `context.cancelled` says, once and for all or each time it is asked."""
     found = resolve(handler) if isinstance(handler, str) else handler_of(handler)
     channel = _Channel(cancelled if callable(cancelled) else lambda: bool(cancelled))

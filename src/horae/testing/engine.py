@@ -9,7 +9,7 @@ No loop polls: a month without moments costs nothing. Time moves only in `pass_u
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
+from horae.core.runs.orders import NEVER
 from horae.core.work.kinds import KINDS
 from horae.errors import Error, Invalid
 from horae.executors.handlers.python import PythonExecutor
@@ -139,7 +140,7 @@ class Engine:
     async def pass_until(self, end: Moment) -> None:
         """Live on to a moment: what is due at the end itself fires, too."""
         await self._settle()
-        while (moment := self._next_moment()) is not None and moment <= end:
+        while (moment := await self._next_moment()) is not None and moment <= end:
             self.clock.set(moment)
             await self._settle()
         self.clock.set(end)
@@ -153,9 +154,10 @@ class Engine:
         self.clock.set(end)
         await self._settle()
 
-    def _next_moment(self) -> Moment | None:
+    async def _next_moment(self) -> Moment | None:
         """Return when something happens: a trigger is due, a run may go on, somebody who sleeps wakes."""
-        moments = (self._store.next_due(), self._sweep_at, self.loop.next_timer())
+        due = await self._store.load_due(sorted(self._segments), (-1, NEVER), NEVER, 1)
+        moments = (due[0].next_at if due else None, self._sweep_at, self.loop.next_timer())
         soonest = min((moment for moment in moments if moment is not None), default=None)
         return None if soonest is None else max(soonest, self.clock.now())
 
@@ -221,6 +223,3 @@ async def _refuse(error: Invalid, _: Context) -> None:
 async def _run_in_thread(found: Handler, context: Context) -> Any:
     """A plain handler may block, or have an event loop of its own."""
     return await asyncio.to_thread(found.function, context)
-
-
-Call = Callable[..., Any]

@@ -86,7 +86,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return selector.look(0)
 
 
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+class _Selector(selectors.DefaultSelector):
     """Never waits by itself."""
 
     def __init__(self, wait: Callable[[_Selector], list[Any]]) -> None:

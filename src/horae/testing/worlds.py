@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from horae.app.local_calls import Document, Job, Run, as_datetime
 from horae.core.model import SECOND, Json, Moment
@@ -197,7 +197,7 @@ class AsyncWorld:
         await asyncio.to_thread(self._world.outage, **span)
 
 
-class world:  # noqa: N801  # it is called as a function is
+class world:  # in lower case: it is called as a function is
     """A world, for `with` or `async with`."""
 
     def __init__(
@@ -208,8 +208,8 @@ class world:  # noqa: N801  # it is called as a function is
         perform: Perform | None = None,
     ) -> None:
         """`start` is its first moment, 2027-01-15T08:00:00Z unless given. `jobs_directory` is where `jobs/NAME` lies,
-        ./jobs unless given. Work that is not Python is recorded and succeeds, unless `perform` is given: it answers with an exit code, now
-        or when awaited."""
+        ./jobs unless given. Work that is not Python is recorded and succeeds, unless `perform` is given: it answers
+        with an exit code, now or when awaited."""
         self._start = START if start is None else _moment(start)
         directory = Path("jobs" if jobs_directory is None else jobs_directory)
         if jobs_directory is not None and not directory.is_dir():

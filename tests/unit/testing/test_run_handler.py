@@ -21,7 +21,9 @@ async def greet(context: Context) -> dict[str, Any]:
 
 @handler
 def fail(context: Context) -> None:
-    raise {"retry": Retry(60, "later"), "cancel": Cancel("done already"), "error": KeyError("gone")}[context.data["how"]]
+    raise {"retry": Retry(60, "later"), "cancel": Cancel("done already"), "error": KeyError("gone")}[
+        context.data["how"]
+    ]
 
 
 @handler
@@ -82,7 +84,7 @@ async def test_in_a_coroutine_it_is_awaited() -> None:
 
 
 def test_what_is_no_handler_or_no_data_is_refused() -> None:
-    with pytest.raises(Invalid, match="put @handler|is not a handler"):
+    with pytest.raises(Invalid, match="is not a handler"):
         run_handler(lambda context: None)
     with pytest.raises(Invalid, match="data must be a mapping"):
         run_handler(greet, {"who": object()})
