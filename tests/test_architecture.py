@@ -16,8 +16,8 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "horae"
 FILES = sorted(path for path in SOURCE.rglob("*.py") if "generated" not in path.parts)
 
-# A command loads only what it needs: `horae runs` must not wait for what a server imports.
-LAZY = {"app", "cli", "client", "config", "keys", "links", "tls", "values", "__init__"}
+# A command loads only what it needs: `horae runs` must not wait for what a server imports. Nor must every pytest.
+LAZY = {"app", "cli", "client", "config", "keys", "links", "testing", "tls", "values", "__init__"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "base", "manager"}
 
 

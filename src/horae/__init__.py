@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
 
 if TYPE_CHECKING:
+    from horae.app.embedding import embedded
     from horae.client import Client
     from horae.inbox import enqueue, wake
 
@@ -19,6 +20,7 @@ __all__ = [
     "Context",
     "Retry",
     "__version__",
+    "embedded",
     "enqueue",
     "handler",
     "provider",
@@ -27,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what talks to a server when it is asked for: a handler's process and the command line do without."""
+    """Load what is asked for: a handler's process and the command line do without."""
     if name == "Client":
         from horae.client import Client
 
@@ -36,4 +38,8 @@ def __getattr__(name: str) -> Any:
         from horae import inbox
 
         return getattr(inbox, name)
+    if name == "embedded":
+        from horae.app.embedding import embedded
+
+        return embedded
     raise AttributeError(f"module 'horae' has no attribute {name!r}")

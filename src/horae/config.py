@@ -30,6 +30,7 @@ from horae.values import (
 )
 
 DEFAULT_FILE = "horae.toml"
+NO_FILE = Path()  # for `load`: read none
 MAX_FILE = 1 << 20  # bytes of a settings file
 
 # Variables that begin with HORAE_ and are no settings: the command line's own and that of the tests, and what
@@ -167,10 +168,11 @@ def load(
 ) -> Config:
     """Read every source and give the one valid Config, or raise ConfigError.
 
-    `file` None reads horae.toml of the working directory if there is one that is ours; a named file must exist.
+    `file` None reads horae.toml of the working directory if there is one that is ours, NO_FILE none; a named file must
+    exist.
     """
     path = Path(DEFAULT_FILE) if file is None else Path(file)
-    is_read = file is not None or (path.exists() and not stranger_of(path))
+    is_read = path != NO_FILE and (file is not None or (path.exists() and not stranger_of(path)))
     in_file, warnings = _from_file(path) if is_read else ({}, ())
     given = {**in_file, **_from_environment(os.environ if environ is None else environ)}
     for name, text in (flags or {}).items():

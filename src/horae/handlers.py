@@ -41,7 +41,7 @@ from horae.injection import build, provider
 
 NAME = re.compile(r"[^\W\d][\w.-]*")
 
-__all__ = ["Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "provider"]
+__all__ = ["Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "handler_of", "provider"]
 
 Function = Callable[[Context], Any]
 Errors = Sequence[type[BaseException]]
@@ -163,6 +163,15 @@ def _register_name(name: str, found: Handler) -> None:
 def named(name: str) -> Handler | None:
     """Return the handler that was registered under this name in this process."""
     return _by_name.get(name)
+
+
+def handler_of(origin: Any) -> Handler:
+    """Return the handler that a function or class was made by `@handler`."""
+    found = registered(origin)
+    if found is None:
+        name = getattr(origin, "__qualname__", repr(origin))
+        raise refused(f"{name} is not a handler", hint="put @handler above it")
+    return found
 
 
 def registered(origin: Any) -> Handler | None:

@@ -35,10 +35,18 @@ class SystemClock:
 
 
 def keep_private(directory: Path) -> int:
-    """From now on, what this process writes is its user's alone, and so is its data directory, which is mended where
-    others may look into it. Return the umask that work has: that of the user."""
+    """From now on, what this process writes is its user's alone, and so is its data directory. Return the umask that
+    work has: that of the user."""
     umask = os.umask(PRIVATE)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_private(directory)
+    return umask
+
+
+def make_private(directory: Path) -> None:
+    """Make a data directory of its user's alone; it is mended where others may look into it."""
+    if not directory.exists():
+        directory.mkdir(parents=True, exist_ok=True, mode=0o777 & ~PRIVATE)
+        return
     mode = stat.S_IMODE(directory.stat().st_mode)
     if mode & PRIVATE:
         try:
@@ -49,7 +57,6 @@ def keep_private(directory: Path) -> int:
                 f"others can look into {directory}, and it is not ours to mend", path="data", hint=hint
             ) from None
         log.warning("data.was_open", path=str(directory), mode=f"{mode:o}", now=f"{mode & ~PRIVATE:o}")
-    return umask
 
 
 class OwnDirectory:
@@ -70,6 +77,12 @@ class OwnDirectory:
                 return False
             self._lock = lock
         return True
+
+    def release(self) -> None:
+        """For the next of this very process."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def keeps_work(config: Config) -> bool:

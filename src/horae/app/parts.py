@@ -10,7 +10,7 @@ import importlib.util
 import os
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -35,6 +35,7 @@ from horae.executors.processes.process import KeeperProcess
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
+from horae.handlers import Function
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter, Spool
 from horae.ports.transport import Link
@@ -47,6 +48,7 @@ from horae.service.agent.agent import Agent
 from horae.values import is_loopback
 
 log = structlog.get_logger()
+FindHere = Callable[[str], Function | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,18 @@ class Work:
         )  # fmt: skip
 
 
-def make_work(config: Config, clock: Clock, reach: Reach, *, umask: int) -> Work:
+def nowhere(_: str) -> Function | None:
+    """Return what this very program runs under the name of a handler: nothing."""
+    return None
+
+
+def make_work(config: Config, clock: Clock, reach: Reach, *, umask: int, find_here: FindHere = nowhere) -> Work:
+    """`find_here` as of PythonExecutor."""
     keeper = KeeperProcess(config.data / "agent", keeps=keeps_work(config), umask=umask)
     if "agent" not in config.roles:
         return Work(keeper, Sandboxes({}, ""), {})
     sandboxes = make_sandboxes(config, keeper, reach)
-    executors = make_executors(config, keeper, sandboxes, clock, reach)
+    executors = make_executors(config, keeper, sandboxes, clock, reach, find_here)
     describer = Describer(keeper, clock, config.jobs_directory) if "python" in executors else None
     return Work(keeper, sandboxes, executors, describer)
 
@@ -157,7 +165,7 @@ def has_daemon(url: str) -> bool:
 
 
 def make_executors(
-    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, reach: Reach
+    config: Config, keeper: Keeper, sandboxes: Sandboxes, clock: Clock, reach: Reach, find_here: FindHere = nowhere
 ) -> dict[str, Executor]:
     """With one user, repositories of theirs on this machine may be cloned unless the settings say which."""
     is_open = reach.has_one_user and not config.repository_roots
@@ -170,7 +178,7 @@ def make_executors(
     )  # fmt: skip
     python = PythonExecutor(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory,
-        environments=config.data / "agent" / "environments",
+        environments=config.data / "agent" / "environments", find_here=find_here,
     )  # fmt: skip
     every: dict[str, Executor] = {
         "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import secrets
 import signal
 import socket
 import ssl
@@ -27,12 +26,11 @@ import uvicorn
 
 from horae.app.declarations import read_declarations
 from horae.app.machine import SystemClock, keep_private
-from horae.app.server import App
-from horae.app.store import decide_retention, open_agreed, open_store, patiently
+from horae.app.server import assembled
+from horae.app.store import open_store, patiently
 from horae.config import Config
 from horae.contracts import CONTRACTS
 from horae.errors import ConfigError, Unavailable
-from horae.ports.store import Store
 from horae.ports.store.inbox import InboxGrants
 from horae.ports.work import Sandboxes
 from horae.service.access import Access
@@ -58,17 +56,8 @@ async def serve(config: Config, on_ready: Callable[[Config, Sandboxes], None] | 
         listeners = [stack.enter_context(listen(config.host, port, flag)) for port, flag in ports.items()]
         place = stack.enter_context(listen(config.host, config.grpc_port, "--grpc-port"))  # kept free for gRPC
         stop, umask = on_signals(), keep_private(config.data)  # nothing is written before all ports are ours
-        config, store = await open_agreed(config, clock)
-        stack.push_async_callback(store.close)
-        config = await patiently(config, partial(decide_retention, config, store))
-        fresh = secrets.token_urlsafe(32)
-        secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
-        installation = await patiently(config, lambda: store.keep_setting("installation", secrets.token_hex(8)))
-        is_alone = await _has_one_user(config, store, clock)
-        app = App(config, store, clock, secret, has_one_user=is_alone, work_umask=umask, installation=installation)
-        stack.push_async_callback(app.peers.close)
-        stack.push_async_callback(app.outside_workers.close)
-        stack.push_async_callback(app.queue.close)
+        app = await stack.enter_async_context(assembled(config, clock, umask=umask))
+        config, store = app.config, app.store
         await patiently(config, lambda: _require_login(config, app.services.access))
         await patiently(config, app.services.secrets.check)
         await patiently(config, app.sealing.verify)
@@ -112,14 +101,6 @@ def _secure(config: Config) -> ssl.SSLContext | None:
     for warning in warnings:
         log.warning("tls.warning", text=warning)
     return context
-
-
-async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
-    """Return whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in,
-    and no other server writes to its database."""
-    if not config.is_loopback or config.sqlite_path is None:
-        return False
-    return not await Access(store, clock).has_login()
 
 
 async def _require_login(config: Config, access: Access) -> None:

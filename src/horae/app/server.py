@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import secrets
 import socket
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -24,7 +25,7 @@ import structlog
 
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
-from horae.app.parts import all_labels, list_handlers, make_reach, make_work
+from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere
 from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
@@ -35,7 +36,7 @@ from horae.app.roles import (
     SchedulerRole,
     persist,
 )
-from horae.app.store import patiently, timers_of
+from horae.app.store import decide_retention, open_agreed, patiently, timers_of
 from horae.config import Config
 from horae.contracts import DIALECTS
 from horae.contracts.rpc.calls import Calls
@@ -93,11 +94,13 @@ class App:
 
     def __init__(
         self, config: Config, store: Store, clock: SystemClock, secret: str = "", *, has_one_user: bool = False,
-        work_umask: int = -1, installation: str = "",
+        work_umask: int = -1, installation: str = "", is_served: bool = True, find_here: FindHere = nowhere,
     ) -> None:  # fmt: skip
         """`secret` is what the servers of the cluster have in common; with one user, this machine is theirs.
-        `installation` is its part of trace ids."""
+        `installation` is its part of trace ids. Where it is not served, it is part of a program, and nobody else
+        reaches it; `find_here` returns handlers of that program."""
         self.config = config
+        self._is_served = is_served
         self._identity = identity_of(config.data / "agent")
         self._directory = OwnDirectory(config.data / "agent")
         self._directory.hold()
@@ -136,7 +139,8 @@ class App:
         self.retention = Retention(
             roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
         )
-        work = make_work(config, clock, make_reach(config, has_one_user=has_one_user), umask=work_umask)
+        reach = make_reach(config, has_one_user=has_one_user)
+        work = make_work(config, clock, reach, umask=work_umask, find_here=find_here)
         self.keeper, self.sandboxes, self.executors = work.keeper, work.sandboxes, work.executors
         self.describer = work.describer
         place = None if "://" in config.files else Path(config.files)
@@ -198,8 +202,8 @@ class App:
             name=config.node, roles=config.roles, kinds=tuple(self.executors),
             labels=all_labels(config, self.sandboxes), slots=config.slots if self.executors else 0,
             version=version("horae"),
-            address=f"{config.host}:{config.port}", started_at=now, heartbeat_at=now, beat=0,
-            grpc=_reachable(config) if config.serves_rpc else "", identity=self._identity,
+            address=f"{config.host}:{config.port}" if self._is_served else "", started_at=now, heartbeat_at=now, beat=0,
+            grpc=_reachable(config) if self._is_served and config.serves_rpc else "", identity=self._identity,
             holder=f"pid {os.getpid()}{here()}",
         )  # fmt: skip
 
@@ -222,7 +226,7 @@ class App:
             checks["agent"] = lambda: "ok" if self.keeper.is_alive else "the keeper of this agent is gone"
         if "scheduler" in self.config.roles:
             checks["scheduler"] = self._scheduler_check
-        if self.config.serves_rpc:
+        if self._is_served and self.config.serves_rpc:
             checks["grpc"] = lambda: "ok" if self._is_reached else f"nobody reaches {self.config.grpc_address} yet"
         return checks
 
@@ -236,7 +240,8 @@ class App:
     # ── life ──
     async def start(self) -> None:
         """Join and lead once, so that the first moment can fire as soon as the roles run."""
-        _calm_collector()
+        if self._is_served:  # a program has its own mind about its memory
+            _calm_collector()
         await self._look()
         await self.files.take_up()
         await self.queue.open()
@@ -395,6 +400,42 @@ class App:
         await self.broker.close()
         await self.queue.close()
         return untold[0] if untold else None
+
+    def let_go(self) -> None:
+        """Let another App of this process have the data directory."""
+        self._directory.release()
+
+
+@asynccontextmanager
+async def assembled(
+    config: Config, clock: SystemClock, *, umask: int = -1, is_served: bool = True, find_here: FindHere = nowhere
+) -> AsyncIterator[App]:
+    """The parts of a process on their store, ready to start; what they hold is let go at the end."""
+    async with AsyncExitStack() as stack:
+        holder = "" if is_served else f"node {config.node} within a program"
+        config, store = await open_agreed(config, clock, holder)
+        stack.push_async_callback(store.close)
+        config = await patiently(config, partial(decide_retention, config, store))
+        fresh = secrets.token_urlsafe(32)
+        secret = await patiently(config, lambda: store.keep_setting("cluster_secret", fresh))
+        installation = await patiently(config, lambda: store.keep_setting("installation", secrets.token_hex(8)))
+        app = App(
+            config, store, clock, secret, has_one_user=await _has_one_user(config, store, clock), work_umask=umask,
+            installation=installation, is_served=is_served, find_here=find_here,
+        )  # fmt: skip
+        stack.callback(app.let_go)
+        stack.push_async_callback(app.peers.close)
+        stack.push_async_callback(app.outside_workers.close)
+        stack.push_async_callback(app.queue.close)
+        yield app
+
+
+async def _has_one_user(config: Config, store: Store, clock: SystemClock) -> bool:
+    """Return whether whoever comes in is the user that runs this process: only this machine reaches it, nobody logs in,
+    and no other server writes to its database."""
+    if not config.is_loopback or config.sqlite_path is None:
+        return False
+    return not await Access(store, clock).has_login()
 
 
 def _dead_after(config: Config) -> float:

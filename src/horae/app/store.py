@@ -73,9 +73,9 @@ async def open_store(config: Config, clock: SystemClock, holder: str = "") -> St
     return sqlite
 
 
-async def open_agreed(config: Config, clock: SystemClock) -> tuple[Config, Store]:
-    """Return the store, and the settings with the timers that all nodes on it have."""
-    store = await open_store(config, clock)
+async def open_agreed(config: Config, clock: SystemClock, holder: str = "") -> tuple[Config, Store]:
+    """Return the store, and the settings with the timers that all nodes on it have. `holder` as of open_store."""
+    store = await open_store(config, clock, holder)
     if config.sqlite_path is not None:
         return config, store
     try:

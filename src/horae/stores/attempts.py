@@ -42,10 +42,10 @@ def deal(wants: Sequence[Want], found: Sequence[Row]) -> list[list[Row]]:
 def _slots(wants: Sequence[Want], given: Sequence[Sequence[Row]], kind: str) -> Iterator[int]:
     """The numbers of wants that have room, as often as they have, in turn."""
     taken = {number: len(given[number]) for number, want in enumerate(wants) if want.kind == kind}
-    return iter([
+    return (  # as far as somebody reads: an agent may have room for thousands, and get one
         number for nth in range(max(wants[number].capacity for number in taken))
         for number in taken if taken[number] <= nth < wants[number].capacity
-    ])  # fmt: skip
+    )  # fmt: skip
 
 
 def place_in_time(result: Result, claimed_at: Moment | None, now: Moment) -> tuple[Moment | None, Moment]:

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,12 @@ class PythonExecutor:
         search_path: Sequence[str] = (),
         environments: Path | None = None,
         grace: float = GRACE,
+        find_here: Callable[[str], Function | None] = lambda _: None,
     ) -> None:
         """`environments` is where those of handlers are kept that need one; without it, such handlers fail.
         `processes` bounds the shared workers of an environment and the others alike; the default is one per core.
-        `grace` is how long a run that was asked to stop may take before its process is killed."""
+        `grace` is how long a run that was asked to stop may take before its process is killed.
+        `find_here` returns what this very program runs inline under a name, importable elsewhere or not."""
         self.slots = slots
         self._processes = processes or os.cpu_count() or 1
         self._jobs_directory = None if jobs_directory is None else jobs_directory.absolute()  # links may be swapped
@@ -86,6 +88,7 @@ class PythonExecutor:
         self._keeper = keeper
         self._clock = clock
         self._grace = grace
+        self._find_here = find_here
         self._routes: dict[str, Route] = {}
         self._live: dict[int, Live] = {}
         self.catalogue = Catalogue(self._jobs_directory)
@@ -164,6 +167,8 @@ class PythonExecutor:
         if len(self._routes) >= ROUTES_KEPT:
             self._routes.clear()
         route = self._routes[work.assignment.spec] = Route(work.spec)
+        if (here := self._find_here(route.name)) is not None:
+            route.function, route.sort = here, "inline"
         return route
 
     def _begin(self, live: Live) -> None:
