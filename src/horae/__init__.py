@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
-
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import Client, SyncClient
+    from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
 
 __version__ = "0.1.0"
 
-__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "__version__", "handler", "provider"]
+__all__ = ["Cancel", "Cancellation", "Client", "Context", "Retry", "SyncClient", "__version__", "handler", "provider"]
+
+_PLACES = {
+    "Client": "horae.client",
+    "SyncClient": "horae.client",
+    **dict.fromkeys(("Cancel", "Cancellation", "Context", "Retry", "handler", "provider"), "horae.handlers"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is asked for: a handler's process and the command line do without."""
-    if name == "Client":
-        from horae.client import Client
+    """Load what is asked for: a handler's process does without the client, the command line without handlers."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'horae' has no attribute {name!r}")
+    import importlib
 
-        return Client
-    raise AttributeError(f"module 'horae' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -12,16 +12,16 @@ from horae.cli.session import Session
 from horae.errors import Error
 
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import SyncClient
 
 NodeArgument = Annotated[str, Argument(metavar="NODE", help="Name of a node.")]
 
 
-async def nodes(session: Session) -> None:
+def nodes(session: Session) -> None:
     """List the nodes: state, how busy they are, when they were last seen, through whom agents come in."""
-    async with session.client() as client:
-        page = await client.nodes()
-        seen = {} if session.as_json else await _overview(client)
+    with session.client() as client:
+        page = client.json.nodes()
+        seen = {} if session.as_json else _overview(client)
     if session.as_json:
         session.screen.json(page)
     else:
@@ -29,11 +29,12 @@ async def nodes(session: Session) -> None:
         _show_arrears(session.screen, seen)
 
 
-async def _overview(client: Client) -> Json:
+def _overview(client: SyncClient) -> Json:
     """Return what more is known, where the server tells."""
+    seen: Json = {}
     with contextlib.suppress(Error):
-        return await client.overview()
-    return {}
+        seen = client.json.overview()
+    return seen
 
 
 def _show_arrears(screen: Screen, seen: Json) -> None:
@@ -69,24 +70,24 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
             screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
 
 
-async def cordon(session: Session, name: NodeArgument) -> None:
+def cordon(session: Session, name: NodeArgument) -> None:
     """Let a node take no new runs; what runs there goes on."""
-    await _want(session, name, "cordon", "takes no new runs")
+    _want(session, name, "cordon", "takes no new runs")
 
 
-async def uncordon(session: Session, name: NodeArgument) -> None:
+def uncordon(session: Session, name: NodeArgument) -> None:
     """Let a cordoned or drained node take runs again."""
-    await _want(session, name, "uncordon", "takes runs again")
+    _want(session, name, "uncordon", "takes runs again")
 
 
-async def drain(session: Session, name: NodeArgument) -> None:
+def drain(session: Session, name: NodeArgument) -> None:
     """Empty a node: it takes no new runs and gives its segments away; what runs there goes on to its end."""
-    await _want(session, name, "drain", "takes no new runs and gives its segments away")
+    _want(session, name, "drain", "takes no new runs and gives its segments away")
 
 
-async def _want(session: Session, name: str, verb: str, effect: str) -> None:
-    async with session.client() as client:
-        node = await client.want_node(name, verb)
+def _want(session: Session, name: str, verb: str, effect: str) -> None:
+    with session.client() as client:
+        node = client.json.want_node(name, verb)
     if session.as_json:
         session.screen.json(node)
     else:

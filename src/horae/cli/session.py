@@ -7,7 +7,6 @@ code. `command` registers it with click and adds the options all commands share,
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import os
@@ -39,7 +38,7 @@ from horae.errors import (
 from horae.settings import SETTINGS, Setting
 
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import SyncClient
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
@@ -141,12 +140,10 @@ class Session:
     def screen(self) -> Screen:
         return Screen(as_json=self.as_json)
 
-    def client(self, server: str = "") -> Client:
-        # httpx loads its own command line with it, Pygments included, which takes longer than a request.
-        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-        from horae.client import Client
+    def client(self) -> SyncClient:
+        from horae.client import SyncClient  # not needed to start
 
-        return Client(server or self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
+        return SyncClient(self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
 
 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
@@ -354,7 +351,11 @@ def _framed(
         if ctx.invoked_subcommand is not None:
             return None
         outcome = function(session, **given)
-        return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
+        if not inspect.iscoroutine(outcome):
+            return outcome
+        import asyncio  # most commands do without
+
+        return asyncio.run(outcome)
 
     return {
         "callback": framed,
@@ -364,13 +365,12 @@ def _framed(
     }
 
 
-async def job_names(client: Client, job_ids: Iterable[int]) -> dict[int, str]:
+def job_names(client: SyncClient, job_ids: Iterable[int]) -> dict[int, str]:
     """Return names by id, deleted jobs included; a job that is gone altogether keeps its number."""
-
-    async def name_of(job_id: int) -> tuple[int, str]:
+    names = {}
+    for job_id in set(job_ids):
         try:
-            return job_id, (await client.job(job_id))["name"]
+            names[job_id] = client.json.job(job_id)["name"]
         except NotFound:
-            return job_id, str(job_id)
-
-    return dict(await asyncio.gather(*(name_of(job_id) for job_id in set(job_ids))))
+            names[job_id] = str(job_id)
+    return names

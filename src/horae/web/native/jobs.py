@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from horae import schemas
 from horae.core import model
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
-from horae.web import http, params, render, schemas
+from horae.web import http, params, render
 from horae.web.native.bodies import read_fields
 
 JOB_EXAMPLE = {

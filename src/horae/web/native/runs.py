@@ -10,11 +10,12 @@ import re
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
+from horae import schemas
 from horae.core import model
 from horae.errors import Invalid
 from horae.service import Services
 from horae.service.insight import LogSlice
-from horae.web import http, params, render, schemas
+from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
 from horae.web.streams import EventStream, Streams, event
 
