@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from horae.client.address import Server
-from horae.client.wire import Answer, Cut, Fault, Garbled, NotConnected, Request, Silent
+from horae.client.wire import Answer, Cut, Fault, Garbled, NotConnected, Open, Request, Silent
 from horae.errors import (
     Conflict,
     Denied,
@@ -141,8 +141,8 @@ def check(request: Request, answer: Answer) -> Steps:
     """Raise what an answer refuses."""
     if answer.is_success:
         return
-    while answer.rest is not None and (piece := (yield Read(answer))):
-        answer.body += piece
+    if answer.rest is not None:
+        answer.body = yield from _read_rest(answer, answer.rest)
     problem = _problem_of(answer)
     path = request.path.partition("?")[0]
     # A list never is "not found": then the server does not know the address.
@@ -150,6 +150,18 @@ def check(request: Request, answer: Answer) -> Steps:
     if is_unknown_address or answer.status in (405, 501):
         raise (yield from _unsupported(request.method, path, answer.server))
     raise _error_of(answer.status, problem, answer.server.url)
+
+
+def _read_rest(answer: Answer, rest: Open) -> Steps:
+    body = b""
+    try:
+        while piece := (yield Read(answer)):
+            body += piece
+    except Fault as fault:
+        raise unreachable(fault) from None
+    finally:
+        rest.close()
+    return body
 
 
 def _unsupported(method: str, path: str, server: Server) -> Steps:

@@ -111,7 +111,7 @@ class Incoming:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise Garbled(str(error)) from None
         if not self.has_head:
             self._head_bytes += len(data)
@@ -124,23 +124,26 @@ class Incoming:
         self._pieces.clear()
         return taken
 
-    # ── what the parser calls ──
+    # ── what the parser calls; after the end of the answer, bytes belong to nobody ──
 
     def on_message_begin(self) -> None:
-        self.may_stay = False  # bytes behind the end of an answer belong to nobody
+        self.may_stay = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if not self.is_whole:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self.status = self._parser.get_status_code()
-        self.has_head = self.status >= 200
+        if not self.is_whole:
+            self.status = self._parser.get_status_code()
+            self.has_head = self.status >= 200
 
     def on_body(self, data: bytes) -> None:
-        self._pieces.append(data)
+        if not self.is_whole:
+            self._pieces.append(data)
 
     def on_message_complete(self) -> None:
-        if self.has_head:
-            self.is_whole, self.may_stay = True, self._parser.should_keep_alive()
-        else:
+        if not self.has_head:
             self.headers.clear()  # of a 1xx: the answer follows
+        elif not self.is_whole:
+            self.is_whole, self.may_stay = True, self._parser.should_keep_alive()
