@@ -106,8 +106,8 @@ def test_the_help_lists_every_command_and_exit_code() -> None:
 def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if path:
         yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from every_command(inner, (*path, name))
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from every_command(command.get_command(None, name), (*path, name))
 
 
 @pytest.mark.parametrize("path", list(every_command(app)), ids=" ".join)
@@ -226,15 +226,36 @@ def test_a_fault_of_ours_is_one_line_and_no_stack_trace(api: Fake) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_starting_loads_neither_pydantic_nor_rich_nor_the_server() -> None:
+# What takes longer to load than a request takes to be answered.
+HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinja2", "msgspec", "obstore", "pydantic",
+         "pygments", "rich", "structlog", "uvicorn", "yaml", "horae.app", "horae.core.model", "horae.service",
+         "horae.schemas")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "most", "never"),
+    [
+        (["--help"], 140, ("horae.client", "horae.settings", "ssl")),
+        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
+        (["jobs"], 170, ("horae.settings", "horae.cli.runs", "ssl")),
+        (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: int, never: tuple[str, ...]) -> None:
     code = (
-        "import sys; from horae.cli import app; sys.argv[1:] = ['runs', '--server', 'http://127.0.0.1:1']\n"
+        "import sys; from horae.cli import app; sys.argv[1:] = sys.argv[2:]\n"
         "try: app()\n"
-        "except SystemExit: pass\n"
-        "print([name for name in ('pydantic', 'rich', 'pygments', 'yaml', 'fastapi') if name in sys.modules])"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "print('\\n' + ' '.join(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout.strip() == "[]"
+    server = {**os.environ, "HORAE_SERVER": api.url}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "horae", *args], capture_output=True, text=True, timeout=PATIENCE, env=server
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert sorted(loaded & {*HEAVY, *never}) == []
+    assert len(loaded) <= most
 
 
 # ── errors and exit codes ──────────────────────────────────────────────────────────────────────────

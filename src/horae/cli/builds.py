@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
+import click
+
 from horae.cli.datawork import DATA_PARTS, writes_data
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, duration
-from horae.cli.session import Session
+from horae.cli.session import Session, command
 from horae.errors import Error, Invalid
 
 Json = dict[str, Any]
@@ -147,3 +149,7 @@ def _copy(session: Session, run: int, path: str, file: BinaryIO) -> int:
             size += len(piece)
     file.flush()
     return size
+
+
+def register(app: click.Group) -> None:
+    command(app, "artifacts", "horae artifacts 42 dist/package.whl --output package.whl")(artifacts)

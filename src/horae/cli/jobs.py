@@ -129,7 +129,7 @@ def reset_cursor(session: Session, job: JobArgument) -> None:
         session.screen.line(f"job {found['id']} {clean(found['name'])} reads everything at its next run")
 
 
-def register_jobs(app: click.Group) -> None:
+def _register_jobs(app: click.Group) -> None:
     group = listing(app, "jobs", "horae jobs --name backup")(list_jobs)
     command(group, "show", "horae jobs show backup")(show_job)
     command(group, "delete", "horae jobs delete 7")(delete_job)
@@ -236,7 +236,7 @@ def _say_trigger(session: Session, trigger: Json) -> None:
     )
 
 
-def register_triggers(app: click.Group) -> None:
+def _register_triggers(app: click.Group) -> None:
     group = listing(app, "triggers", "horae triggers --job backup")(list_triggers)
     command(group, "show", "horae triggers show 3")(show_trigger)
     command(group, "move", "horae triggers move 3 --to 2027-03-28T02:30:00Z")(move_trigger)
@@ -261,3 +261,12 @@ def preview(
     rows = [[one["local"], one["at"], Cell(one["note"] or "", "yellow")] for one in shown["moments"]]
     session.screen.table(["local", "utc", "note"], rows, "no moment will come")
     return None
+
+
+def register(app: click.Group) -> None:
+    command(app, "submit", "horae submit backup.yaml")(submit)
+    _register_jobs(app)
+    _register_triggers(app)
+    command(app, "pause", "horae pause backup")(pause)
+    command(app, "resume", "horae resume backup")(resume)
+    command(app, "preview", "horae preview '30 2 * * MON-FRI' --timezone Europe/Berlin --count 5")(preview)

@@ -6,9 +6,11 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import click
+
 from horae.cli.options import Argument
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
-from horae.cli.session import Session
+from horae.cli.session import Session, command, listing
 from horae.errors import Error
 
 if TYPE_CHECKING:
@@ -93,3 +95,10 @@ def _want(session: Session, name: str, verb: str, effect: str) -> None:
     else:
         busy = f"; {node['busy']} still running" if node["busy"] and verb != "uncordon" else ""
         session.screen.line(f"{clean(name)} {effect}{busy}")
+
+
+def register(app: click.Group) -> None:
+    group = listing(app, "nodes", "horae nodes")(nodes)
+    command(group, "cordon", "horae nodes cordon worker-3")(cordon)
+    command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
+    command(group, "drain", "horae nodes drain worker-3")(drain)

@@ -152,11 +152,6 @@ def _show_attempts(screen: Screen, attempts: list[Json]) -> None:
     screen.table([">attempt", "state", "started", ">took", "node", "remark"], rows)
 
 
-def register_runs(app: click.Group) -> None:
-    group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
-    command(group, "show", "horae runs show 42")(show_run)
-
-
 def run_now(
     session: Session,
     job: JobArgument,
@@ -301,3 +296,11 @@ def _newest_runs(client: SyncClient, job_id: int | None) -> Iterator[Json]:
 def _has_fired_its_last(job: Json) -> bool:
     """Return whether its triggers have no more moments; a job without any is run by hand, at any time."""
     return bool(job["triggers"]) and all(trigger["next_at"] is None for trigger in job["triggers"])
+
+
+def register(app: click.Group) -> None:
+    group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
+    command(group, "show", "horae runs show 42")(show_run)
+    command(app, "logs", "horae logs -f --job backup")(logs)
+    command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
+    command(app, "cancel", "horae cancel 42")(cancel)

@@ -21,7 +21,6 @@ from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
 from horae.cli.session import SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
-from horae.values import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -239,6 +238,8 @@ def _holder(error: ConfigError) -> str:
     found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
     if found is None:
         raise error
+    from horae.values import is_loopback
+
     if not is_loopback(urlsplit(found[1]).hostname or ""):
         error.hint = "ask that server: --server https://NAME:PORT --token-file FILE"
         raise error
