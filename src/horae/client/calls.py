@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # most items the server gives at once
 MANY = 10_000  # most orders or jobs that it takes at once
+MANY_BYTES = 16 << 20  # of those, in one request
+MANY_TIMEOUT = 300.0  # seconds for them to be answered
 PATIENCE = 10  # broken streams in a row before following gives up
 ROTATION = 3600.0  # seconds for all secrets to be sealed anew
 SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts as broken
@@ -76,7 +78,7 @@ def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
         made: list[Json] = []
         for part in _parts(documents):
             headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
-            answer = yield from ask(Request("POST", "/v1/jobs", _dump({"jobs": part}), headers))
+            answer = yield from ask(Request("POST", "/v1/jobs", b'{"jobs": %b}' % part, headers, timeout=MANY_TIMEOUT))
             made += _load(answer, "jobs")["jobs"]
         return made
 
@@ -198,9 +200,17 @@ def preview(
 # ── runs ──
 
 
-def run_now(job_id: int, *, data: Mapping[str, Any] | None = None, node: str | None = None, key: str = "") -> Call[Run]:
-    """Ask for a run; it may be born skipped, if the job's overlap policy says so."""
-    body = _given({"data": data, "node": node})
+def run_now(
+    job_id: int,
+    *,
+    data: Mapping[str, Any] | None = None,
+    node: str | None = None,
+    priority: int | None = None,
+    run_at: str | None = None,
+    key: str = "",
+) -> Call[Run]:
+    """Ask for a run, now or at a moment; it may be born skipped, if the job's overlap policy says so."""
+    body = _given({"data": data, "node": node, "priority": priority, "run_at": run_at})
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or _new_key()}
     return _one(Request("POST", f"/v1/jobs/{job_id}/run", _dump(body), headers), has="id")
 
@@ -211,11 +221,10 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
 
     def steps() -> Steps:
         made: list[Json] = []
-        stem = _new_key()
         for part in _parts(orders):
-            keyed = [{"idempotency_key": f"{stem}-{len(made) + at}", **order} for at, order in enumerate(part)]
+            # Each order of a part gets a key of its own from this one.
             headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
-            answer = yield from ask(Request("POST", "/v1/runs", _dump(keyed), headers))
+            answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
             made += (one if "error" in one else {"run": one} for one in _load(answer, "runs")["runs"])
         return made
 
@@ -523,15 +532,19 @@ def _given(fields: Mapping[str, Any]) -> Json:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _parts(every: Iterable[Any]) -> Iterator[list[Any]]:
-    part: list[Any] = []
+def _parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Return JSON arrays of as much as the server takes at once."""
+    part: list[bytes] = []
+    size = 0
     for one in every:
-        part.append(one)
-        if len(part) == MANY:
-            yield part
-            part = []
+        item = _dump(one)
+        if part and (len(part) == MANY or size + len(item) > MANY_BYTES):
+            yield b"[%b]" % b",".join(part)
+            part, size = [], 0
+        part.append(item)
+        size += len(item) + 1
     if part:
-        yield part
+        yield b"[%b]" % b",".join(part)
 
 
 def _new_key() -> str:
