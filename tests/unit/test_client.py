@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from horae import schemas
-from horae.client import Client, SyncClient, calls
+from horae.client import Client, SyncClient, calls, output
 from horae.errors import Conflict, Error, Invalid, NotFound, Unavailable
 from tests.certificates import make_certificate
 from tests.unit.fake_api import JOB, RUN, TRIGGER, Fake, events, page, problem, serving
@@ -24,8 +24,9 @@ HEALTH = b'{"status": "ok", "version": "0.1.0", "node": "n1"}'
 STREAMS = {"artifact", "follow", "log"}
 CALLS = {
     name: make
-    for name, make in vars(calls).items()
-    if inspect.isfunction(make) and make.__module__ == calls.__name__ and name[0] != "_" and name != "is_terminal"
+    for module in (calls, output)
+    for name, make in vars(module).items()
+    if inspect.isfunction(make) and make.__module__ == module.__name__ and name[0] != "_" and name != "is_terminal"
 }
 
 
@@ -312,7 +313,7 @@ def test_a_followed_run_goes_on_where_its_stream_broke(twin: Twin, api: Fake) ->
 
 
 def test_giving_up_on_a_stream_that_never_ends_well(twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.client.calls.PATIENCE", 2)
+    monkeypatch.setattr("horae.client.output.PATIENCE", 2)
     api.get("/v1/runs/42/log/follow", events())
     with twin(api.url) as client, pytest.raises(Unavailable, match="keeps ending before the run has ended"):
         list(client.follow(42))
@@ -398,8 +399,8 @@ def test_what_no_horae_would_answer_is_told(twin: Twin, said: bytes, told: str) 
 
 
 def test_a_server_that_says_nothing_is_given_up(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.client.calls.SILENCE", 0.05)
-    monkeypatch.setattr("horae.client.calls.PATIENCE", 0)
+    monkeypatch.setattr("horae.client.output.SILENCE", 0.05)
+    monkeypatch.setattr("horae.client.output.PATIENCE", 0)
     told = "did not answer in time"
     replies = [[b""] * 2] * 3
     with Scripted(*replies) as server, twin(server.url) as client, pytest.raises(Unavailable, match=told):

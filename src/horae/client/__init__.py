@@ -4,7 +4,7 @@
         run = await client.run_now(7)                              run = client.run_now(7)
         run = await client.wait(run.id)                            run = client.wait(run.id)
 
-    calls      every call, as a value: what to send, and the type of what comes back
+    calls      every call, as a value: what to send, and the type of what comes back; output has those that stream
     steps      what a call does with answers and faults: refusals, repetitions, pauses
     aio, sync  the twins, which perform calls; twins has what they share
     wire       HTTP/1.1 without a socket          address   where a server is, certificates, proxies
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from horae.client.aio import Client
-    from horae.client.calls import Event
+    from horae.client.output import Event
     from horae.client.sync import SyncClient
 
 __all__ = ["Client", "Event", "SyncClient"]
 
-_PLACES = {"Client": "aio", "SyncClient": "sync", "Event": "calls"}
+_PLACES = {"Client": "aio", "SyncClient": "sync", "Event": "output"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import calls
+from horae.client import calls, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
@@ -126,10 +126,10 @@ class SyncClient:
     run = _method(calls.run)
     wait = _method(calls.wait)
     cancel = _method(calls.cancel)
-    log = _stream(calls.log)
+    log = _stream(output.log)
     artifacts = _method(calls.artifacts)
-    artifact = _stream(calls.artifact)
-    follow = _stream(calls.follow)
+    artifact = _stream(output.artifact)
+    follow = _stream(output.follow)
     nodes = _method(calls.nodes)
     want_node = _method(calls.want_node)
     segments = _method(calls.segments)
