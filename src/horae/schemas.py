@@ -172,13 +172,6 @@ class Run(Struct):
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
 
 
-class Ordered(Struct):
-    """What became of one order among many, as the client gives it: a run, or why there is none."""
-
-    run: Run | None = None
-    error: Problem | None = None
-
-
 class Attempt(Struct):
     """A try that did not end its run."""
 

@@ -19,6 +19,7 @@ from horae.client.wire import Answer, Request
 from horae.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
+    from horae.client.many import Ordered
     from horae.schemas import (
         ArtifactPage,
         Health,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         NewToken,
         Node,
         NodePage,
-        Ordered,
         Overview,
         Preview,
         Run,

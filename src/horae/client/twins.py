@@ -54,8 +54,9 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     import msgspec
 
     from horae import schemas
+    from horae.client import many
 
-    [type_] = get_args(get_type_hints(make, localns=vars(schemas))["return"])
+    [type_] = get_args(get_type_hints(make, localns={**vars(schemas), **vars(many)})["return"])
     return type_, msgspec.json.Decoder(type_)
 
 
