@@ -263,7 +263,7 @@ def one_shape(name: str, schema: dict[str, Any], others: dict[str, Any]) -> str:
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────
 
 Raised = dict[str, set[tuple[type[errors.Error], str]]]  # code → (class, where a user meets it)
-PLACES = {"cli": "command", "client.py": "command", "migrate.py": "start", "executors": "run", "handlers.py": "run"}
+PLACES = {"cli": "command", "client": "command", "migrate.py": "start", "executors": "run", "handlers.py": "run"}
 
 
 def error_classes() -> dict[str, type[errors.Error]]:

@@ -17,10 +17,14 @@ DAY = timedelta(days=1)
 def make_certificate(
     directory: Path, name: str = "server", *, begins: timedelta = -DAY, ends: timedelta = 90 * DAY, password: str = ""
 ) -> tuple[Path, Path]:
-    """Return a certificate of 127.0.0.1 and localhost that vouches for itself, and its key, both as PEM files."""
+    """Return a certificate of 127.0.0.1, localhost and horae.example that vouches for itself, and its key, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [
+        x509.DNSName("localhost"),
+        x509.DNSName("horae.example"),
+        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+    ]
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
-
 if TYPE_CHECKING:
     from horae.app.embedding import embedded
-    from horae.client import Client
+    from horae.client import Client, SyncClient
+    from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
     from horae.inbox import enqueue, wake
 
 __version__ = "0.1.0"
@@ -19,6 +18,7 @@ __all__ = [
     "Client",
     "Context",
     "Retry",
+    "SyncClient",
     "__version__",
     "embedded",
     "enqueue",
@@ -27,19 +27,20 @@ __all__ = [
     "wake",
 ]
 
+_PLACES = {
+    "Client": "horae.client",
+    "SyncClient": "horae.client",
+    "embedded": "horae.app.embedding",
+    "enqueue": "horae.inbox",
+    "wake": "horae.inbox",
+    **dict.fromkeys(("Cancel", "Cancellation", "Context", "Retry", "handler", "provider"), "horae.handlers"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for: a handler's process and the command line do without."""
-    if name == "Client":
-        from horae.client import Client
+    """Load what is asked for: a handler's process does without the client, the command line without handlers."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'horae' has no attribute {name!r}")
+    import importlib
 
-        return Client
-    if name in ("enqueue", "wake"):
-        from horae import inbox
-
-        return getattr(inbox, name)
-    if name == "embedded":
-        from horae.app.embedding import embedded
-
-        return embedded
-    raise AttributeError(f"module 'horae' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

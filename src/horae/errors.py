@@ -287,6 +287,7 @@ CODES: dict[str, str] = {
     "E_LOGIN_REQUIRED": "Listening beyond loopback, and require_token, need a login: a user token.",
     "E_TLS_REQUIRED": "Listening beyond loopback needs a certificate.",
     "E_TLS": "The certificate or its key cannot be used.",
+    "E_CLIENT": "The client is closed, or belongs to another process or event loop.",
     "E_URL": "An address cannot be used.",
     "E_SECRET_KEY": "The key file cannot be used, or does not have the key that a secret was sealed with.",
     "E_SINGLE_NODE_LOCK": "Another process holds this data directory.",

@@ -14,12 +14,13 @@ import httpx
 import pytest
 import uvicorn
 
+from horae import schemas
 from horae.contracts import CONTRACTS
 from horae.core.model import State, Trigger
 from horae.errors import CODES, Unavailable
 from horae.testing import START
 from horae.web import app as web
-from horae.web import connections, http, render, schemas, streams
+from horae.web import connections, http, render, streams
 from tests.facades.world import DELAY, NODE, OWN, TWICE, Work, World, from_here
 
 JOB = {"name": "nightly", "schedule": "0 3 * * *", "steps": [{"run": "echo hello"}]}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.server
 import json
 import os
 import pty
@@ -23,7 +22,6 @@ import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -31,155 +29,18 @@ from click.testing import CliRunner
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
 from horae.cli.runs import exit_code_of_run, read_since
-from horae.client import Client, server_url
-from horae.errors import CODES, ConfigError, Conflict, Error, Invalid, NotFound, Unavailable
+from horae.client.address import server_url
+from horae.errors import CODES, ConfigError, Error, Invalid
 from horae.ports.work import Sandboxes
+from tests.unit.fake_api import JOB, NODE, PREVIEW, RUN, TRIGGER, Answer, Fake, Request, events, page, problem, serving
 
 PATIENCE = 180.0
-
-JOB = {
-    "id": 7, "name": "backup", "key": None, "owner": "local", "org": 1, "kind": "shell", "segment": 3,
-    "spec": {"steps": [{"run": "true"}]}, "policy": {"overlap": "forbid"}, "paused": False, "annotations": {},
-    "version": 1, "created_at": "2027-01-15T08:00:00Z", "updated_at": "2027-01-15T08:00:00Z",
-    "triggers": [{
-        "id": 9, "job_id": 7, "schedule": {"cron": "0 2 * * *"}, "description": "at 02:00 every day", "data": None,
-        "enabled": True, "next_at": "2027-01-16T02:00:00Z", "last_at": None, "version": 1,
-        "created_at": "2027-01-15T08:00:00Z",
-    }],
-}  # fmt: skip
-TRIGGER: dict[str, Any] = JOB["triggers"][0]  # type: ignore[index]
-RUN = {
-    "id": 42, "job_id": 7, "trigger_id": 9, "due_at": "2027-01-15T08:00:00Z", "state": "succeeded", "reason": "",
-    "attempt": 1, "fence": 1, "priority": 5, "kind": "shell", "node": "n1", "created_at": "2027-01-15T08:00:00Z",
-    "started_at": "2027-01-15T08:00:00.003Z", "finished_at": "2027-01-15T08:01:15.003Z", "eligible_at": None,
-    "exit_code": 0, "message": "", "result": None, "data": None, "into_run_id": None, "cancel_requested": False,
-    "lost": 0, "output": True, "late_ms": 3,
-}  # fmt: skip
-NODE = {
-    "name": "n1", "state": "live", "roles": ["api", "agent"], "kinds": ["shell"], "labels": [], "slots": 8, "busy": 2,
-    "version": "0.1.0", "address": "http://127.0.0.1:8080", "started_at": "2027-01-15T08:00:00Z",
-    "heartbeat_at": "2027-01-15T08:00:00Z", "via": "", "wanted": "live", "segments": 34,
-}  # fmt: skip
-PREVIEW = {
-    "dialect": "cron", "description": "at 02:30 every day",
-    "moments": [{"at": "2027-03-28T01:00:00Z", "local": "2027-03-28T03:00:00+02:00", "note": "02:30 does not exist"}],
-}  # fmt: skip
-
-
-def page(*items: Any) -> dict[str, Any]:
-    return {"items": list(items), "cursor": None}
-
-
-# ── a server that answers as told ──────────────────────────────────────────────────────────────────
-
-
-@dataclasses.dataclass
-class Request:
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-
-Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]] | None  # None: break the connection
-Route = Any  # a JSON body, an Answer, or a function from Request to Answer
-
-
-class Fake:
-    """Routes by (method, path); everything it was asked is in `requests`."""
-
-    def __init__(self) -> None:
-        self.routes: dict[tuple[str, str], Route] = {}
-        self.requests: list[Request] = []
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def get(self, path: str, route: Route) -> None:
-        self.routes["GET", path] = route
-
-    def post(self, path: str, route: Route) -> None:
-        self.routes["POST", path] = route
-
-    def asked(self, method: str, path: str) -> list[Request]:
-        return [one for one in self.requests if (one.method, one.path) == (method, path)]
-
-    def answer(self, request: Request) -> Answer:
-        self.requests.append(request)
-        route = self.routes.get((request.method, request.path))
-        if route is None:
-            return problem(404, "E_NOT_FOUND", f"no {request.path}")
-        if callable(route):
-            return route(request)  # type: ignore[no-any-return]
-        return route if isinstance(route, tuple) else (200, route)
-
-    def _handler(self) -> type[http.server.BaseHTTPRequestHandler]:
-        fake = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def handle_any(self) -> None:
-                url = urlsplit(self.path)
-                query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                answer = fake.answer(Request(self.command, url.path, query, headers, body))
-                if answer is None:
-                    self.connection.close()
-                    return
-                self.reply(*answer)
-
-            def reply(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-                content = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_response(status)
-                for name, value in (headers or {"Content-Type": "application/json"}).items():
-                    self.send_header(name, value)
-                self.end_headers()
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    self.wfile.write(content)
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        return Handler
-
-
-def problem(status: int, code: str, detail: str, **more: Any) -> Answer:
-    body = {"type": "about:blank", "title": "t", "status": status, "code": code, "detail": detail, "errors": [], **more}
-    return status, body, {"Content-Type": "application/problem+json"}
-
-
-def events(*lines: tuple[str, Any, int | None]) -> Answer:
-    """Server-sent events, then the end of the connection."""
-    text = ": hello\n\n"
-    for name, data, offset in lines:
-        text += f"event: {name}\n" + (f"id: {offset}\n" if offset is not None else "")
-        text += f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
-    return 200, text.encode(), {"Content-Type": "text/event-stream"}
 
 
 @pytest.fixture
 def api() -> Iterator[Fake]:
-    fake = Fake()
-    fake.get("/v1/jobs", page(JOB))
-    fake.get("/v1/jobs/7", JOB)
-    fake.get("/v1/triggers", page(TRIGGER))
-    fake.get("/v1/triggers/9", TRIGGER)
-    fake.get("/v1/runs", page(RUN))
-    fake.get("/v1/runs/42", {**RUN, "attempts": []})
-    fake.get("/v1/nodes", page(NODE))
-    fake.get("/healthz", {"status": "ok", "version": "0.1.0", "node": "n1"})
-    yield fake
-    fake.close()
+    with serving() as fake:
+        yield fake
 
 
 @pytest.fixture(autouse=True)
@@ -245,8 +106,8 @@ def test_the_help_lists_every_command_and_exit_code() -> None:
 def every_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     if path:
         yield path
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from every_command(inner, (*path, name))
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from every_command(command.get_command(None, name), (*path, name))
 
 
 @pytest.mark.parametrize("path", list(every_command(app)), ids=" ".join)
@@ -379,15 +240,36 @@ def test_a_fault_of_ours_is_one_line_and_no_stack_trace(api: Fake) -> None:
     assert "Traceback" not in result.stderr
 
 
-def test_starting_loads_neither_pydantic_nor_rich_nor_the_server() -> None:
+# What takes longer to load than a request takes to be answered.
+HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinja2", "msgspec", "obstore", "pydantic",
+         "pygments", "rich", "structlog", "uvicorn", "yaml", "horae.app", "horae.core.model", "horae.service",
+         "horae.schemas")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("args", "most", "never"),
+    [
+        (["--help"], 140, ("horae.client", "horae.settings", "ssl")),
+        (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
+        (["jobs"], 170, ("horae.settings", "horae.cli.runs", "ssl")),
+        (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
+    ],
+)
+def test_a_command_loads_only_what_it_needs(api: Fake, args: list[str], most: int, never: tuple[str, ...]) -> None:
     code = (
-        "import sys; from horae.cli import app; sys.argv[1:] = ['runs', '--server', 'http://127.0.0.1:1']\n"
+        "import sys; from horae.cli import app; sys.argv[1:] = sys.argv[2:]\n"
         "try: app()\n"
-        "except SystemExit: pass\n"
-        "print([name for name in ('pydantic', 'rich', 'pygments', 'yaml', 'fastapi') if name in sys.modules])"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "print('\\n' + ' '.join(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True)
-    assert done.stdout.strip() == "[]"
+    server = {**os.environ, "HORAE_SERVER": api.url}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "horae", *args], capture_output=True, text=True, timeout=PATIENCE, env=server
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert sorted(loaded & {*HEAVY, *never}) == []
+    assert len(loaded) <= most
 
 
 # ── errors and exit codes ──────────────────────────────────────────────────────────────────────────
@@ -1081,85 +963,6 @@ def test_a_node_that_does_not_exist_is_said_to_be_missing(api: Fake) -> None:
 
     assert result.exit_code == 4
     assert "there is no node nobody" in result.stderr
-
-
-# ── the client ─────────────────────────────────────────────────────────────────────────────────────
-
-
-async def test_a_broken_submit_is_repeated_with_the_same_key(api: Fake) -> None:
-    replies = iter([None, (201, {"jobs": [JOB], "replayed": True})])
-    api.post("/v1/jobs", lambda request: next(replies))
-    async with Client(api.url) as client:
-        made = await client.submit({"name": "x"})
-    first, second = api.asked("POST", "/v1/jobs")
-    assert made["replayed"] is True
-    assert first.headers["idempotency-key"] == second.headers["idempotency-key"] != ""
-    assert first.body == second.body == b'{"name": "x"}'
-
-
-async def test_two_submits_have_different_keys_unless_one_is_given(api: Fake) -> None:
-    api.post("/v1/jobs", (201, {"jobs": [], "replayed": False}))
-    async with Client(api.url) as client:
-        for key in ("", "", "mine"):
-            await client.submit(b"name: x", key=key)
-    keys = [one.headers["idempotency-key"] for one in api.requests]
-    assert (len(set(keys)), keys[2]) == (3, "mine")
-
-
-async def test_a_broken_call_that_could_act_twice_is_not_repeated(api: Fake) -> None:
-    api.post("/v1/runs/42/cancel", lambda request: None)
-    async with Client(api.url) as client:
-        with pytest.raises(Unavailable, match="broke"):
-            await client.cancel(42)
-    assert len(api.requests) == 1
-
-
-async def test_a_token_is_sent_with_every_call(api: Fake) -> None:
-    async with Client(api.url, "hush") as client:
-        await client.nodes()
-    assert api.requests[0].headers["authorization"] == "Bearer hush"
-
-
-async def test_errors_carry_their_problems(api: Fake) -> None:
-    wrong = {"path": "steps[0]", "code": "E_TYPE", "message": "text expected", "hint": "quote it"}
-    api.get("/v1/runs/1", problem(404, "E_NOT_FOUND", "no run 1"))
-    api.post("/v1/jobs/7/run", problem(409, "E_PAUSED", "it is paused", errors=[wrong]))
-    async with Client(api.url) as client:
-        with pytest.raises(NotFound, match="no run 1"):
-            await client.run(1)
-        with pytest.raises(Conflict) as caught:
-            await client.run_now(7)
-    assert caught.value.code == "E_PAUSED"
-    assert [one.as_dict() for one in caught.value.problems] == [wrong]
-
-
-async def test_a_job_is_replaced_only_at_its_version(api: Fake) -> None:
-    api.routes["PUT", "/v1/jobs/7"] = JOB
-    async with Client(api.url) as client:
-        await client.replace_job(7, {"name": "x"}, version=3)
-        await client.replace_job(7, {"name": "x"})
-    assert [one.headers.get("if-match") for one in api.requests] == ['"3"', None]
-
-
-async def test_triggers_are_added_replaced_and_deleted(api: Fake) -> None:
-    api.post("/v1/jobs/7/triggers", (201, TRIGGER))
-    api.routes["PUT", "/v1/triggers/9"] = TRIGGER
-    api.routes["DELETE", "/v1/triggers/9"] = (204, b"")
-    async with Client(api.url) as client:
-        assert await client.add_trigger(7, {"cron": "@daily"}) == TRIGGER
-        assert await client.replace_trigger(9, {"cron": "@daily"}) == TRIGGER
-        await client.delete_trigger(9)
-    assert [json.loads(one.body or b"null") for one in api.requests] == [{"cron": "@daily"}, {"cron": "@daily"}, None]
-
-
-async def test_giving_up_on_a_stream_that_never_ends_well(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.client.PATIENCE", 2)
-    api.get("/v1/runs/42/log/follow", events())
-    async with Client(api.url) as client:
-        with pytest.raises(Unavailable, match="keeps ending before the run has ended"):
-            async for _ in client.follow(42):
-                pass
-    assert len(api.requests) == 3
 
 
 # ── commands that need no server ───────────────────────────────────────────────────────────────────

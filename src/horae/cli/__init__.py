@@ -1,28 +1,27 @@
 """The command line: `horae`. Depend on nothing in here but `main` and `EXIT_CODES`.
 
-    screen     what reaches the user                session   the frame around every command, exit codes
-    jobfiles   job files as bytes                   remote    commands that ask a server
+    session    the list of commands, the frame around each, exit codes
+    screen     what reaches the user                jobfiles   job files as bytes
     options    how a command says what it takes
-    local      commands that need none: up, check, migrate
-    secrets    commands that ask a server to keep secrets
+    local      commands that need no server: up, check, migrate
     tokens     commands that ask whoever holds the database: token
     inbox      commands about work that others hand over in their own transactions: inbox
+    jobs, runs, builds, nodes, secrets              commands that ask a server: one or two calls, then the screen
 
-Starting fast is a feature: whatever only some commands need (httpx, Rich, the server, the readers of
-schedules) is imported inside them. `horae --help` has 250 ms, a command that asks a server 350 ms.
+Starting fast is a feature: a command loads its own module alone, and what only some need (the client, Rich, asyncio,
+the server, the readers of schedules) is imported inside them. tests/unit/test_cli.py says what is not loaded.
 """
 
 from __future__ import annotations
 
 import io
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
-from horae.cli import inbox, local, remote, secrets, tokens
-from horae.cli.options import make_parameter
-from horae.cli.session import EXIT_CODES, SHARED, Root, Session, own_version
+from horae.cli.options import Option
+from horae.cli.session import EXIT_CODES, SHARED, Root, Session, option, own_version
 
 __all__ = ["EXIT_CODES", "app", "main"]
 
@@ -46,14 +45,8 @@ def _begin(ctx: click.Context, /, version: bool, **shared: Any) -> None:
         click.echo(ctx.get_help())
 
 
-_VERSION = click.Option(["--version"], is_flag=True, default=False, help="Show the version and exit.")
-_PARAMS = [*map(make_parameter, SHARED), _VERSION]
-app = Root("horae", callback=_begin, params=_PARAMS, help=_ABOUT, epilog=_EPILOG)
-local.register(app)
-remote.register(app)
-tokens.register(app)
-inbox.register(app)
-secrets.register(app)
+_VERSION = option("version", Annotated[bool, Option("--version", help="Show the version and exit.")], False)
+app = Root("horae", callback=_begin, parameters=lambda: [*SHARED, _VERSION], help=_ABOUT, epilog=_EPILOG)
 
 
 def main() -> None:

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
+import click
+
 from horae.cli.datawork import DATA_PARTS, writes_data
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, duration
-from horae.cli.session import Session
+from horae.cli.session import Session, command
 from horae.errors import Error, Invalid
 
 Json = dict[str, Any]
@@ -88,7 +90,7 @@ def show_build(screen: Screen, run: Json) -> None:
         screen.table(["failed test", "message"], [[str(one.get("name")), str(one.get("message"))] for one in failures])
 
 
-async def artifacts(
+def artifacts(
     session: Session,
     run: Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")],
     path: Annotated[str | None, Argument(metavar="[PATH]", help="Path of an artifact; left out: a list.")] = None,
@@ -100,25 +102,25 @@ async def artifacts(
     if path is None and output is not None:
         raise Invalid("--output needs the PATH of an artifact", code="E_USAGE", hint="`horae artifacts RUN` lists them")
     if path is None:
-        await _list(session, run)
+        _list(session, run)
     elif output == "-":
-        await _copy(session, run, path, sys.stdout.buffer)
+        _copy(session, run, path, sys.stdout.buffer)
     else:
-        await _download(session, run, path, output or path.rpartition("/")[2])
+        _download(session, run, path, output or path.rpartition("/")[2])
 
 
-async def _list(session: Session, run: int) -> None:
-    async with session.client() as client:
-        page = await client.artifacts(run)
+def _list(session: Session, run: int) -> None:
+    with session.client() as client:
+        page = client.json.artifacts(run)
     if session.as_json:
         return session.screen.json(page)
     rows = [[str(one["size"]), one["path"]] for one in page["items"]]
     return session.screen.table([">size", "path"], rows, "this run kept no artifacts")
 
 
-async def _download(session: Session, run: int, path: str, name: str) -> None:
+def _download(session: Session, run: int, path: str, name: str) -> None:
     with _written(name) as file:
-        size = await _copy(session, run, path, file)
+        size = _copy(session, run, path, file)
     if session.as_json:
         session.screen.json({"path": path, "file": name, "size": size})
     else:
@@ -139,11 +141,15 @@ def _written(name: str) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-async def _copy(session: Session, run: int, path: str, file: BinaryIO) -> int:
+def _copy(session: Session, run: int, path: str, file: BinaryIO) -> int:
     size = 0
-    async with session.client() as client:
-        async for piece in client.artifact(run, path):
+    with session.client() as client:
+        for piece in client.artifact(run, path):
             file.write(piece)
             size += len(piece)
     file.flush()
     return size
+
+
+def register(app: click.Group) -> None:
+    command(app, "artifacts", "horae artifacts 42 dist/package.whl --output package.whl")(artifacts)

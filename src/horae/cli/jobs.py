@@ -16,7 +16,7 @@ from horae.cli.session import Session, command, job_names, listing
 TriggerArgument = Annotated[int, Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
 
 
-async def submit(
+def submit(
     session: Session,
     files: Annotated[list[str], Argument(metavar="FILE...", help="Job files, YAML or JSON; - reads stdin.")],
 ) -> None:
@@ -24,11 +24,11 @@ async def submit(
     documents = [(name, _content_of(name)) for name in files]  # all are read before anything is sent
     made: list[Json] = []
     try:
-        async with session.client() as client:
+        with session.client() as client:
             for name, content in documents:
                 with naming(name):
                     type_, place = media_type(name, content), directory_of(name)
-                    made += (await client.submit(content, type_, directory=place))["jobs"]
+                    made += client.json.submit(content, type_, directory=place)["jobs"]
     finally:  # what was submitted before an error is there, and must be told
         if made:
             _say_submitted(session, made)
@@ -46,14 +46,14 @@ def _say_submitted(session: Session, jobs: list[Json]) -> None:
         _show_jobs(session.screen, jobs)
 
 
-async def list_jobs(
+def list_jobs(
     session: Session,
     name: Annotated[str | None, Option("--name", metavar="TEXT", help="Only with this in the name.")] = None,
     limit: Limit = 50,
 ) -> None:
     """List jobs, newest first."""
-    async with session.client() as client:
-        page = await client.jobs(name=name, limit=limit)
+    with session.client() as client:
+        page = client.json.jobs(name=name, limit=limit)
     if session.as_json:
         session.screen.json(page)
     else:
@@ -77,10 +77,10 @@ def _next_and_state(job: Json) -> tuple[str, Cell]:
     return local_time(min(moments, default=None)), state
 
 
-async def show_job(session: Session, job: JobArgument) -> None:
+def show_job(session: Session, job: JobArgument) -> None:
     """Show one job with its triggers."""
-    async with session.client() as client:
-        found = await client.find_job(job)
+    with session.client() as client:
+        found = client.json.find_job(job)
     if session.as_json:
         return session.screen.json(found)
     session.screen.record(
@@ -107,46 +107,46 @@ async def show_job(session: Session, job: JobArgument) -> None:
     return None
 
 
-async def delete_job(session: Session, job: JobArgument) -> None:
+def delete_job(session: Session, job: JobArgument) -> None:
     """Delete a job. Its live runs are cancelled; its history stays readable by id."""
-    async with session.client() as client:
-        found = await client.find_job(job)
-        await client.delete_job(found["id"])
+    with session.client() as client:
+        found = client.json.find_job(job)
+        client.json.delete_job(found["id"])
     if session.as_json:
         session.screen.json({"deleted": found["id"]})
     else:
         session.screen.line(f"deleted job {found['id']} {clean(found['name'])}")
 
 
-async def reset_cursor(session: Session, job: JobArgument) -> None:
+def reset_cursor(session: Session, job: JobArgument) -> None:
     """Let a sync begin anew: its next run reads everything, as the first one did."""
-    async with session.client() as client:
-        found = await client.find_job(job)
-        await client.reset_cursor(found["id"])
+    with session.client() as client:
+        found = client.json.find_job(job)
+        client.json.reset_cursor(found["id"])
     if session.as_json:
         session.screen.json({"reset": found["id"]})
     else:
         session.screen.line(f"job {found['id']} {clean(found['name'])} reads everything at its next run")
 
 
-def register_jobs(app: click.Group) -> None:
+def _register_jobs(app: click.Group) -> None:
     group = listing(app, "jobs", "horae jobs --name backup")(list_jobs)
     command(group, "show", "horae jobs show backup")(show_job)
     command(group, "delete", "horae jobs delete 7")(delete_job)
     command(group, "reset-cursor", "horae jobs reset-cursor orders-to-lake")(reset_cursor)
 
 
-async def pause(session: Session, job: JobArgument) -> None:
+def pause(session: Session, job: JobArgument) -> None:
     """Pause a job: it does not fire until it is resumed."""
-    async with session.client() as client:
-        changed = await client.pause((await client.find_job(job))["id"])
+    with session.client() as client:
+        changed = client.json.pause(client.json.find_job(job)["id"])
     _say_job(session, changed, "paused")
 
 
-async def resume(session: Session, job: JobArgument) -> None:
+def resume(session: Session, job: JobArgument) -> None:
     """Let a paused job go on."""
-    async with session.client() as client:
-        changed = await client.resume((await client.find_job(job))["id"])
+    with session.client() as client:
+        changed = client.json.resume(client.json.find_job(job)["id"])
     _say_job(session, changed, "resumed")
 
 
@@ -158,14 +158,14 @@ def _say_job(session: Session, job: Json, done: str) -> None:
     session.screen.line(f"{done} job {job['id']} {clean(job['name'])}{f'; next {upcoming}' if upcoming else ''}")
 
 
-async def list_triggers(session: Session, job: OfJob = None, limit: Limit = 50) -> None:
+def list_triggers(session: Session, job: OfJob = None, limit: Limit = 50) -> None:
     """List triggers: when jobs run next, and when they ran last."""
-    async with session.client() as client:
-        job_id = (await client.find_job(job))["id"] if job else None
-        page = await client.triggers(job_id=job_id, limit=limit)
+    with session.client() as client:
+        job_id = client.json.find_job(job)["id"] if job else None
+        page = client.json.triggers(job_id=job_id, limit=limit)
         if session.as_json:
             return session.screen.json(page)
-        names = await job_names(client, (trigger["job_id"] for trigger in page["items"]))
+        names = job_names(client, (trigger["job_id"] for trigger in page["items"]))
     _show_triggers(session.screen, page["items"], names)
     note_more(session.screen, page)
     return None
@@ -186,35 +186,35 @@ def _show_triggers(screen: Screen, triggers: list[Json], names: dict[int, str]) 
     screen.table([">id", "job", "schedule", "next", "last", "state"], rows, "no triggers")
 
 
-async def show_trigger(session: Session, trigger: TriggerArgument) -> None:
+def show_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Show one trigger."""
-    async with session.client() as client:
-        found = await client.trigger(trigger)
+    with session.client() as client:
+        found = client.json.trigger(trigger)
     _say_trigger(session, found)
 
 
-async def move_trigger(
+def move_trigger(
     session: Session,
     trigger: TriggerArgument,
     to: Annotated[str, Option("--to", metavar="MOMENT", help="RFC 3339, such as 2027-03-28T02:30:00Z.")],
 ) -> None:
     """Move the next moment of a trigger, once; its schedule goes on from there."""
-    async with session.client() as client:
-        changed = await client.change_trigger(trigger, next_at=to)
+    with session.client() as client:
+        changed = client.json.change_trigger(trigger, next_at=to)
     _say_trigger(session, changed)
 
 
-async def enable_trigger(session: Session, trigger: TriggerArgument) -> None:
+def enable_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Let a trigger fire."""
-    async with session.client() as client:
-        changed = await client.change_trigger(trigger, enabled=True)
+    with session.client() as client:
+        changed = client.json.change_trigger(trigger, enabled=True)
     _say_trigger(session, changed)
 
 
-async def disable_trigger(session: Session, trigger: TriggerArgument) -> None:
+def disable_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Keep a trigger from firing."""
-    async with session.client() as client:
-        changed = await client.change_trigger(trigger, enabled=False)
+    with session.client() as client:
+        changed = client.json.change_trigger(trigger, enabled=False)
     _say_trigger(session, changed)
 
 
@@ -236,7 +236,7 @@ def _say_trigger(session: Session, trigger: Json) -> None:
     )
 
 
-def register_triggers(app: click.Group) -> None:
+def _register_triggers(app: click.Group) -> None:
     group = listing(app, "triggers", "horae triggers --job backup")(list_triggers)
     command(group, "show", "horae triggers show 3")(show_trigger)
     command(group, "move", "horae triggers move 3 --to 2027-03-28T02:30:00Z")(move_trigger)
@@ -244,7 +244,7 @@ def register_triggers(app: click.Group) -> None:
     command(group, "disable", "horae triggers disable 3")(disable_trigger)
 
 
-async def preview(
+def preview(
     session: Session,
     schedule: Annotated[str, Argument(metavar="EXPR", help="Cron, interval or words, in quotes.")],
     timezone: Annotated[str | None, Option("--timezone", metavar="ZONE", help="Such as Europe/Berlin.")] = None,
@@ -252,8 +252,8 @@ async def preview(
 ) -> None:
     """Show the next moments of a schedule, as the server reads it."""
     zone = {"timezone": timezone} if timezone else {}
-    async with session.client() as client:
-        shown = await client.preview(schedule, count=count, **zone)
+    with session.client() as client:
+        shown = client.json.preview(schedule, count=count, **zone)
     if session.as_json:
         return session.screen.json(shown)
     read_as = f" (read as {clean(shown['dialect'])})" if shown["dialect"] else ""
@@ -261,3 +261,12 @@ async def preview(
     rows = [[one["local"], one["at"], Cell(one["note"] or "", "yellow")] for one in shown["moments"]]
     session.screen.table(["local", "utc", "note"], rows, "no moment will come")
     return None
+
+
+def register(app: click.Group) -> None:
+    command(app, "submit", "horae submit backup.yaml")(submit)
+    _register_jobs(app)
+    _register_triggers(app)
+    command(app, "pause", "horae pause backup")(pause)
+    command(app, "resume", "horae resume backup")(resume)
+    command(app, "preview", "horae preview '30 2 * * MON-FRI' --timezone Europe/Berlin --count 5")(preview)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import os
 import shlex
@@ -20,12 +19,10 @@ from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, show_error
 from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
-from horae.config import Config, load
 from horae.errors import Error
-from horae.settings import SETTINGS
-from horae.values import mask_database, show_bytes
 
 if TYPE_CHECKING:
+    from horae.config import Config
     from horae.ports.work import Sandboxes
 
 ConfigFile = Annotated[
@@ -56,14 +53,15 @@ HELLO = '{"name": "hello", "run_once": true, "steps": [{"run": "echo hello"}]}'
 
 
 def register(app: click.Group) -> None:
-    every = [setting.name for setting in SETTINGS]
-    settings_command(app, "up", "horae up --port 9000 --data ./horae-data", every)(up)
+    settings_command(app, "up", "horae up --port 9000 --data ./horae-data")(up)
     settings_command(app, "agent", "horae agent --server 127.0.0.1:8090 --label gpu", AGENT_SETTINGS)(agent)
-    settings_command(app, "check", "horae check jobs/*.yaml", every)(check)
+    settings_command(app, "check", "horae check jobs/*.yaml")(check)
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
 
 
 def load_settings(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
+    from horae.config import load
+
     config = load(flags, file=file)
     for warning in config.warnings:
         screen.warn(warning)
@@ -78,6 +76,8 @@ def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) 
     """
     config = load_settings(flags, config_file, session.screen)
     # Only here: the whole server is loaded with it, which no other command needs.
+    import asyncio
+
     import uvloop
 
     from horae.app.process import serve
@@ -94,6 +94,8 @@ def _greet(session: Session, config: Config, sandboxes: Sandboxes) -> None:
 
 def _introduce(session: Session, config: Config, sandboxes: Sandboxes) -> None:
     """Where Horae is, what to do with it, and what to know first."""
+    from horae.values import mask_database
+
     screen, version, database, address = session.screen, own_version(), mask_database(config.database), config.address
     if session.as_json:
         places = {"url": address, "node": config.node, "data": str(config.data), "database": database}
@@ -121,6 +123,8 @@ def _introduce(session: Session, config: Config, sandboxes: Sandboxes) -> None:
 
 
 def _kept(config: Config) -> str:
+    from horae.values import show_bytes
+
     history = f"{config.history_days} days of history" if config.history_days else "history for ever"
     return f"{history}, {show_bytes(config.files_limit) + ' of output' if config.files_limit else 'all output'}"
 
@@ -174,7 +178,9 @@ def agent(
 
     config = load_settings(agent_flags(flags, label or []), config_file, session.screen)
     way = read_way(servers, token_file, ca_file)
-    import uvloop  # as in `up`
+    import asyncio  # as in `up`
+
+    import uvloop
 
     from horae.app.remote_agent import serve_agent
 
@@ -284,7 +290,10 @@ def migrate(
 ) -> int:
     """Bring the database schema up to this version."""
     config = load_settings(flags, config_file, session.screen)
-    from horae.app.store import migrate as migrate_database  # as in `up`
+    import asyncio  # as in `up`
+
+    from horae.app.store import migrate as migrate_database
+    from horae.values import mask_database
 
     report = asyncio.run(migrate_database(config, check=only_check))
     is_current = report.current == report.latest

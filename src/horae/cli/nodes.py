@@ -6,22 +6,24 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
+import click
+
 from horae.cli.options import Argument
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
-from horae.cli.session import Session
+from horae.cli.session import Session, command, listing
 from horae.errors import Error
 
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import SyncClient
 
 NodeArgument = Annotated[str, Argument(metavar="NODE", help="Name of a node.")]
 
 
-async def nodes(session: Session) -> None:
+def nodes(session: Session) -> None:
     """List the nodes: state, how busy they are, when they were last seen, through whom agents come in."""
-    async with session.client() as client:
-        page = await client.nodes()
-        seen = {} if session.as_json else await _overview(client)
+    with session.client() as client:
+        page = client.json.nodes()
+        seen = {} if session.as_json else _overview(client)
     if session.as_json:
         session.screen.json(page)
     else:
@@ -29,11 +31,12 @@ async def nodes(session: Session) -> None:
         _show_arrears(session.screen, seen)
 
 
-async def _overview(client: Client) -> Json:
+def _overview(client: SyncClient) -> Json:
     """Return what more is known, where the server tells."""
+    seen: Json = {}
     with contextlib.suppress(Error):
-        return await client.overview()
-    return {}
+        seen = client.json.overview()
+    return seen
 
 
 def _show_arrears(screen: Screen, seen: Json) -> None:
@@ -69,10 +72,10 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
             screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
 
 
-async def handlers(session: Session) -> None:
+def handlers(session: Session) -> None:
     """List Python handlers: version of their code, kind, when it was loaded, what is wrong with it."""
-    async with session.client() as client:
-        page = await client.handlers()
+    with session.client() as client:
+        page = client.json.handlers()
     if session.as_json:
         session.screen.json(page)
     else:
@@ -100,26 +103,34 @@ def _show_handlers(screen: Screen, page: Json) -> None:
         screen.line(f"not asked: {', '.join(map(clean, page['unasked']))}; ask with --server")
 
 
-async def cordon(session: Session, name: NodeArgument) -> None:
+def cordon(session: Session, name: NodeArgument) -> None:
     """Let a node take no new runs; what runs there goes on."""
-    await _want(session, name, "cordon", "takes no new runs")
+    _want(session, name, "cordon", "takes no new runs")
 
 
-async def uncordon(session: Session, name: NodeArgument) -> None:
+def uncordon(session: Session, name: NodeArgument) -> None:
     """Let a cordoned or drained node take runs again."""
-    await _want(session, name, "uncordon", "takes runs again")
+    _want(session, name, "uncordon", "takes runs again")
 
 
-async def drain(session: Session, name: NodeArgument) -> None:
+def drain(session: Session, name: NodeArgument) -> None:
     """Empty a node: it takes no new runs and gives its segments away; what runs there goes on to its end."""
-    await _want(session, name, "drain", "takes no new runs and gives its segments away")
+    _want(session, name, "drain", "takes no new runs and gives its segments away")
 
 
-async def _want(session: Session, name: str, verb: str, effect: str) -> None:
-    async with session.client() as client:
-        node = await client.want_node(name, verb)
+def _want(session: Session, name: str, verb: str, effect: str) -> None:
+    with session.client() as client:
+        node = client.json.want_node(name, verb)
     if session.as_json:
         session.screen.json(node)
     else:
         busy = f"; {node['busy']} still running" if node["busy"] and verb != "uncordon" else ""
         session.screen.line(f"{clean(name)} {effect}{busy}")
+
+
+def register(app: click.Group) -> None:
+    group = listing(app, "nodes", "horae nodes")(nodes)
+    command(group, "cordon", "horae nodes cordon worker-3")(cordon)
+    command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
+    command(group, "drain", "horae nodes drain worker-3")(drain)
+    command(app, "handlers", "horae handlers")(handlers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,14 +19,14 @@ from horae.cli.session import Session, command, job_names, listing
 from horae.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import SyncClient
 
 NEWEST_EVERY = 0.5  # seconds between two looks for a newer run to follow
 WORTH_FOLLOWING = "queued,blocked,running,succeeded,failed,timed_out,cancelled"
 RunArgument = Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")]
 
 
-async def list_runs(
+def list_runs(
     session: Session,
     job: OfJob = None,
     state: Annotated[str | None, Option("--state", metavar="LIST", help="Such as failed,timed_out.")] = None,
@@ -37,12 +37,12 @@ async def list_runs(
 ) -> None:
     """List runs, newest first."""
     due_from = read_since(since) if since is not None else None
-    async with session.client() as client:
-        job_id = (await client.find_job(job))["id"] if job else None
-        page = await client.runs(job_id=job_id, state=state, due_from=due_from, limit=limit)
+    with session.client() as client:
+        job_id = client.json.find_job(job)["id"] if job else None
+        page = client.json.runs(job_id=job_id, state=state, due_from=due_from, limit=limit)
         if session.as_json:
             return session.screen.json(page)
-        names = await job_names(client, (run["job_id"] for run in page["items"]))
+        names = job_names(client, (run["job_id"] for run in page["items"]))
     _show_runs(session.screen, page["items"], names)
     note_more(session.screen, page)
     return None
@@ -97,13 +97,13 @@ def _remark(run: Json) -> str:
     return ", ".join(parts)
 
 
-async def show_run(session: Session, run: RunArgument) -> None:
+def show_run(session: Session, run: RunArgument) -> None:
     """Show one run with its earlier attempts."""
-    async with session.client() as client:
-        found = await client.run(run)
+    with session.client() as client:
+        found = client.json.run(run)
         if session.as_json:
             return session.screen.json(found)
-        names = await job_names(client, [found["job_id"]])
+        names = job_names(client, [found["job_id"]])
     session.screen.record(_run_fields(found, names[found["job_id"]]))
     show_build(session.screen, found)
     show_tables(session.screen, found)
@@ -152,12 +152,7 @@ def _show_attempts(screen: Screen, attempts: list[Json]) -> None:
     screen.table([">attempt", "state", "started", ">took", "node", "remark"], rows)
 
 
-def register_runs(app: click.Group) -> None:
-    group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
-    command(group, "show", "horae runs show 42")(show_run)
-
-
-async def run_now(
+def run_now(
     session: Session,
     job: JobArgument,
     data: Annotated[str | None, Option("--data", metavar="JSON", help="Data for this run, a JSON object.")] = None,
@@ -168,12 +163,12 @@ async def run_now(
     With --wait the exit code is 0 if it succeeded, its own if that is 1 to 125, else 1.
     """
     given = _read_data(data) if data is not None else None
-    async with session.client() as client:
-        found = await client.find_job(job)
-        run = await client.run_now(found["id"], data=given)
+    with session.client() as client:
+        found = client.json.find_job(job)
+        run = client.json.run_now(found["id"], data=given)
         if wait:
             with session.screen.waiting(f"run {run['id']} of {found['name']}"):
-                run = await client.wait(run["id"])
+                run = client.json.wait(run["id"])
     _say_run(session, run)
     return exit_code_of_run(run) if wait else 0
 
@@ -205,20 +200,20 @@ def _say_run(session: Session, run: Json) -> None:
     session.screen.line(clean("; ".join(part for part in parts if part)))
 
 
-async def cancel(session: Session, run: RunArgument) -> None:
+def cancel(session: Session, run: RunArgument) -> None:
     """Cancel a run.
 
     A run that waits ends at once; one that runs, when all its processes are gone.
     """
-    async with session.client() as client:
-        changed = await client.cancel(run)
+    with session.client() as client:
+        changed = client.json.cancel(run)
     if changed["state"] == "running" and not session.as_json:
         session.screen.line(f"run {run} is being cancelled")
     else:
         _say_run(session, changed)
 
 
-async def logs(
+def logs(
     session: Session,
     which: Annotated[
         str | None, Argument(metavar="[RUN|JOB]", help="Id of a run, or name of a job; left out: the newest run.")
@@ -233,37 +228,37 @@ async def logs(
     if which is not None and job is not None:
         raise Invalid("give either RUN or --job, not both", code="E_USAGE")
     is_run = which is not None and which.isdecimal()
-    async with session.client() as client:
+    with session.client() as client:
         wanted = job if is_run else job or which
-        job_id = (await client.find_job(wanted))["id"] if wanted else None
+        job_id = client.json.find_job(wanted)["id"] if wanted else None
         if follow and not is_run:
-            return await _follow_newest(session, client, job_id)
-        run_id = int(which or 0) if is_run else await _newest_run(client, job_id)
-        return await (_follow(session, client, run_id) if follow else _print_log(session, client, run_id))
+            return _follow_newest(session, client, job_id)
+        run_id = int(which or 0) if is_run else _newest_run(client, job_id)
+        return (_follow if follow else _print_log)(session, client, run_id)
 
 
-async def _newest_run(client: Client, job_id: int | None) -> int:
-    newest = (await client.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=1))["items"]
+def _newest_run(client: SyncClient, job_id: int | None) -> int:
+    newest = client.json.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=1)["items"]
     if not newest:
         raise NotFound("nothing has run yet", hint="`horae run JOB` runs a job now")
     run_id: int = newest[0]["id"]
     return run_id
 
 
-async def _print_log(session: Session, client: Client, run_id: int) -> None:
-    text = (await client.log(run_id)).decode(errors="replace")
+def _print_log(session: Session, client: SyncClient, run_id: int) -> None:
+    text = b"".join(client.log(run_id)).decode(errors="replace")
     if session.as_json:
         session.screen.json({"run_id": run_id, "text": text})
     else:
         session.screen.log(text)
 
 
-async def _follow(session: Session, client: Client, run_id: int) -> None:
+def _follow(session: Session, client: SyncClient, run_id: int) -> None:
     """Print what a run writes until it ends."""
     screen = session.screen
-    await client.run(run_id)  # says at once that there is no server, or no such run
-    async with contextlib.aclosing(client.follow(run_id)) as events:
-        async for event in events:
+    client.json.run(run_id)  # says at once that there is no server, or no such run
+    with contextlib.closing(client.follow(run_id)) as events:
+        for event in events:
             if session.as_json:
                 shown = event.data if event.name == "log" else {"run": event.data}
                 screen.json({"run_id": run_id, "event": event.name, **shown})
@@ -275,29 +270,37 @@ async def _follow(session: Session, client: Client, run_id: int) -> None:
                 screen.note(f"run {run_id} {event.data['state']}{f' ({remark})' if remark else ''}")
 
 
-async def _follow_newest(session: Session, client: Client, job_id: int | None) -> None:
+def _follow_newest(session: Session, client: SyncClient, job_id: int | None) -> None:
     """Follow the newest run, then every newer one, until interrupted or until no more can come."""
-    async for run in _newest_runs(client, job_id):
+    for run in _newest_runs(client, job_id):
         session.screen.note(f"run {run['id']} of job {run['job_id']}, due {local_time(run['due_at'])}")
-        await _follow(session, client, run["id"])
+        _follow(session, client, run["id"])
 
 
-async def _newest_runs(client: Client, job_id: int | None) -> AsyncIterator[Json]:
+def _newest_runs(client: SyncClient, job_id: int | None) -> Iterator[Json]:
     """The newest run there is, then each that comes after it, in order."""
     seen, is_over = 0, False
     while True:
-        page = await client.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=100 if seen else 1)
+        page = client.json.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=100 if seen else 1)
         for run in reversed(page["items"]):
             if run["id"] > seen:
                 seen = run["id"]
                 yield run
         if is_over:
             return
-        is_over = job_id is not None and seen > 0 and _has_fired_its_last(await client.job(job_id))
+        is_over = job_id is not None and seen > 0 and _has_fired_its_last(client.json.job(job_id))
         if not is_over:  # else one more look: its last run was made with its last moment
-            await asyncio.sleep(NEWEST_EVERY)
+            time.sleep(NEWEST_EVERY)
 
 
 def _has_fired_its_last(job: Json) -> bool:
     """Return whether its triggers have no more moments; a job without any is run by hand, at any time."""
     return bool(job["triggers"]) and all(trigger["next_at"] is None for trigger in job["triggers"])
+
+
+def register(app: click.Group) -> None:
+    group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
+    command(group, "show", "horae runs show 42")(show_run)
+    command(app, "logs", "horae logs -f --job backup")(logs)
+    command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
+    command(app, "cancel", "horae cancel 42")(cancel)

@@ -29,7 +29,7 @@ def register(app: click.Group) -> None:
     command(group, "rotate", "horae secret rotate")(rotate)
 
 
-async def set_secret(
+def set_secret(
     session: Session,
     name: SecretArgument,
     from_file: Annotated[
@@ -41,8 +41,8 @@ async def set_secret(
     The value is asked for without showing it; from a pipe it is read up to its end, less one line end.
     """
     value = _value(from_file)
-    async with session.client() as client:
-        is_new = await client.set_secret(name, value)
+    with session.client() as client:
+        is_new = client.json.set_secret(name, value)
     if session.as_json:
         session.screen.json({"name": name, "is_new": is_new})
     else:
@@ -63,10 +63,10 @@ def _value(from_file: str | None) -> str:
     return text if from_file is not None else text.removesuffix("\n").removesuffix("\r")
 
 
-async def list_secrets(session: Session) -> None:
+def list_secrets(session: Session) -> None:
     """List secrets by name, without their values."""
-    async with session.client() as client:
-        page = await client.secrets()
+    with session.client() as client:
+        page = client.json.secrets()
     if session.as_json:
         session.screen.json(page)
         return
@@ -78,23 +78,23 @@ async def list_secrets(session: Session) -> None:
     session.screen.table(columns, rows, "no secrets yet: `horae secret set NAME` makes one")
 
 
-async def delete(session: Session, name: SecretArgument) -> None:
+def delete(session: Session, name: SecretArgument) -> None:
     """Delete a secret: runs that need it and start from now on fail."""
-    async with session.client() as client:
-        await client.delete_secret(name)
+    with session.client() as client:
+        client.json.delete_secret(name)
     if session.as_json:
         session.screen.json({"name": name})
     else:
         session.screen.line(f"the secret {name} is deleted")
 
 
-async def rotate(session: Session) -> None:
+def rotate(session: Session) -> None:
     """Encrypt all secrets with a new key, and remove the old one.
 
     One that was broken off is continued. Where there are several servers, put the new key into the file of each first.
     """
-    async with session.client() as client:
-        done = await client.rotate_secrets()
+    with session.client() as client:
+        done = client.json.rotate_secrets()
     if session.as_json:
         session.screen.json(done)
         return

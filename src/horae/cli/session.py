@@ -7,8 +7,8 @@ code. `command` registers it with click and adds the options all commands share,
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -20,7 +20,6 @@ import click
 from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Option, make_parameter
 from horae.cli.screen import Screen, show_error
-from horae.core.spelling import suggest
 from horae.errors import (
     ConfigError,
     Conflict,
@@ -36,17 +35,20 @@ from horae.errors import (
     Unavailable,
     machine_fault,
 )
-from horae.settings import SETTINGS, Setting
 
 if TYPE_CHECKING:
-    from horae.client import Client
+    from horae.client import SyncClient
+    from horae.settings import Setting
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 
-ORDER = (
-    *("up", "agent", "submit", "jobs", "triggers", "runs", "logs", "artifacts", "run", "cancel", "pause", "resume"),
-    *("preview", "nodes", "handlers", "secret", "token", "inbox", "check", "migrate"),
-)
+# Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
+COMMANDS = {
+    "up": "local", "agent": "local", "submit": "jobs", "jobs": "jobs", "triggers": "jobs", "runs": "runs",
+    "logs": "runs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs", "resume": "jobs",
+    "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "secret": "secrets", "token": "tokens",
+    "inbox": "inbox", "check": "local", "migrate": "local",
+}  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",
     1: "Any other failure, such as a file that cannot be read.",
@@ -141,18 +143,38 @@ class Session:
     def screen(self) -> Screen:
         return Screen(as_json=self.as_json)
 
-    def client(self, server: str = "") -> Client:
-        # httpx loads its own command line with it, Pygments included, which takes longer than a request.
-        sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-        from horae.client import Client
+    def client(self) -> SyncClient:
+        from horae.client import SyncClient  # not needed to start
 
-        return Client(server or self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
+        return SyncClient(self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
 
 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
 
 
-class Group(click.Group):
+Parameters = Callable[[], Iterable[inspect.Parameter]]
+
+
+class Command(click.Command):
+    """What it takes is made when it is used: listing all commands does without."""
+
+    def __init__(self, name: str, *, parameters: Parameters, **about: Any) -> None:
+        self._parameters = parameters
+        self._made: list[click.Parameter] | None = None
+        super().__init__(name, **about)
+
+    @property
+    def params(self) -> list[click.Parameter]:
+        if self._made is None:
+            self._made = [make_parameter(one) for one in self._parameters()]
+        return self._made
+
+    @params.setter
+    def params(self, none: list[click.Parameter]) -> None:  # click sets it first
+        self._made = None
+
+
+class Group(Command, click.Group):
     """A word that does something alone, and has further commands, shown in the order of their registering."""
 
     def __init__(self, name: str, **about: Any) -> None:
@@ -167,7 +189,13 @@ class Root(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """In the order in which a new user meets them (click would sort them by name)."""
-        return sorted(self.commands, key=ORDER.index)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> click.Command | None:
+        """Load the module of a command when it is asked for: one command does without those of the others."""
+        if name in COMMANDS and name not in self.commands:
+            importlib.import_module(f"horae.cli.{COMMANDS[name]}").register(self)
+        return self.commands.get(name)
 
     def main(self, args: Sequence[str] | None = None, *_: object, **__: object) -> NoReturn:
         sys.exit(self._outcome(list(sys.argv[1:] if args is None else args)))
@@ -211,6 +239,8 @@ def _report(error: BaseException) -> int:
 
 def _in_our_words(error: click.ClickException) -> tuple[str, str]:
     """Return what is wrong, and what was most likely meant, if that can be told."""
+    from horae.core.spelling import suggest
+
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"{error.param.param_type_name} {error.param.get_error_hint(error.ctx)} is missing", ""
     if isinstance(error, click.NoSuchOption):
@@ -225,7 +255,7 @@ def _in_our_words(error: click.ClickException) -> tuple[str, str]:
 # ── options ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _option(name: str, annotation: object, default: object) -> inspect.Parameter:
+def option(name: str, annotation: object, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -247,12 +277,12 @@ CaFile = Annotated[
     ),
 ]
 Json = Annotated[bool, Option("--json", help="Answer in JSON, for programs.")]
-JSON = _option("json", Json, False)
+JSON = option("json", Json, False)
 SHARED = (
-    _option("server", Server, None),
-    _option("token_file", TokenFile, None),
-    _option("ca_file", CaFile, None),
-    _option("insecure", Insecure, False),
+    option("server", Server, None),
+    option("token_file", TokenFile, None),
+    option("ca_file", CaFile, None),
+    option("insecure", Insecure, False),
     JSON,
 )
 
@@ -261,9 +291,9 @@ def _setting_option(setting: Setting) -> inspect.Parameter:
     """Return the flag of a row of SETTINGS. It gives text: config reads every source with the same eyes."""
     text = f"{setting.help} [default: {setting.described_default()}]"
     if setting.kind.bare:
-        return _option(setting.name, Annotated[bool, Option(setting.flag, help=text)], False)
+        return option(setting.name, Annotated[bool, Option(setting.flag, help=text)], False)
     info = Option(setting.flag, metavar=setting.kind.metavar, help=text)
-    return _option(setting.name, Annotated[str | None, info], None)
+    return option(setting.name, Annotated[str | None, info], None)
 
 
 def _flag_text(setting: Setting, given: str | bool | None) -> str | None:
@@ -275,16 +305,17 @@ def _flag_text(setting: Setting, given: str | bool | None) -> str | None:
 
 # ── commands ───────────────────────────────────────────────────────────────────────────────────────
 
-Command = Callable[..., Any]
+Function = Callable[..., Any]
 
 
 def command(
     app: click.Group, name: str, example: str, *, shared: Sequence[inspect.Parameter] = SHARED
-) -> Callable[[Command], Command]:
+) -> Callable[[Function], Function]:
     """Register a command; `shared` says which of the common options it takes."""
 
-    def register(function: Command) -> Command:
-        app.add_command(click.Command(name, **_framed(function, example, shared, _own_parameters(function))))
+    def register(function: Function) -> Function:
+        own = functools.partial(_own_parameters, function)
+        app.add_command(Command(name, **_framed(function, example, shared, own)))
         return function
 
     return register
@@ -294,33 +325,41 @@ def settings_command(
     app: click.Group,
     name: str,
     example: str,
-    settings: Sequence[str],
+    settings: Sequence[str] | None = None,
     *,
     shared: Sequence[inspect.Parameter] = (JSON,),
-) -> Callable[[Command], Command]:
-    """Register a command that reads the settings: it takes their flags, and gets those given as `flags`."""
-    taken = [setting for setting in SETTINGS if setting.name in settings]
-    options = [_setting_option(setting) for setting in taken]
+) -> Callable[[Function], Function]:
+    """Register a command that reads the settings (all of them, unless named): it takes their flags, and gets those
+    given as `flags`."""
 
-    def register(function: Command) -> Command:
+    def register(function: Function) -> Function:
         @functools.wraps(function)
         def with_flags(session: Session, **given: Any) -> Any:
-            flags = {setting.name: _flag_text(setting, given.pop(setting.name)) for setting in taken}
+            flags = {setting.name: _flag_text(setting, given.pop(setting.name)) for setting in _taken(settings)}
             return function(session, flags={name: text for name, text in flags.items() if text is not None}, **given)
 
-        own = [one for one in _own_parameters(function) if one.name != "flags"]
-        app.add_command(click.Command(name, **_framed(with_flags, example, shared, [*own, *options])))
+        def parameters() -> list[inspect.Parameter]:
+            own = [one for one in _own_parameters(function) if one.name != "flags"]
+            return [*own, *map(_setting_option, _taken(settings))]
+
+        app.add_command(Command(name, **_framed(with_flags, example, shared, parameters)))
         return function
 
     return register
 
 
-def listing(app: click.Group, name: str, example: str) -> Callable[[Command], click.Group]:
+def _taken(settings: Sequence[str] | None) -> list[Setting]:
+    from horae.settings import SETTINGS
+
+    return [setting for setting in SETTINGS if settings is None or setting.name in settings]
+
+
+def listing(app: click.Group, name: str, example: str) -> Callable[[Function], click.Group]:
     """Register a command that lists things and has further commands about one of them."""
 
-    def register(function: Command) -> click.Group:
-        framed = _framed(function, example, SHARED, _own_parameters(function))
-        group = Group(name, **framed)
+    def register(function: Function) -> click.Group:
+        own = functools.partial(_own_parameters, function)
+        group = Group(name, **_framed(function, example, SHARED, own))
         app.add_command(group)
         return group
 
@@ -333,18 +372,16 @@ def family(app: click.Group, name: str, help: str, example: str) -> click.Group:
     def alone(session: Session) -> None:
         click.echo(click.get_current_context().get_help())
 
-    group = Group(name, **{**_framed(alone, example, SHARED, ()), "help": help})
+    group = Group(name, **{**_framed(alone, example, SHARED, list), "help": help})
     app.add_command(group)
     return group
 
 
-def _own_parameters(function: Command) -> list[inspect.Parameter]:
+def _own_parameters(function: Function) -> list[inspect.Parameter]:
     return list(inspect.signature(function, eval_str=True).parameters.values())[1:]  # without the session
 
 
-def _framed(
-    function: Command, example: str, shared: Sequence[inspect.Parameter], own: Sequence[inspect.Parameter]
-) -> dict[str, Any]:
+def _framed(function: Function, example: str, shared: Sequence[inspect.Parameter], own: Parameters) -> dict[str, Any]:
     """Return what click is to know of a command: its parameters are the function's own, plus the shared options."""
 
     @click.pass_context
@@ -354,23 +391,26 @@ def _framed(
         if ctx.invoked_subcommand is not None:
             return None
         outcome = function(session, **given)
-        return asyncio.run(outcome) if inspect.iscoroutine(outcome) else outcome
+        if not inspect.iscoroutine(outcome):
+            return outcome
+        import asyncio  # most commands do without
+
+        return asyncio.run(outcome)
 
     return {
         "callback": framed,
-        "params": [make_parameter(one) for one in (*own, *shared)],
+        "parameters": lambda: [*own(), *shared],
         "help": inspect.getdoc(function),
         "epilog": f"Example: {example}",
     }
 
 
-async def job_names(client: Client, job_ids: Iterable[int]) -> dict[int, str]:
+def job_names(client: SyncClient, job_ids: Iterable[int]) -> dict[int, str]:
     """Return names by id, deleted jobs included; a job that is gone altogether keeps its number."""
-
-    async def name_of(job_id: int) -> tuple[int, str]:
+    names = {}
+    for job_id in set(job_ids):
         try:
-            return job_id, (await client.job(job_id))["name"]
+            names[job_id] = client.json.job(job_id)["name"]
         except NotFound:
-            return job_id, str(job_id)
-
-    return dict(await asyncio.gather(*(name_of(job_id) for job_id in set(job_ids))))
+            names[job_id] = str(job_id)
+    return names

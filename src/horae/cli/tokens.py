@@ -21,11 +21,11 @@ from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, clean, local_time
 from horae.cli.session import SHARED, Session, family, settings_command
 from horae.errors import ConfigError, Error, Invalid
-from horae.values import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from horae.client import Client
     from horae.service.access import Access
 
 Json = dict[str, Any]
@@ -204,7 +204,7 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
     async with AsyncExitStack() as stack:
         if session.named_server:
             _refuse_both(session.named_server, flags)
-            yield await stack.enter_async_context(session.client())
+            yield (await stack.enter_async_context(_client(session, session.server))).json
             return
         from horae.app.process import local_access  # the whole server is loaded with it
 
@@ -213,8 +213,14 @@ async def _tokens(session: Session, flags: dict[str, str], config_file: str | No
         try:
             tokens = LocalTokens(await stack.enter_async_context(local_access(config)))
         except ConfigError as error:
-            tokens = await stack.enter_async_context(session.client(_holder(error)))
+            tokens = (await stack.enter_async_context(_client(session, _holder(error)))).json
         yield tokens
+
+
+def _client(session: Session, server: str) -> Client:
+    from horae.client import Client
+
+    return Client(server, session.token(), insecure=session.insecure, ca_file=session.ca_file)
 
 
 def _refuse_both(server: str, flags: dict[str, str]) -> None:
@@ -232,6 +238,8 @@ def _holder(error: ConfigError) -> str:
     found = re.search(r" at (https?://[^\s;]+)", error.message) if error.code == "E_SINGLE_NODE_LOCK" else None
     if found is None:
         raise error
+    from horae.values import is_loopback
+
     if not is_loopback(urlsplit(found[1]).hostname or ""):
         error.hint = "ask that server: --server https://NAME:PORT --token-file FILE"
         raise error
@@ -253,7 +261,8 @@ class LocalTokens:
         return render.plain(render.new_token(token, self._access.state_of(token), text))
 
     async def tokens(self) -> Json:
-        from horae.web import render, schemas
+        from horae import schemas
+        from horae.web import render
 
         items = [render.token(token, self._access.state_of(token)) for token in await self._access.list()]
         return render.plain(schemas.TokenPage(items))

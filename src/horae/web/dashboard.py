@@ -15,12 +15,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from horae import schemas
 from horae.core import model
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
-from horae.web import http, openapi, render, schemas
+from horae.web import http, openapi, render
 from horae.web.native.cluster import Cluster
 
 _HERE = Path(__file__).parent

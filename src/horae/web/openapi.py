@@ -15,6 +15,7 @@ from http import HTTPStatus
 
 import msgspec
 
+from horae import schemas
 from horae.core import model
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron
@@ -22,7 +23,7 @@ from horae.core.work import kinds, policies, specs
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
-from horae.web import http, params, schemas
+from horae.web import http, params
 
 Json = model.Json
 

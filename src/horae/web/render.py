@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct, convert, json, to_builtins
 
+from horae import schemas
 from horae.core import model
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
 from horae.errors import Invalid
 from horae.ports.work import HandlerFact
-from horae.web import schemas
 
 
 @lru_cache(maxsize=4096)

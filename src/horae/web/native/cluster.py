@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 
+from horae import schemas
 from horae.core import model
 from horae.core.model import OperatorWish
 from horae.core.time import moments
 from horae.errors import NotFound
 from horae.service import Services
-from horae.web import http, render, schemas
+from horae.web import http, render
 
 OVERVIEW_RUNS = 50  # live ones that are shown
 OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import unquote
 
+from horae import schemas
 from horae.core import model
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
-from horae.web import http, params, render, schemas
+from horae.web import http, params, render
 from horae.web.native.bodies import read_run
 from horae.web.native.many import SLICE, Intake, Listing, Many, cut, is_list
 from horae.web.openapi import LINES

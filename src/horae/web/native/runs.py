@@ -11,12 +11,13 @@ from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import Any
 
+from horae import schemas
 from horae.core import model
 from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight import LogSlice
 from horae.service.jobs.orders import Asker, RunRequest
-from horae.web import http, params, render, schemas
+from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
 from horae.web.native.bodies import MAX_ORDER, read_order
 from horae.web.native.many import Intake, Listing, Many, cut

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from horae import schemas
 from horae.service import Services
-from horae.web import http, render, schemas
+from horae.web import http, render
 from horae.web.native.bodies import read_fields
 
 

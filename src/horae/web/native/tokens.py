@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from horae import schemas
 from horae.service import Services
 from horae.service.access import parse_token
-from horae.web import http, render, schemas
+from horae.web import http, render
 
 TOKEN_EXAMPLE = {"name": "ci", "scope": "user", "owner": "ann", "expires_in": "30d"}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from horae import schemas
 from horae.core import model
 from horae.core.fields import Fields, Problems
 from horae.core.time import moments, schedule
 from horae.core.work import commands, specs
 from horae.errors import Invalid
 from horae.service import Services
-from horae.web import http, params, render, schemas
+from horae.web import http, params, render
 from horae.web.native.bodies import read_fields, read_moment
 from horae.web.native.organisations import Organisations
 

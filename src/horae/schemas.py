@@ -1,7 +1,8 @@
 """What the API shows: the form of every answer.
 
-The structs are the contract: msgspec encodes them, and openapi.py takes their schemas from the types, so
-that what is sent is what is documented. Moments are RFC 3339 in UTC; ids are whole numbers.
+The structs are the contract: the server encodes them with msgspec, web/openapi.py takes their schemas from the types,
+and the client reads them, so that what is sent is what is documented and what a program gets. Moments are RFC 3339 in
+UTC; ids are whole numbers. A field that is added has a default, so that a newer client reads an older server.
 """
 
 from __future__ import annotations

@@ -1,0 +1,456 @@
+"""Every call of the native API, as a value: what to send, and what comes back.
+
+`Client` and `SyncClient` have each of these as a method. A function returns a Call (or a Stream), and does nothing:
+whoever performs it waits for the answer, and reads it as the type of horae.schemas that stands in its annotation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from horae.client.steps import Call, Json, Pause, Steps, ask, load
+from horae.client.wire import Answer, Request
+from horae.errors import Conflict, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from horae.client.many import Ordered
+    from horae.schemas import (
+        ArtifactPage,
+        HandlerPage,
+        Health,
+        Job,
+        JobPage,
+        KeyRotation,
+        NewToken,
+        Node,
+        NodePage,
+        Overview,
+        Preview,
+        Run,
+        RunDetail,
+        RunPage,
+        SecretPage,
+        SegmentPage,
+        Submitted,
+        TokenPage,
+        Trigger,
+        TriggerPage,
+    )
+
+PAGE = 1000  # most items the server gives at once
+MANY = 10_000  # most orders or jobs that it takes at once
+MANY_BYTES = 16 << 20  # of those, in one request
+MANY_TIMEOUT = 300.0  # seconds for them to be answered
+ROTATION = 3600.0  # seconds for all secrets to be sealed anew
+
+
+# ── jobs ──
+
+
+def submit(
+    document: bytes | str | Mapping[str, Any], content_type: str = "", *, key: str = "", directory: str = ""
+) -> Call[Submitted]:
+    """Create jobs from a document: text is YAML unless said otherwise. A server of one's own runs their steps in the
+    `directory`, if it is on this machine."""
+    is_text = isinstance(document, bytes | str)
+    body = document.encode() if isinstance(document, str) else document
+    headers = {
+        "Content-Type": content_type or ("application/yaml" if is_text else "application/json"),
+        "Idempotency-Key": key or _new_key(),
+    }
+    near = {"Horae-Directory": quote(directory)} if directory else {}
+    sent = body if isinstance(body, bytes) else _dump(body)
+    return _one(Request("POST", "/v1/jobs", sent, headers, near), has="jobs")
+
+
+def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
+    """Create any number of jobs, 10,000 at a time; returns them in order. What was created before an error is there."""
+
+    def steps() -> Steps:
+        made: list[Json] = []
+        for part in _parts(documents):
+            headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
+            answer = yield from ask(Request("POST", "/v1/jobs", b'{"jobs": %b}' % part, headers, timeout=MANY_TIMEOUT))
+            made += _load(answer, "jobs")["jobs"]
+        return made
+
+    return Call(steps)
+
+
+def jobs(
+    *,
+    name: str | None = None,
+    named: str | None = None,
+    key: str | None = None,
+    kind: str | None = None,
+    owner: str | None = None,
+    paused: bool | None = None,
+    limit: int | None = 100,
+    cursor: str | None = None,
+) -> Call[JobPage]:
+    """Jobs, newest first; limit None gives all of them."""
+    where = {"name": name, "named": named, "key": key, "kind": kind, "owner": owner, "paused": paused}
+    return _list("/v1/jobs", where, limit, cursor)
+
+
+def job(job_id: int) -> Call[Job]:
+    """One job with its triggers."""
+    return _get(f"/v1/jobs/{job_id}", has="id")
+
+
+def find_job(text: str) -> Call[Job]:
+    """Return the job with this id, this key, or this name if no other has it."""
+
+    def steps() -> Steps:
+        if re.fullmatch(r"[0-9]{1,19}", text):
+            try:
+                return (yield from _body(Request("GET", f"/v1/jobs/{int(text)}")))
+            except NotFound:
+                pass  # a key or a name may be a number too
+        found: list[Json] = (yield from jobs(key=text, limit=None).steps())["items"]
+        if not found:
+            found = (yield from jobs(named=text, limit=None).steps())["items"]
+        if not found:
+            raise NotFound(f"no job has the id, key or name {text!r}", hint="`horae jobs` lists them")
+        if len(found) > 1:
+            ids = ", ".join(str(job["id"]) for job in found)
+            message = f"{len(found)} jobs are called {text!r}: say which by its id ({ids})"
+            raise Conflict(message, code="E_DUP_NAME")
+        return found[0]
+
+    return Call(steps, has="id")
+
+
+def replace_job(job_id: int, document: Mapping[str, Any], *, version: int | None = None) -> Call[Job]:
+    """Replace a job; with `version`, only if it still is that one."""
+    headers = {"If-Match": f'"{version}"'} if version is not None else {}
+    return _send("PUT", f"/v1/jobs/{job_id}", document, headers)
+
+
+def delete_job(job_id: int) -> Call[None]:
+    """Delete a job. Its live runs are cancelled; its history stays readable by id."""
+    return _send("DELETE", f"/v1/jobs/{job_id}")
+
+
+def reset_cursor(job_id: int) -> Call[None]:
+    """Let a sync begin anew."""
+    return _send("DELETE", f"/v1/jobs/{job_id}/cursor")
+
+
+def pause(job_id: int) -> Call[Job]:
+    """Pause a job: it does not fire until it is resumed."""
+    return _send("POST", f"/v1/jobs/{job_id}/pause")
+
+
+def resume(job_id: int) -> Call[Job]:
+    """Let a paused job go on."""
+    return _send("POST", f"/v1/jobs/{job_id}/resume")
+
+
+# ── triggers ──
+
+
+def triggers(*, job_id: int | None = None, limit: int | None = 100, cursor: str | None = None) -> Call[TriggerPage]:
+    """Triggers, of one job or of all; limit None gives all of them."""
+    return _list("/v1/triggers", {"job_id": job_id}, limit, cursor)
+
+
+def trigger(trigger_id: int) -> Call[Trigger]:
+    """One trigger."""
+    return _get(f"/v1/triggers/{trigger_id}", has="id")
+
+
+def add_trigger(job_id: int, document: Mapping[str, Any]) -> Call[Trigger]:
+    """Give a job one more trigger."""
+    return _send("POST", f"/v1/jobs/{job_id}/triggers", document)
+
+
+def replace_trigger(trigger_id: int, document: Mapping[str, Any]) -> Call[Trigger]:
+    """Replace a trigger."""
+    return _send("PUT", f"/v1/triggers/{trigger_id}", document)
+
+
+def change_trigger(trigger_id: int, **changes: Any) -> Call[Trigger]:
+    """Change some of: enabled, next_at (moves the next moment once), data."""
+    return _send("PATCH", f"/v1/triggers/{trigger_id}", changes)
+
+
+def delete_trigger(trigger_id: int) -> Call[None]:
+    """Delete a trigger."""
+    return _send("DELETE", f"/v1/triggers/{trigger_id}")
+
+
+def preview(
+    schedule: str | Mapping[str, Any], *, count: int = 10, start_at: str | None = None, **more: Any
+) -> Call[Preview]:
+    """Return the next moments of a schedule."""
+    document = {"schedule": schedule} if isinstance(schedule, str) else dict(schedule)
+    start = {"start_at": start_at} if start_at else {}
+    return _send("POST", "/v1/preview", {**document, **more, **start, "count": count})
+
+
+# ── runs ──
+
+
+def run_now(
+    job_id: int,
+    *,
+    data: Mapping[str, Any] | None = None,
+    node: str | None = None,
+    priority: int | None = None,
+    run_at: str | None = None,
+    key: str = "",
+) -> Call[Run]:
+    """Ask for a run, now or at a moment; it may be born skipped, if the job's overlap policy says so."""
+    body = _given({"data": data, "node": node, "priority": priority, "run_at": run_at})
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or _new_key()}
+    return _one(Request("POST", f"/v1/jobs/{job_id}/run", _dump(body), headers), has="id")
+
+
+def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
+    """Ask for any number of runs, 10,000 at a time: each order has a `job` (id or key), and may have data, priority,
+    run_at, node and an idempotency_key. Returns, in order, the run or the error of each."""
+
+    def steps() -> Steps:
+        made: list[Json] = []
+        for part in _parts(orders):
+            # Each order of a part gets a key of its own from this one.
+            headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
+            answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
+            made += (one if "error" in one else {"run": one} for one in _load(answer, "runs")["runs"])
+        return made
+
+    return Call(steps)
+
+
+def runs(
+    *,
+    job_id: int | None = None,
+    trigger_id: int | None = None,
+    state: str | None = None,
+    due_from: str | None = None,
+    due_until: str | None = None,
+    limit: int | None = 100,
+    cursor: str | None = None,
+) -> Call[RunPage]:
+    """Runs, newest first; `state` may be a comma list, moments are RFC 3339."""
+    where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, "due_from": due_from, "due_until": due_until}
+    return _list("/v1/runs", where, limit, cursor)
+
+
+def run(run_id: int) -> Call[RunDetail]:
+    """One run, with its earlier attempts."""
+    return _get(f"/v1/runs/{run_id}", has="id")
+
+
+def wait(run_id: int) -> Call[RunDetail]:
+    """Return the run, once it has ended."""
+
+    def steps() -> Steps:
+        seconds = 0.05
+        while True:
+            answer = yield from ask(Request("GET", f"/v1/runs/{run_id}"))
+            seen = _load(answer, "state")
+            if seen.get("finished_at") is not None or is_terminal(seen["state"]):
+                return seen
+            yield Pause(seconds)
+            seconds = min(1.0, seconds * 1.5)
+
+    return Call(steps)
+
+
+def is_terminal(state: str) -> bool:
+    return state not in ("queued", "running", "blocked")
+
+
+def cancel(run_id: int) -> Call[Run]:
+    """Cancel a run: one that waits ends at once, one that runs when all its processes are gone."""
+    return _send("POST", f"/v1/runs/{run_id}/cancel")
+
+
+def artifacts(run_id: int) -> Call[ArtifactPage]:
+    """Files that a run kept."""
+    return _get(f"/v1/runs/{run_id}/artifacts", has="items")
+
+
+# ── the cluster ──
+
+
+def nodes() -> Call[NodePage]:
+    """The nodes, dead ones included."""
+    return _get("/v1/nodes", has="items")
+
+
+def handlers() -> Call[HandlerPage]:
+    """The Python handlers of the node that is asked, as far as they are known without running any."""
+    return _get("/v1/handlers", has="items")
+
+
+def want_node(name: str, verb: str) -> Call[Node]:
+    """Cordon, uncordon or drain a node: `verb` is that word."""
+    return _send("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
+
+
+def segments() -> Call[SegmentPage]:
+    """Who schedules which segment."""
+    return _get("/v1/segments", has="items")
+
+
+def overview() -> Call[Overview]:
+    """What the front page shows."""
+    return _get("/v1/overview")
+
+
+def health() -> Call[Health]:
+    """Whether the server lives, and which version it is."""
+    return _get("/healthz")
+
+
+# ── secrets ──
+
+
+def set_secret(name: str, value: str) -> Call[bool]:
+    """Keep a secret for jobs to use; returns whether it is new. Nobody can read it back."""
+    request = _request("PUT", f"/v1/secrets/{quote(name, safe='')}", {"value": value})
+
+    def steps() -> Steps:
+        return (yield from ask(request)).status == 201
+
+    return Call(steps)
+
+
+def secrets() -> Call[SecretPage]:
+    """Secrets by name, without their values."""
+    return _get("/v1/secrets", has="items")
+
+
+def delete_secret(name: str) -> Call[None]:
+    """Delete a secret: runs that need it and start from now on fail."""
+    return _send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
+
+
+def rotate_secrets() -> Call[KeyRotation]:
+    """Seal everything with a new key; returns when it is done."""
+    return _one(Request("POST", "/v1/secrets/rotate", timeout=ROTATION))
+
+
+# ── tokens ──
+
+
+def create_token(
+    name: str,
+    *,
+    scope: str = "user",
+    owner: str | None = None,
+    expires_in: str | float | None = None,
+    node: str | None = None,
+    kinds: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+    org: int | None = None,
+) -> Call[NewToken]:
+    """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. `org` is the
+    organisation that it is good for. One of scope agent is good for the agent `node` (`*` for any), which may take
+    `kinds` and have `labels`."""
+    bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
+    wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
+    return _send("POST", "/v1/tokens", _given(wanted))
+
+
+def tokens() -> Call[TokenPage]:
+    """Tokens, without their secrets."""
+    return _get("/v1/tokens", has="items")
+
+
+def revoke_token(token_id: int) -> Call[None]:
+    """Revoke a token, for ever."""
+    return _send("DELETE", f"/v1/tokens/{token_id}")
+
+
+# ── how calls are made ──
+
+
+def _body(request: Request) -> Steps:
+    """One exchange; returns the body as it was sent."""
+    return (yield from ask(request)).body
+
+
+def _one(request: Request, has: str = "") -> Call[Any]:
+    return Call(partial(_body, request), has)
+
+
+def _get(path: str, has: str = "") -> Call[Any]:
+    return _one(Request("GET", path), has)
+
+
+def _send(method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Call[Any]:
+    return _one(_request(method, path, document, headers))
+
+
+def _request(method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Request:
+    if document is None:
+        return Request(method, path, None, headers or {})
+    return Request(method, path, _dump(document), {"Content-Type": "application/json", **(headers or {})})
+
+
+def _list(path: str, where: Mapping[str, Any], limit: int | None, cursor: str | None) -> Call[Any]:
+    """Page through a list until `limit` items are there, or all of them."""
+
+    def steps() -> Steps:
+        items: list[Json] = []
+        after = cursor
+        while True:
+            wanted = PAGE if limit is None else min(PAGE, limit - len(items))
+            request = Request("GET", _address(path, {**where, "limit": wanted, "cursor": after}))
+            page = _load((yield from ask(request)), "items")
+            items += page["items"]
+            after = page.get("cursor")
+            if after is None or (limit is not None and len(items) >= limit):
+                return {"items": items, "cursor": after}
+
+    return Call(steps)
+
+
+def _address(path: str, where: Mapping[str, Any]) -> str:
+    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in _given(where).items()}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _given(fields: Mapping[str, Any]) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Return JSON arrays of as much as the server takes at once."""
+    part: list[bytes] = []
+    size = 0
+    for one in every:
+        item = _dump(one)
+        if part and (len(part) == MANY or size + len(item) > MANY_BYTES):
+            yield b"[%b]" % b",".join(part)
+            part, size = [], 0
+        part.append(item)
+        size += len(item) + 1
+    if part:
+        yield b"[%b]" % b",".join(part)
+
+
+def _new_key() -> str:
+    return os.urandom(16).hex()
+
+
+def _dump(document: Any) -> bytes:
+    try:
+        return json.dumps(document).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Invalid(f"this cannot be sent as JSON: {error}", code="E_TYPE") from None
+
+
+def _load(answer: Answer, has: str) -> Json:
+    """Return the object that was sent, which has this member: else it is somebody else's answer."""
+    return load(answer.body, has, answer.server.url)

@@ -1,0 +1,130 @@
+"""What runs write, as streams: logs, artifacts, and the events of a run that is followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from horae.client.steps import Give, Json, Pause, Read, Steps, Stream, ask, unreachable
+from horae.client.wire import Answer, Fault, Request
+from horae.errors import Unavailable
+
+PATIENCE = 10  # broken streams in a row before following gives up
+SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts as broken
+
+
+def log(run_id: int, *, attempt: int | None = None) -> Stream[bytes]:
+    """Everything an attempt (the last, unless named) has written so far, piece by piece."""
+
+    def steps() -> Steps:
+        offset = 0
+        while True:
+            which = f"&attempt={attempt}" if attempt is not None else ""
+            answer = yield from ask(Request("GET", f"/v1/runs/{run_id}/log?offset={offset}{which}"))
+            following = int(answer.headers.get("horae-log-offset", offset))
+            if not answer.body:
+                return
+            yield Give(answer.body)
+            if following <= offset:
+                return
+            offset = following
+
+    return Stream(steps)
+
+
+def artifact(run_id: int, path: str) -> Stream[bytes]:
+    """The bytes of an artifact, piece by piece. Unavailable when the connection breaks before its end."""
+    request = Request("GET", f"/v1/runs/{run_id}/artifacts/{quote(path)}", streamed=True)
+
+    def steps() -> Steps:
+        answer = yield from ask(request)
+        try:
+            while piece := (yield Read(answer)):
+                yield Give(piece)
+        except Fault as fault:
+            raise unreachable(fault) from None
+        finally:
+            _close(answer)
+
+    return Stream(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of a followed run: `log` {offset, text}, `state` {run} or, at last, `end` {run}."""
+
+    name: str
+    data: Json
+    id: str | None  # where to go on from
+
+
+def follow(run_id: int, *, offset: int = 0) -> Stream[Event]:
+    """What a run writes, as it is written, until it ends; a broken stream goes on where it broke."""
+
+    def steps() -> Steps:
+        place = _Place(str(offset) if offset else None)
+        while not place.is_over:
+            try:
+                yield from _follow_on(f"/v1/runs/{run_id}/log/follow", place)
+            except Unavailable:
+                if place.broken >= PATIENCE:
+                    raise
+            place.broken += 1
+            if place.broken > PATIENCE:
+                raise Unavailable(f"the log of run {run_id} keeps ending before the run has ended")
+            if not place.is_over:
+                yield Pause(min(2.0, 0.05 * 2**place.broken))
+
+    return Stream(steps)
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a follower has come."""
+
+    last: str | None  # the id of the last event
+    broken: int = 0  # connections since then that ended
+    is_over: bool = False
+
+
+def _follow_on(path: str, place: _Place) -> Steps:
+    """The events of one connection, from where the last one ended."""
+    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place.last} if place.last else {})}
+    answer = yield from ask(Request("GET", path, None, headers, timeout=SILENCE, streamed=True))
+    reader = EventReader()
+    try:
+        while not place.is_over and (piece := (yield Read(answer))):
+            for event in reader.feed(piece):
+                place.last, place.broken, place.is_over = event.id or place.last, 0, event.name == "end"
+                yield Give(event)
+    except Fault as fault:
+        raise unreachable(fault) from None
+    finally:
+        _close(answer)
+
+
+class EventReader:
+    """Server-sent events out of bytes. Lines end at newlines only: text may hold any other separator."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._fields: dict[str, str] = {}
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").decode(errors="replace").partition(":")
+            if name:  # a line that begins with a colon is a comment
+                value, known = value.removeprefix(" "), self._fields.get(name)
+                self._fields[name] = f"{known}\n{value}" if name == "data" and known is not None else value
+            elif line in (b"", b"\r"):
+                fields, self._fields = self._fields, {}
+                if "data" in fields:
+                    yield Event(fields.get("event", "message"), json.loads(fields["data"]), fields.get("id"))
+
+
+def _close(answer: Answer) -> None:
+    if answer.rest is not None:
+        answer.rest.close()

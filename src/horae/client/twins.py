@@ -1,0 +1,70 @@
+"""What both clients share: how an answer is read as its type, and how a call becomes a method."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+from horae.client import calls, steps
+from horae.client.address import Server
+from horae.client.steps import Call
+from horae.errors import Unavailable
+
+
+class Plain:
+    """The calls of a client, with the JSON that was sent as plain data, and all that is in it."""
+
+    def __init__(self, perform: Callable[[Call[Any]], Any]) -> None:
+        self._perform = perform
+
+    def __getattr__(self, name: str) -> Any:
+        make = getattr(calls, name)
+        return lambda *args, **given: self._perform(make(*args, **given))
+
+
+def read_json(ended: Any, has: str, server: Server) -> Any:
+    """Return what the server sent, as plain data; None where it sent nothing."""
+    if not isinstance(ended, bytes):
+        return ended
+    return steps.load(ended, has, server.url) if ended else None
+
+
+def read_typed(make: Callable[..., Any], ended: Any, has: str, server: Server) -> Any:
+    """Return what a call gave, as the type that it is annotated with."""
+    import msgspec  # whoever only wants JSON, such as the command line, starts without
+
+    type_, decoder = _reader_of(make)
+    if type_ is type(None):
+        return None
+    try:
+        return decoder.decode(ended) if isinstance(ended, bytes) else msgspec.convert(ended, type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        read_json(ended, has, server)  # raises, if this is no answer of Horae at all
+        raise Unavailable(
+            f"{server.url} answers in a form that horae {steps.own_version()} does not read: {error}",
+            hint="use the version of the server, or upgrade the older of the two",
+        ) from None
+
+
+@functools.cache
+def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return the type of an answer, and what decodes it."""
+    import msgspec
+
+    from horae import schemas
+    from horae.client import many
+
+    [type_] = get_args(get_type_hints(make, localns={**vars(schemas), **vars(many)})["return"])
+    return type_, msgspec.json.Decoder(type_)
+
+
+def dress(method: Any, make: Callable[..., Any]) -> Any:
+    """Give a method the name, the words and the arguments of its call."""
+    functools.update_wrapper(method, make)
+    del method.__wrapped__
+    own = inspect.signature(make)
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    method.__signature__ = own.replace(parameters=[me, *own.parameters.values()])
+    return method
