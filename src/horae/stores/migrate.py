@@ -67,6 +67,7 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
+@cache
 def own_names(dialect: str) -> frozenset[str]:
     """Return the tables and views that the migrations make, as both databases spell them."""
     return frozenset(name.lower() for migration in migrations(dialect) for name in _MADE.findall(migration.text))
