@@ -94,8 +94,9 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that has nothing, and is to have nothing afterwards."""
     running = Server(tmp_path_factory.mktemp("empty")).start()
     yield running
-    assert running.get("/v1/jobs")["items"] == []
+    left = running.get("/v1/jobs")["items"]
     running.stop()
+    assert left == []
 
 
 def test_every_bad_submit_is_refused_with_its_code_and_leaves_nothing(empty: Server):
