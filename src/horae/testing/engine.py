@@ -198,7 +198,8 @@ class Engine:
                 pass
         if await self._is_told("cancel"):
             await agent.leash.beat()
-        if agent.busy:
+        timer = self.loop.next_timer()
+        if agent.busy or (timer is not None and timer <= self.clock.now()):
             await self.loop.idle()
             await self._deliver_news()
         while agent.delivery.waiting:
