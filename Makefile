@@ -13,7 +13,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 SUITE   = $(PYTEST) -n $(WORKERS) --dist loadgroup --randomly-seed=$(SEED)
 
-.PHONY: help setup up wire test test-random test-engines check format docs bench audit campaign simulate clean
+.PHONY: help setup up wire test test-random test-engines check format docs bench peers audit campaign simulate clean
 
 help:            ## list these targets
 	@grep -hE '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,13 @@ docs: $(STAMPS)/dev     ## write the generated reference pages
 
 bench: $(STAMPS)/dev    ## every figure, one JSON line each (see bench/README.md)
 	$(BIN)/python -m bench all
+
+# Programs of others, to be measured beside: for `python -m bench peers`.
+peers: bench/peers/package.json bench/peers/requirements.txt | $(STAMPS)/dev   ## install other schedulers, to be measured beside ours
+	@mkdir -p $(VENV)/peers && cp $< $(VENV)/peers/
+	@$(BIN)/uv venv --quiet --allow-existing $(VENV)/peers
+	@VIRTUAL_ENV=$(VENV)/peers $(BIN)/uv pip install --quiet -r bench/peers/requirements.txt
+	@cd $(VENV)/peers && npm install --no-audit --no-fund --no-package-lock --loglevel=error
 
 audit: $(STAMPS)/dev    ## known vulnerabilities of what we install, secrets in the repository, licences
 	$(BIN)/python -m tests.audit
