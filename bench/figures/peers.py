@@ -14,11 +14,12 @@ from typing import Any
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure, percentile
 from bench.figures.rates import PATIENCE
-from bench.load import drafts, judge, queue_runs, register
+from bench.load import INLINE, judge, queue_runs, register
 from bench.node import node, ready, server, until
-from bench.peers import PEERS, Peer
-from bench.peers.horae_program import Answer
+from bench.peers import PEERS, Peer, ask_horae
 from bench.places import PostgresPlace
+from horae.core.work import specs
+from horae.core.work.specs import Draft
 
 Ours = Callable[[], Awaitable[tuple[float, dict[str, Any]]]]
 
@@ -70,19 +71,22 @@ async def _ask(bench: Bench, peer: Peer, action: str, count: int, clients: int) 
         return await peer.do(place.url, action, count, clients)
 
 
-async def _ask_ours(bench: Bench, way: str, action: str, count: int, clients: int) -> Answer:
+async def _ask_ours(bench: Bench, way: str, action: str, count: int, clients: int) -> dict[str, Any]:
     """A server without agents, so that it is the entrance that is measured; for `latency` one with."""
     roles = {} if action == "latency" else {"roles": "api,coordinator,scheduler"}
     async with bench.places.fresh(bench.store) as place:
         assert isinstance(place, PostgresPlace)
-        await register(place, drafts(1, allow=True))
+        await register(place, [_parallel_job()])
         async with server(place, **roles) as up:
             await ready(up)
             before = up.cpu_seconds()
-            program = Peer("horae", "horae_program.py", is_ours=True)
             where = f"http://127.0.0.1:{up.port}" if way == "http" else place.url
-            answer = await program.do(where, action, count, clients)
-            return {**answer, "cpu": up.cpu_seconds() - before}  # type: ignore[typeddict-item]
+            answer = await ask_horae(where, action, count, clients)
+            return {**answer, "cpu": up.cpu_seconds() - before}
+
+
+def _parallel_job() -> Draft:
+    return specs.parse_job({"name": "bench", "key": "bench", "handler": INLINE, "overlap": "allow"})
 
 
 # ── enqueue to start ──

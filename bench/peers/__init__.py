@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from asyncio.subprocess import PIPE
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,19 +51,28 @@ class Peer:
     async def do(self, url: str, action: str, count: int = 0, clients: int = 1) -> dict[str, Any]:
         place = HOME / self.program  # where it finds its packages
         place.write_bytes((HERE / self.program).read_bytes())
-        argv = [str(self._interpreter), str(place), url, action, str(count), str(clients)]
-        process = await asyncio.create_subprocess_exec(*argv, stdout=PIPE, stderr=PIPE, cwd=HOME)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                said, wrong = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise Void(f"{self.name} did not {action} in {PATIENCE:.0f} s") from None
-        if process.returncode:
-            raise Void(f"{self.name} could not {action}: {wrong.decode(errors='replace').strip()[-500:]}")
-        answer: dict[str, Any] = json.loads(said.splitlines()[-1])
-        return answer
+        return await ask([str(self._interpreter), str(place)], url, action, count, clients)
+
+
+async def ask_horae(url: str, action: str, count: int, clients: int) -> dict[str, Any]:
+    return await ask([sys.executable, "-m", "bench.peers.horae_program"], url, action, count, clients)
+
+
+async def ask(program: list[str], url: str, action: str, count: int, clients: int) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *program, url, action, str(count), str(clients), stdout=PIPE, stderr=PIPE
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said, wrong = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise Void(f"{program[-1]} did not {action} in {PATIENCE:.0f} s") from None
+    if process.returncode:
+        raise Void(f"{program[-1]} could not {action}: {wrong.decode(errors='replace').strip()[-500:]}")
+    answer: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return answer
 
 
 PEERS = (
