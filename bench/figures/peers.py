@@ -1,4 +1,4 @@
-"""Beside others: what enters, how fast it starts and how fast it drains, with their own programs on the same PostgreSQL.
+"""Beside others: what enters, how fast it starts, how fast it drains, by their own programs on the same PostgreSQL.
 
 The bare loop of these figures is the best of the others; what each of them reached is in the detail.
 """
@@ -49,9 +49,7 @@ async def peers(bench: Bench) -> AsyncIterator[Line]:
 # ── what enters ──
 
 
-async def _rate(
-    bench: Bench, line: Line, others: list[Peer], action: str, count: int, clients: int, way: str
-) -> Line:
+async def _rate(bench: Bench, line: Line, others: list[Peer], action: str, count: int, clients: int, way: str) -> Line:
     line.detail = {"jobs": count, "clients": clients}
 
     async def ours() -> tuple[float, dict[str, Any]]:

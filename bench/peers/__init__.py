@@ -7,7 +7,7 @@
 | prepare | makes its tables | {} |
 | enqueue | COUNT jobs, one call each, by so many clients at once | {"seconds": …} |
 | bulk | COUNT jobs, a thousand a call | {"seconds": …} |
-| drain | runs all that wait, with the largest batches it has | {"first": …, "last": …, "done": …}, in seconds since 1970 |
+| drain | runs all that wait, in its largest batches | {"first": …, "last": …, "done": …}, in seconds since 1970 |
 | latency | COUNT jobs, one every 20 ms, beside a worker | {"late": […]}, seconds from before the call to the start |
 
 `make peers` installs them below `.venv/peers`; one that is not there is left out, with a line that says so.

@@ -9,6 +9,7 @@ import asyncio
 import json
 import sys
 import time
+from datetime import datetime
 from typing import Any
 
 import asyncpg
@@ -64,7 +65,7 @@ async def latency(url: str, count: int, clients: int) -> dict[str, Any]:
 async def _late(client: Client, run_id: int, at: float) -> float:
     run = await client.wait(run_id)
     assert run.started_at is not None
-    return run.started_at.timestamp() - at
+    return datetime.fromisoformat(run.started_at).timestamp() - at
 
 
 ACTIONS = {one.__name__: one for one in (enqueue, bulk, latency)}
