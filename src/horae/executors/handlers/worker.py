@@ -23,135 +23,31 @@ import threading
 import time
 from collections import deque
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
 from horae.core.model import Json, State
-from horae.discovery import folder_of, resolve
 from horae.errors import Invalid
-from horae.executors.handlers.catalogue import folder_version
 from horae.executors.handlers.descriptions import describe
 from horae.executors.handlers.logs import RunLogs
 from horae.executors.handlers.messages import (
-    ELSEWHERE,
-    STALE,
     Call,
     Description,
     End,
     Frames,
-    Load,
     Orders,
     Report,
     Setup,
     frame,
 )
 from horae.executors.handlers.outcomes import extend_path, raised, read_data, read_previous, refused, returned
-from horae.executors.handlers.requirements import Requirements, advice, places_of, read_requirements
-from horae.executors.handlers.sources import Sources, version_of
-from horae.handlers import Channel, Context, Function, Handler
+from horae.executors.handlers.resolver import Elsewhere, Resolver, Stale, elsewhere, stale
+from horae.handlers import Channel, Context, Function
 
 _FLUSH_BYTES = 256 * 1024  # output waiting in a shared worker before it is sent without waiting for more
 _READ_BYTES = 256 * 1024
 _PROGRESS_SECONDS = 0.5  # between two words to the agent on how far runs are
-
-
-class _Stale(Exception):
-    """The code of this process is no longer what the files say."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-
-class _Elsewhere(Exception):
-    """The handler needs another environment than this process has."""
-
-    def __init__(self, wanted: Requirements | None) -> None:
-        super().__init__()
-        self.wanted = wanted
-
-
-class _Resolver:
-    """Loads handlers on first use. Failures are not remembered: the author may mend the file."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._jobs = None if setup.jobs_directory is None else Path(setup.jobs_directory)
-        self._environment = setup.environment
-        self._found: dict[str, Handler] = {}
-        self._loads: list[Load] = []
-        self._sources = Sources()
-        self._sources.install()
-
-    def __call__(self, text: str) -> Handler:
-        """Raises _Stale when the files changed while they were loaded: what is here may be a mixture."""
-        found = self._found.get(text)
-        if found is None:
-            try:
-                found = self._load(text)
-            finally:
-                if path := self._sources.settle():
-                    raise _Stale(path)
-            self._found[text] = found
-        return found
-
-    def changed(self) -> str:
-        """Return a file that is no longer what was loaded, if there is one."""
-        return self._sources.changed()
-
-    def take_loads(self) -> list[Load]:
-        """Return what was loaded since the last call."""
-        taken, self._loads = self._loads, []
-        return taken
-
-    def advice(self, error: BaseException, text: str) -> str:
-        """Return what to do about an import that is missing."""
-        return advice(error, text, self._jobs)
-
-    def _load(self, text: str) -> Handler:
-        self._check_environment(places_of(text, self._jobs))
-        folder = folder_of(text, self._jobs)
-        version = "" if folder is None else folder_version(folder)
-        try:
-            if folder is not None:
-                self._sources.read_folder(folder)
-            found = resolve(text, self._jobs)
-        except OSError as error:
-            raise Invalid(f"the code of {text} cannot be read: {error}", code="E_HANDLER") from error
-        except Invalid as error:
-            error.hint = self.advice(error, text) or error.hint
-            self._loads.append(
-                Load(text, version, error=f"{error.message} ({error.hint})" if error.hint else error.message)
-            )
-            raise
-        file, function = found.source
-        kind = "inline" if found.inline else "async" if found.is_async else "plain"
-        self._loads.append(Load(text, version or version_of(Path(file).parent, [file]), function, file, kind))
-        return found
-
-    def _check_environment(self, places: list[Path]) -> None:
-        """What other handlers need is none of our business: their files do not make us stale."""
-        asked = Sources()
-        for path in places:
-            asked.note(path)
-        wanted = read_requirements(places)
-        if changed := asked.settle():
-            raise _Stale(changed)
-        if (wanted.digest if wanted else "") != self._environment:
-            raise _Elsewhere(wanted)
-        for path in places:
-            self._sources.note(path)
-
-
-def stale(run_id: int, path: str) -> End:
-    """Return the end of a call that is to be made elsewhere, by newer code."""
-    return End(run_id, State.QUEUED, STALE, path)
-
-
-def elsewhere(run_id: int, wanted: Requirements | None) -> End:
-    """Return the end of a call that is to be made in another environment."""
-    return End(run_id, State.QUEUED, ELSEWHERE, msgspec.json.encode(wanted).decode())
 
 
 def _context(call: Call, channel: Channel) -> Context:
@@ -204,7 +100,7 @@ class _SharedWorker:
     def __init__(self, sock: socket.socket, setup: Setup) -> None:
         self._sock = sock
         self._frames = Frames()
-        self._resolve = _Resolver(setup)
+        self._resolve = Resolver(setup)
         self._orders = msgspec.msgpack.Decoder(Orders)
         self._running: dict[int, _Running] = {}
         self._output: dict[int, bytearray] = {}
@@ -281,9 +177,9 @@ class _SharedWorker:
     def _describe(self, name: str) -> Description:
         try:
             return describe(name, self._resolve)
-        except _Stale:
+        except Stale:
             return Description(name, is_stale=True)
-        except _Elsewhere:
+        except Elsewhere:
             return Description(name)  # its run tells whether the data fits
 
     def _refuse(self, calls: list[Call], path: str) -> None:
@@ -324,9 +220,9 @@ class _SharedWorker:
             return End(call.run_id, State.CANCELLED)
         try:
             found = self._resolve(call.handler)
-        except _Stale as error:
+        except Stale as error:
             return stale(call.run_id, error.path)
-        except _Elsewhere as error:
+        except Elsewhere as error:
             return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, running)
@@ -410,7 +306,7 @@ class _SoleWorker:
     def __init__(self, sock: socket.socket, setup: Setup) -> None:
         self._sock = sock
         self._frames = Frames()
-        self._resolve = _Resolver(setup)
+        self._resolve = Resolver(setup)
         self._orders = msgspec.msgpack.Decoder(Orders)
         self._calls: deque[Call] = deque()
         self._stops: set[int] = set()
@@ -500,9 +396,9 @@ class _SoleWorker:
             return stale(call.run_id, path)
         try:
             found = self._resolve(call.handler)
-        except _Stale as error:
+        except Stale as error:
             return stale(call.run_id, error.path)
-        except _Elsewhere as error:
+        except Elsewhere as error:
             return elsewhere(call.run_id, error.wanted)
         except Invalid as error:
             return refused(call.run_id, error, self)

@@ -1,8 +1,3 @@
--- load_runs --
-SELECT {run_columns_live} FROM live WHERE id IN {ids}
-UNION ALL
-SELECT {run_columns_history} FROM history WHERE id IN {ids};
-
 -- newest_live --
 -- A run has the gate of its job, or none.
 SELECT {run_columns_live} FROM live WHERE id IN (
