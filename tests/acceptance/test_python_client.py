@@ -63,6 +63,22 @@ def test_a_large_log_and_artifact_arrive_whole_in_both_twins(server: Server) -> 
     asyncio.run(again())
 
 
+def test_many_orders_and_jobs_are_answered_one_by_one(server: Server) -> None:
+    documents = [{"name": f"many {n}", "overlap": "allow", "steps": [{"run": "true"}]} for n in range(1_100)]
+    with SyncClient(server.url) as client:
+        jobs = client.submit_many(documents)
+        assert [job.name for job in jobs] == [one["name"] for one in documents]
+        later = client.run_now(jobs[0].id, priority=9, run_at="2199-01-01T00:00:00Z")
+        assert (later.state, later.reason, later.priority) == ("blocked", "later", 9)
+        made = client.run_many(
+            {"job": job, "data": {"n": n}} for n, job in enumerate([jobs[0].id, "nobody", jobs[1].id])
+        )
+        assert [one.run and one.run.job_id for one in made] == [jobs[0].id, None, jobs[1].id]
+        assert made[1].error is not None
+        assert made[1].error.code == "E_NOT_FOUND"
+        assert client.cancel(later.id).state == "cancelled"
+
+
 def test_every_answer_of_a_real_server_is_read_as_its_type(server: Server) -> None:
     with SyncClient(server.url) as client:
         job = client.submit({"name": "typed", "schedule": "@daily", "steps": [{"run": "true"}]}).jobs[0]
@@ -75,6 +91,7 @@ def test_every_answer_of_a_real_server_is_read_as_its_type(server: Server) -> No
         assert client.overview().census.jobs >= 1
         assert [node.state for node in client.nodes().items] == ["live"]
         assert len(client.segments().items) == 100
+        assert client.handlers().items == []
         made = client.create_token("laptop")
         assert made.id in [token.id for token in client.tokens().items]
         client.revoke_token(made.id)

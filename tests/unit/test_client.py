@@ -157,7 +157,7 @@ def test_many_orders_go_in_parts_that_are_repeated_under_one_key_and_keep_their_
     twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("horae.client.calls.MANY", 2)
-    refused = {"error": {**problem(404, "E_NOT_FOUND", "no job 9")[1], "request_id": "r"}}  # type: ignore[index]
+    refused = {**problem(404, "E_NOT_FOUND", "no job 9")[1], "request_id": "r"}  # type: ignore[index]
     replies = iter([{"runs": [{**RUN, "id": 1}, refused]}, None, {"runs": [{**RUN, "id": 3}]}])
     api.post("/v1/runs", lambda request: (200, reply) if (reply := next(replies)) else None)
     with twin(api.url) as client:

@@ -223,7 +223,7 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
             # Each order of a part gets a key of its own from this one.
             headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
             answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
-            made += (one if "error" in one else {"run": one} for one in _load(answer, "runs")["runs"])
+            made += ({"run" if "job_id" in one else "error": one} for one in _load(answer, "runs")["runs"])
         return made
 
     return Call(steps)
