@@ -488,10 +488,17 @@ async def test_every_library_hands_over_in_its_own_transaction(
     assert [(run.data, run.priority) for run in await runs(store)] == [({"n": 1}, 3)]
 
 
-async def test_work_for_a_later_moment_waits_for_it(store: PostgresStore, inbox: Inbox, caller: asyncpg.Connection):
+async def test_work_for_a_later_moment_waits_for_it_and_whoever_releases_it_is_told(
+    store: PostgresStore, clock: FakeClock, caller: asyncpg.Connection
+):
+    queue = LocalQueue()
+    watch = queue.watch("waiting")
+    await watch.wait(0)
     later = datetime(2199, 1, 1, tzinfo=UTC)
     await horae.enqueue(caller, "mail", {"n": 1}, run_at=later)
-    await drain(inbox)
+    await drain(Inbox(store.for_roles(), queue, clock, Metrics()))
+
+    assert await watch.wait(0)
 
     [run] = await runs(store)
     assert (run.state, run.reason, run.due_at) == (State.BLOCKED, "later", round(later.timestamp()) * SECOND)

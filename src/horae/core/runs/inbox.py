@@ -75,6 +75,7 @@ class Drained(NamedTuple):
     runs: list[int]  # made, or found by their idempotency key
     refused: list[Refusal]
     replaces: bool = False  # a run may have been asked to stop
+    waits: bool = False  # a run is for a later moment
 
 
 class Since(NamedTuple):

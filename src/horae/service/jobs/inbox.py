@@ -75,6 +75,8 @@ class Inbox:
             self._queue.announce("runs")
         if drained.replaces:
             self._queue.announce("cancel")
+        if drained.waits:
+            self._queue.announce("waiting")
         for one in drained.refused:
             log.warning(
                 "inbox.refused", receipt=one.handed.id, job=one.handed.job, role=one.handed.role, code=one.code,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.model import Moment, Overlap
+from horae.core.model import Moment, Overlap, Reason
 from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target, judge_receipt
 from horae.core.runs.orders import Order
 from horae.core.work import policies
@@ -51,9 +51,9 @@ class PostgresInbox(PostgresOrders):
                 refused.append(refusal)
             else:
                 runs.append(receipt.ids[0])
-        return Drained(
-            [one.id for one, _ in judged], runs, refused, any(order.run.overlap == Overlap.REPLACE for order in orders)
-        )
+        replaces = any(order.run.overlap == Overlap.REPLACE for order in orders)
+        waits = any(receipt.run is not None and receipt.run.reason == Reason.LATER for receipt in receipts)
+        return Drained([one.id for one, _ in judged], runs, refused, replaces, waits)
 
     async def _load_targets(self, connection: Connection, handed: Sequence[Handed]) -> dict[Name, Target]:
         """Return the jobs that are meant, as each is named by whoever may use it."""
