@@ -17,7 +17,7 @@ BLOCK = 20
 
 # Found soon enough to look for in every run of the tests: with the most seeds that it may take.
 QUICK = {
-    "claim-in-two": 30, "forgotten-claim": 60, "forgotten-key": 30, "robbed": 60, "uncompared": 30,
+    "claim-in-two": 30, "forgotten-claim": 100, "forgotten-key": 30, "robbed": 60, "uncompared": 30,
     "unwritten": 30,
 }  # fmt: skip
 

@@ -181,7 +181,8 @@ def _param(param: params.Param) -> Json:
 
 def _body(body: http.Body) -> Json:
     shown = {"schema": _ref(body.schema), "example": body.example}
-    lines = {media: {"schema": {"type": "string"}} for media in LINES} if body.lines else {}
+    text = b"\n".join(map(msgspec.json.encode, body.example.get("runs", [body.example]))).decode()
+    lines = {media: {"schema": {"type": "string"}, "example": text} for media in LINES} if body.lines else {}
     return {"required": body.required, "content": dict.fromkeys(("application/json", *YAML_TYPES), shown) | lines}
 
 
