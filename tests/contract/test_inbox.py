@@ -10,7 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext import asyncio as aio
 
 import horae
 from horae.core.definitions import Submission
@@ -428,20 +432,17 @@ async def _by_asyncpg(url: str) -> None:
 
 
 async def _by_psycopg(url: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(url) as connection, connection.cursor() as cursor:
         for either in (connection, cursor):
             horae.enqueue(either, "mail", {"n": 1}, key="k", priority=3)
 
 
 async def _by_async_psycopg(url: str) -> None:
-    psycopg = pytest.importorskip("psycopg")
     async with await psycopg.AsyncConnection.connect(url) as connection:
         await horae.enqueue(connection, "mail", {"n": 1}, key="k", priority=3)
 
 
 async def _by_sqlalchemy(url: str) -> None:
-    sqlalchemy = pytest.importorskip("sqlalchemy")
     engine = sqlalchemy.create_engine(url.replace("://", "+psycopg://", 1))
     with engine.begin() as connection:
         horae.enqueue(connection, "mail", {"n": 1}, key="k", priority=3)
@@ -449,7 +450,6 @@ async def _by_sqlalchemy(url: str) -> None:
 
 
 async def _by_a_session_of_sqlalchemy(url: str) -> None:
-    sqlalchemy, orm = pytest.importorskip("sqlalchemy"), pytest.importorskip("sqlalchemy.orm")
     engine = sqlalchemy.create_engine(url.replace("://", "+psycopg://", 1))
     with orm.Session(engine) as session, session.begin():
         horae.enqueue(session, "mail", {"n": 1}, key="k", priority=3)
@@ -457,7 +457,6 @@ async def _by_a_session_of_sqlalchemy(url: str) -> None:
 
 
 async def _by_async_sqlalchemy(url: str) -> None:
-    aio = pytest.importorskip("sqlalchemy.ext.asyncio")
     engine = aio.create_async_engine(url.replace("://", "+asyncpg://", 1))
     async with engine.begin() as connection:
         await horae.enqueue(connection, "mail", {"n": 1}, key="k", priority=3)
@@ -465,7 +464,6 @@ async def _by_async_sqlalchemy(url: str) -> None:
 
 
 async def _by_an_async_session_of_sqlalchemy(url: str) -> None:
-    aio = pytest.importorskip("sqlalchemy.ext.asyncio")
     engine = aio.create_async_engine(url.replace("://", "+asyncpg://", 1))
     async with aio.AsyncSession(engine) as session, session.begin():
         await horae.enqueue(session, "mail", {"n": 1}, key="k", priority=3)
