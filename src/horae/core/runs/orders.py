@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
 from horae.core.model import Json, Moment, State
+from horae.core.policy.queues import DEFAULT_QUEUE
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
@@ -48,6 +49,9 @@ class NewRun:
     data: str | None = None  # JSON text
     needs: tuple[str, ...] = ()
     pin: str | None = None
+    queue: int = DEFAULT_QUEUE
+    share: str = ""  # with whom it shares its place among others of its queue and priority (core.policy.order)
+    weight: int = 1  # of that share
 
 
 @dataclass(slots=True)

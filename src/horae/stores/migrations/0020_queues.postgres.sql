@@ -1,0 +1,32 @@
+-- before the code: queues, the order of what waits in them, and an index by that order. Runs of older nodes are in the
+-- default queue, at its head.
+CREATE TABLE queues (
+  id smallint PRIMARY KEY,
+  name text NOT NULL UNIQUE,
+  state text NOT NULL,
+  priority_offset smallint NOT NULL,
+  labels text[],
+  document text NOT NULL,
+  version integer NOT NULL,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL
+);
+INSERT INTO queues (id, name, state, priority_offset, labels, document, version, created_at, updated_at)
+VALUES (0, 'default', 'open', 0, NULL, '{}', 1, 0, 0);
+
+-- How far each of those who share a priority of a queue has come (core.policy.order).
+CREATE TABLE shares (
+  queue smallint NOT NULL,
+  priority smallint NOT NULL,
+  key text NOT NULL,
+  pass bigint NOT NULL,
+  PRIMARY KEY (queue, priority, key)
+) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+        autovacuum_vacuum_cost_delay = 0);
+
+ALTER TABLE live ADD COLUMN queue smallint NOT NULL DEFAULT 0;
+ALTER TABLE live ADD COLUMN pass bigint NOT NULL DEFAULT 0;
+CREATE INDEX live_order ON live (queue, kind, priority DESC, pass, id) WHERE state = 0;
+CREATE INDEX live_pinned_order ON live (pin, kind, priority DESC, pass, id) WHERE state = 0 AND pin IS NOT NULL;
+DROP INDEX live_queued;
+DROP INDEX live_pinned;
