@@ -64,6 +64,7 @@ class Reason(StrEnum):
     START_DEADLINE = "start_deadline"  # nobody claimed it in time
     RETRY = "retry"  # waiting for the next attempt
     LATER = "later"  # ordered for a moment that is still to come
+    LIMIT = "limit"  # what it must have beyond a slot is not to be had yet
     LOST = "lost"  # its agent died too often
     EXIT = "exit"  # the work ended with a failure of its own
     ERROR = "error"  # the work could not be started or broke

@@ -52,6 +52,7 @@ class NewRun:
     queue: int = DEFAULT_QUEUE
     share: str = ""  # with whom it shares its place among others of its queue and priority (core.policy.order)
     weight: int = 1  # of that share
+    demand: int | None = None  # what it must have beyond a slot; such a run is born blocked(limit)
 
 
 @dataclass(slots=True)

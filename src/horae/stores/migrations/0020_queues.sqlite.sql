@@ -25,7 +25,11 @@ CREATE TABLE shares (
 
 ALTER TABLE live ADD COLUMN queue integer NOT NULL DEFAULT 0;
 ALTER TABLE live ADD COLUMN pass integer NOT NULL DEFAULT 0;
+-- What it must have beyond a slot, if anything: such a run waits as blocked(limit) until it can have all of it.
+ALTER TABLE live ADD COLUMN demand integer;
 CREATE INDEX live_order ON live (queue, kind, priority DESC, pass, id) WHERE state = 0;
 CREATE INDEX live_pinned_order ON live (pin, kind, priority DESC, pass, id) WHERE state = 0 AND pin IS NOT NULL;
+CREATE INDEX live_demanding ON live (demand, priority DESC, pass, id) WHERE state = 2 AND reason = 'limit';
+CREATE INDEX live_holding ON live (demand) WHERE state = 1 AND demand IS NOT NULL;
 DROP INDEX live_queued;
 DROP INDEX live_pinned;
