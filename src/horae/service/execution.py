@@ -126,8 +126,7 @@ class Execution:
         answers = iter(await self._store.claim(wants_of_all, labels, standby=standby))
         claimed = [_together([next(answers) for _ in wants]) for wants in asked]
         given = [a for each in claimed for a in each or ()]
-        if len(given) < sum(want.capacity for wants in asked for want in wants):
-            await self._look_again(labels)
+        await self._look_again(labels)
         if given:
             now, metrics = self._clock.now(), self._metrics
             metrics.claimed += len(given)
