@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from horae.core.definitions import Receipt
 from horae.core.model import Moment, Overlap, State
-from horae.core.runs.orders import Order, Swept
+from horae.core.runs.orders import MadeRun, Order, Swept
 from horae.stores import limits, orders
 from horae.stores.parts.writes import LOCK_RETRY
 from horae.stores.postgres.arrays import order_arrays
@@ -54,19 +54,16 @@ class PostgresOrders(PostgresMoments):
         return [
             orders.refused(order, version)
             if run_id is None
-            else await self._receipt(connection, order, run_id, run_id in made, now)
+            else orders.receipt(order.made(run_id, now), orders.LATER if order.is_later(now) else orders.QUEUED, now)
+            if run_id in made
+            else await self._unmade(connection, order.made(run_id, now), now)
             for order, version, run_id in zip(asked, versions, run_ids, strict=True)
         ]
 
-    async def _receipt(self, connection: Connection, order: Order, run_id: int, was_made: bool, now: Moment) -> Receipt:
-        made = order.made(run_id, now)
-        if was_made:
-            outcome = orders.LATER if order.is_later(now) else orders.QUEUED
-        elif order.run.overlap >= Overlap.QUEUE:
-            outcome = await self._follow(connection, made, now)
-        else:
-            outcome = orders.OVERLAPPED
-        return orders.receipt(made, outcome, now)
+    async def _unmade(self, connection: Connection, made: MadeRun, now: Moment) -> Receipt:
+        """Of an order that met another run of its job."""
+        waits = made.run.overlap >= Overlap.QUEUE
+        return orders.receipt(made, await self._follow(connection, made, now) if waits else orders.OVERLAPPED, now)
 
     async def sweep(self) -> Swept:
         row = (await self._get("look_over", self._clock()))[0]
