@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from horae.core.model import Job, State
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, Order, Result, Waiting, Want
 from horae.stores.postgres import marks
-from horae.stores.rows import job_values
+from horae.stores.rows import job_values, to_json
 
 Columns = list[Sequence[Any]]
 
@@ -58,19 +60,43 @@ def fire_arrays(fires: Sequence[Fire]) -> Columns:
     return columns(rows, 17)
 
 
-_NO_KEY = (None, None, None)
-_NOT_PLACED = (None, None)
+class _OrderRow(msgspec.Struct, omit_defaults=True):
+    """An order as the statement reads it."""
+
+    job_id: int
+    kind: str
+    priority: int
+    overlap: int
+    start_by: int | None = None
+    data: str | None = None
+    needs: str | None = None
+    pin: str | None = None
+    version: int | None = None
+    run_at: int | None = None
+    start_within: int | None = None
+    scope: str | None = None
+    key: str | None = None
+    digest: str | None = None
+    placed_id: int | None = None
+    placed_at: int | None = None
 
 
-def order_arrays(orders: Sequence[Order]) -> Columns:
+def order_rows(orders: Sequence[Order]) -> tuple[list[int], str]:
+    """Return the jobs of the orders, and the orders as JSON."""
     rows = [
-        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version,
-         order.run_at, order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-         *(order.placed or _NOT_PLACED))
+        _OrderRow(
+            b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version,
+            order.run_at, order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
+            *(order.placed or _NOT_PLACED),
+        )
         for order in orders
         for b, key in ((order.run, order.idempotency),)
     ]  # fmt: skip
-    return columns(rows, 16)
+    return list({order.run.job_id for order in orders}), to_json(rows).decode()
+
+
+_NO_KEY = (None, None, None)
+_NOT_PLACED = (None, None)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:

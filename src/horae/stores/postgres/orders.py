@@ -13,7 +13,7 @@ from horae.core.model import Moment, Overlap, State
 from horae.core.runs.orders import MadeRun, Order, Swept
 from horae.stores import limits, orders
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import order_arrays
+from horae.stores.postgres.arrays import order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 
@@ -47,7 +47,7 @@ class PostgresOrders(PostgresMoments):
 
     async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""
-        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_arrays(asked))
+        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_rows(asked))
         assert row is not None
         versions, run_ids, made_ids, now = row
         made = set(made_ids)

@@ -1,5 +1,6 @@
 -- enqueue --
--- Runs by request, by the same rule as those of triggers, all in one statement: keys that were used before make none,
+-- Runs by request, by the same rule as those of triggers, all in one statement. They come as JSON: of one order, sixteen
+-- arrays would cost more than the rest. Keys that were used before make none,
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
 -- find it taken become history at once; those of `queue` and `replace` are left to the caller.
@@ -9,9 +10,10 @@ WITH c AS (
   SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 ), asked AS MATERIALIZED (
   SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AS is_later
-  FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
-              $9::text[], $10::int[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::bigint[],
-              $17::bigint[])
+  FROM ROWS FROM (json_to_recordset($3::json) AS (
+      job_id bigint, kind text, priority smallint, overlap smallint, start_by bigint, data text, needs text, pin text,
+      version int, run_at bigint, start_within bigint, scope text, key text, digest text, placed_id bigint,
+      placed_at bigint))
     WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, version, run_at, start_within,
                          scope, key, digest, placed_id, placed_at, number)
   LEFT JOIN alive ON alive.id = t.job_id
