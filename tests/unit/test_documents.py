@@ -250,7 +250,8 @@ def test_whatever_is_read_as_plain_is_what_the_thorough_reader_reads(texts: list
 def test_plain_text_does_not_depend_on_how_it_was_written(value: dict[str, Any]):
     with suppress(UnicodeEncodeError):
         texts = [
-            json.dumps(value, ensure_ascii=False, sort_keys=order, indent=order or None).encode() for order in (0, 1)
+            json.dumps(value, ensure_ascii=False, sort_keys=bool(order), indent=order or None).encode()
+            for order in (0, 1)
         ]
         one, other = (read_plain([text]) for text in texts)
         assert one is None or other is None or one[0].text == other[0].text

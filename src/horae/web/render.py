@@ -104,7 +104,8 @@ def run(it: model.Run) -> schemas.Run:
 
 
 def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> schemas.RunDetail:
-    return schemas.RunDetail(*_run_values(it), attempts=[attempt(each) for each in attempts])
+    values = (*_run_values(it), [attempt(each) for each in attempts])
+    return schemas.RunDetail(*values)
 
 
 def attempt(it: model.Attempt) -> schemas.Attempt:

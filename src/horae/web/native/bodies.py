@@ -85,10 +85,11 @@ def _plain_order(plain: documents.Plain, scope: str, otherwise: str | None) -> R
     values = plain.value
     if type(values) is not dict or not values.keys() <= _PLAIN:
         return None
-    job, data = values.get("job"), values.get("data", {})
+    job: Any = values.get("job")
+    data = values.get("data", {})
     key, priority = values.get("idempotency_key", otherwise), values.get("priority", 0)
     is_known = (type(job) is int and 1 <= job <= model.LARGEST_ID) or (type(job) is str and _NAME.fullmatch(job))
-    is_keyed = key is None or (type(key) is str and _VISIBLE.fullmatch(key))
+    is_keyed = _VISIBLE.fullmatch(key) if type(key) is str else "idempotency_key" not in values
     if not (is_known and is_keyed and type(data) is dict and type(priority) is int and priority in _PRIORITIES):
         return None
     promise = Idempotency(scope, key, hashlib.sha256(plain.text).hexdigest()) if key is not None else None
