@@ -34,6 +34,14 @@ async def peers(bench: Bench) -> AsyncIterator[Line]:
     for peer in PEERS:
         if peer.missing is not None:
             print(f"bench: left out: {peer.missing}", file=sys.stderr)
+    lines = []
+    async for line in _measured(bench, others):
+        lines.append(line)
+        yield line
+    print(_table(lines), file=sys.stderr)
+
+
+async def _measured(bench: Bench, others: list[Peer]) -> AsyncIterator[Line]:
     [size] = bench["size"]
     for clients in bench["clients"]:
         for way, aim in (("http", 1.0 if clients == 1 else 1.5), ("transaction", 1.0)):
@@ -44,6 +52,17 @@ async def peers(bench: Bench) -> AsyncIterator[Line]:
     yield await _latency(bench, others)
     for agents in bench["agents"]:
         yield await _drain(bench, others, size * 5, agents)
+
+
+def _table(lines: list[Line]) -> str:
+    """Return the ratios, for people: ours, the best of the others, and one divided by the other."""
+    rows = [("figure", "clients or processes", "ours", "best peer", "ratio", "aim")]
+    for line in lines:
+        by = line.detail.get("clients") or line.detail.get("processes") or 1
+        ours, best, ratio = (f"{n:.4g}" if n is not None else "-" for n in (line.value, line.bare, line.quotient))
+        rows.append((line.figure, str(by), f"{ours} {line.unit}", best, ratio, str(line.aim or "")))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 # ── what enters ──

@@ -17,6 +17,7 @@ const seconds = () => performance.timeOrigin / 1000 + performance.now() / 1000
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 async function enqueue () {
+  await Promise.all(Array.from({ length: clients }, () => utils.addJob(TASK, { n: 0 }))) // connections are open now
   let left = count
   const one = async () => { while (left-- > 0) await utils.addJob(TASK, { n: left }) }
   const began = seconds()

@@ -23,19 +23,29 @@ PART = 10_000
 
 async def enqueue(url: str, count: int, clients: int) -> dict[str, Any]:
     share = _by_http if url.startswith("http") else _in_transactions
+    ready, go = asyncio.Barrier(clients + 1), asyncio.Event()
+    shares = [asyncio.create_task(share(url, count // clients, ready, go)) for _ in range(clients)]
+    await ready.wait()
     began = time.time()
-    await asyncio.gather(*(share(url, count // clients) for _ in range(clients)))
+    go.set()
+    await asyncio.gather(*shares)
     return {"seconds": time.time() - began}
 
 
-async def _by_http(url: str, count: int) -> None:
+async def _by_http(url: str, count: int, ready: asyncio.Barrier, go: asyncio.Event) -> None:
     async with Client(url) as client:
+        await client.run_now(JOB)  # the connection is open now
+        await ready.wait()
+        await go.wait()
         for number in range(count):
             await client.run_now(JOB, data={"n": number})
 
 
-async def _in_transactions(url: str, count: int) -> None:
+async def _in_transactions(url: str, count: int, ready: asyncio.Barrier, go: asyncio.Event) -> None:
     connection = await asyncpg.connect(url)
+    await horae.enqueue(connection, "bench")
+    await ready.wait()
+    await go.wait()
     for number in range(count):
         async with connection.transaction():
             await horae.enqueue(connection, "bench", {"n": number})

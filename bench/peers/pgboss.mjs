@@ -12,6 +12,7 @@ await boss.start()
 const seconds = () => performance.timeOrigin / 1000 + performance.now() / 1000
 
 async function enqueue () {
+  await Promise.all(Array.from({ length: clients }, () => boss.send(QUEUE, { n: 0 }))) // connections are open now
   let left = count
   const one = async () => { while (left-- > 0) await boss.send(QUEUE, { n: left }) }
   const began = seconds()

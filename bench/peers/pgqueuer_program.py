@@ -31,6 +31,7 @@ async def enqueue(url: str, count: int, clients: int) -> dict[str, object]:
             for n in range(count // clients):
                 await queries.enqueue("bench", b"%d" % n)
 
+        await asyncio.gather(*(queries.enqueue("bench", b"0") for _ in range(clients)))  # connections are open now
         began = time.time()
         await asyncio.gather(*(one() for _ in range(clients)))
         return {"seconds": time.time() - began}
@@ -41,7 +42,7 @@ async def bulk(url: str, count: int, clients: int) -> dict[str, object]:
     queries = Queries(AsyncpgDriver(connection))
     began = time.time()
     for _ in range(0, count, BATCH):
-        await queries.enqueue(["bench"] * BATCH, [b"{}"] * BATCH, [0] * BATCH)
+        await queries.enqueue(["bench"] * BATCH, [b'{"n":%d}' % n for n in range(BATCH)], [0] * BATCH)
     return {"seconds": time.time() - began}
 
 

@@ -37,9 +37,12 @@ class Server:
         trust = ssl.create_default_context(cafile=ca) if ca else True
         self.http = httpx.Client(base_url=self.url, timeout=30, verify=trust)
 
-    def start(self) -> Server:
+    def start(self, *program: str) -> Server:
+        """`program` is another than `horae`, which takes the same words after its own (doomed.py)."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
-        argv = [horae(), "up", "--port", str(self.port), "--grpc-port", str(self.grpc_port)]
+        if program:
+            environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        argv = [*(program or [horae()]), "up", "--port", str(self.port), "--grpc-port", str(self.grpc_port)]
         argv += ["--data", str(self.directory / "data"), *self._flags]
         if "--sandbox" not in self._flags:
             argv += ["--sandbox", "plain"]  # jobs of tests write down what they saw where the test can read it

@@ -27,6 +27,7 @@ from horae.queues.local import LocalQueue
 from horae.queues.shared import SharedQueue
 from horae.service.jobs.inbox import BATCH, Inbox
 from horae.service.metrics import Metrics
+from horae.service.no_events import NoEvents
 from horae.stores.postgres import PostgresStore
 from horae.stores.postgres.notices import Notices
 from horae.testing import FakeClock, changed, make_job
@@ -293,6 +294,23 @@ async def test_a_hint_inside_a_transaction_that_has_written_is_refused(caller: a
         await horae.wake(caller)
     await transaction.rollback()
     assert (caught.value.sqlstate, caught.value.detail) == ("25001", "E_CONFLICT")
+
+
+async def test_what_was_handed_over_is_told_as_queued_and_a_repeat_is_not(
+    store: PostgresStore, caller: asyncpg.Connection, clock: FakeClock
+):
+    told: list[Run] = []
+
+    class Told(NoEvents):
+        def run_queued(self, run: Run) -> None:
+            told.append(run)
+
+    inbox = Inbox(store.for_roles(), LocalQueue(), clock, Metrics(), Told())
+    for key in (None, "k", "k"):
+        await horae.enqueue(caller, "mail", {"a": 1}, key=key)
+    await drain(inbox)
+    assert sorted(run.id for run in told) == sorted(run.id for run in await runs(store))
+    assert len(told) == 2
 
 
 # ── what the function refuses ──

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
-from horae.service.jobs.orders import Asker, RunRequest
+from horae.service.jobs.orders import BATCH, Asker, RunRequest
 from horae.stores.postgres import PostgresStore, database
 from horae.testing import START, FakeClock, changed, make_job
 
@@ -38,6 +39,14 @@ async def make(store: Store, job_id: int = 1, **fields: Any) -> None:
 
 async def place(store: Store, *orders: Order) -> list[Receipt]:
     return await store.enqueue(orders)
+
+
+async def place_many(jobs: Jobs, asked: Sequence[RunRequest], asker: Asker) -> list[Any]:
+    async def batches() -> AsyncIterator[Sequence[RunRequest]]:
+        for start in range(0, len(asked), BATCH):
+            yield asked[start : start + BATCH]
+
+    return list(await jobs.orders.place_many(batches(), asker))
 
 
 async def run_of(store: Store, receipt: Receipt) -> Run:
@@ -157,7 +166,7 @@ async def test_requests_that_wait_together_are_one_statement(counted: tuple[Post
     await asyncio.gather(*(jobs.run_now(1, idempotency=key(f"n{number}")) for number in range(16)))
     assert await count(sent) == 1
     asked = [RunRequest(1, idempotency=key(f"m{number}")) for number in range(2500)]
-    assert len(await jobs.orders.place_many(asked, Asker())) == 2500
+    assert len(await place_many(jobs, asked, Asker())) == 2500
     assert await count(sent) == 3
 
 
@@ -166,9 +175,9 @@ async def test_a_repeat_is_two_more_statements(counted: tuple[PostgresStore, lis
     await make(store, policy=Policy(overlap=Overlap.ALLOW))
     jobs = Jobs(store, LocalQueue())
     asked = [RunRequest(1, idempotency=key(f"m{number}")) for number in range(1000)]
-    first = await jobs.orders.place_many(asked, Asker())
+    first = await place_many(jobs, asked, Asker())
     await count(sent)
-    assert await jobs.orders.place_many(asked, Asker()) == first
+    assert await place_many(jobs, asked, Asker()) == first
     assert await count(sent) == 3  # nothing is made; the keys; the runs
 
 
@@ -304,10 +313,10 @@ async def test_a_key_that_moved_to_another_job_is_followed(store: Store):
     await make(store, 1, key="report")
     await make(store, 2)
     asker = Asker()
-    assert [run.job_id for run in await jobs.orders.place_many([RunRequest("report")], asker)] == [1]
+    assert [run.job_id for run in await place_many(jobs, [RunRequest("report")], asker)] == [1]
     one, two = await store.get_job(1), await store.get_job(2)
     assert one is not None
     assert two is not None
     await store.save_job(changed(one, key=None), 1)
     await store.save_job(changed(two, key="report"), 1)
-    assert [run.job_id for run in await jobs.orders.place_many([RunRequest("report")], asker)] == [2]
+    assert [run.job_id for run in await place_many(jobs, [RunRequest("report")], asker)] == [2]

@@ -15,8 +15,8 @@ ROWS = [
 VERDICTS = ("held", "in part", "not yet", "no ground")
 
 
-def test_there_is_one_row_for_each_of_the_sixty_two():
-    assert [row[0] for row in ROWS] == [f"S{number:02}" for number in range(1, 63)]
+def test_there_is_one_row_for_each_of_the_sixty_eight():
+    assert [row[0] for row in ROWS] == [f"S{number:02}" for number in range(1, 69)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])

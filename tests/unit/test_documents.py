@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae.errors import CODES, Error, Invalid, Malformed, MediaType, TooLarge
-from horae.web.documents import MAX_BYTES, MAX_YAML_VALUES, read_document, read_json, read_yaml
+from horae.web.documents import MAX_BYTES, MAX_YAML_VALUES, read_document, read_json, read_plain, read_yaml
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -220,3 +220,38 @@ def test_no_bytes_break_the_readers(body: bytes) -> None:
 def test_no_punctuation_breaks_the_yaml_reader(text: str) -> None:
     with suppress(Error):
         read_yaml(text.encode())
+
+
+# ── many at once ──
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1,"a":2}', b'{"a":{"b":1,"b":2}}', b'{"a":1,"\\u0061":":"}', b'{"a":"\\u0001"}', b'{"a":"\\b"}',
+        b'{"a":"\x7f"}', b'{"a":"\xc2\x85"}', b'{"a":9223372036854775808}', b'{"a":1e400}', b'{"a":NaN}', b"", b"1,2",
+        b'{"a":"\xff"}', b"[" * 65 + b"]" * 65, b'{"a":1', b"\xef\xbb\xbf{}",
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_the_thorough_reader(text: bytes):
+    assert read_plain([b"{}", text]) is None
+
+
+@patient
+@given(st.lists(st.one_of(st.binary(max_size=20), st.text('{}[]":,ab1e-. \\\\\x85\x7f', max_size=30).map(str.encode))))
+def test_whatever_is_read_as_plain_is_what_the_thorough_reader_reads(texts: list[bytes]):
+    for each, text in zip(read_plain(texts) or [], texts, strict=False):
+        assert each.value == read_json(text)
+        assert json.loads(each.text) == each.value
+
+
+@patient
+@given(st.dictionaries(st.text(), st.integers() | st.text() | st.floats() | st.dictionaries(st.text(), st.none())))
+def test_plain_text_does_not_depend_on_how_it_was_written(value: dict[str, Any]):
+    with suppress(UnicodeEncodeError):
+        texts = [
+            json.dumps(value, ensure_ascii=False, sort_keys=bool(order), indent=order or None).encode()
+            for order in (0, 1)
+        ]
+        one, other = (read_plain([text]) for text in texts)
+        assert one is None or other is None or one[0].text == other[0].text

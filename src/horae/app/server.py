@@ -301,7 +301,7 @@ class App:
             pushing = PushRole(self.cluster, self.pushing, self.queue, self.clock)
             tasks["push"] = group.create_task(pushing.run())
             if isinstance(store := self.store.for_roles(), PostgresStore):
-                inbox = Inbox(store, self.queue, self.clock, self.metrics)
+                inbox = Inbox(store, self.queue, self.clock, self.metrics, self.broker.events)
                 tasks["inbox"] = group.create_task(InboxRole(self.cluster, inbox, self.queue, self.clock).run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from horae.core.model import Job, Run
+from horae.core.model import Job, Run, record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Idempotency:
     """A client's promise that a repeat is the same request."""
 
@@ -26,7 +26,7 @@ class Submission:
     idempotency: Idempotency | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Receipt:
     """What became of a Submission, a save or an Order: ids made or saved now, or by an earlier same request."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import Any, TypeVar, dataclass_transform
 
 SECOND = 1_000_000  # µs
@@ -46,11 +47,11 @@ class State(IntEnum):
     SKIPPED = 14
     COALESCED = 15
 
-    @property
+    @cached_property
     def word(self) -> str:
         return self.name.lower()
 
-    @property
+    @cached_property
     def is_terminal(self) -> bool:
         return self >= State.SUCCEEDED
 

@@ -8,7 +8,7 @@ after its flush has returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from horae.errors import Unavailable
@@ -83,3 +83,15 @@ class Coalescer(Generic[In, Out]):
         for (_, future), answer in zip(batch, answers, strict=True):
             if not future.done():
                 future.set_result(answer)
+
+
+async def read_ahead(items: AsyncIterator[In]) -> AsyncGenerator[In, None]:
+    """Yield the items; the next one is made while whoever asked is busy with the last."""
+    coming = asyncio.ensure_future(anext(items, None))
+    try:
+        while (item := await coming) is not None:
+            coming = asyncio.ensure_future(anext(items, None))
+            yield item
+    finally:
+        coming.cancel()
+        await asyncio.wait([coming])

@@ -55,13 +55,13 @@ def full(waiting: int) -> Outcome:
 def receipt(made: MadeRun, outcome: Outcome, now: Moment) -> Receipt:
     """Return the receipt of a run that was made now, as a reader would find it."""
     run, state = made.run, outcome.state
+    is_over = state.is_terminal
     return Receipt(
         [made.run_id],
         run=Run(
-            id=made.run_id, job_id=run.job_id, trigger_id=None, due_at=made.due_at, state=state, reason=outcome.reason,
-            attempt=0, fence=0, priority=run.priority, kind=run.kind, created_at=made.created_at,
-            data=decode(run.data), phase=Phase.RUNNING, pin=None if state.is_terminal else run.pin,
-            eligible_at=made.due_at if outcome is LATER else None, finished_at=now if state.is_terminal else None,
+            made.run_id, run.job_id, None, made.due_at, state, outcome.reason, 0, 0, run.priority, run.kind,
+            made.created_at, decode(run.data), Phase.RUNNING, pin=None if is_over else run.pin,
+            eligible_at=made.due_at if outcome is LATER else None, finished_at=now if is_over else None,
             message=outcome.message,
         ),
     )  # fmt: skip

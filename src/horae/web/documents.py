@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import accumulate, islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import yaml
 
 from horae.core import fields
@@ -124,6 +125,40 @@ _CONSTANTS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)', re.DOTALL)
 _ODD_ESCAPE = re.compile(r"\\[bf]|\\u(?:00[01789]|[dD][89a-fA-F])|[\x7f-\x9f]")
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # one level down, one level up
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+# What plain text has none of: escapes that may stand for anything, controls, numbers that may not fit 64 bits.
+_VEILED = re.compile(rb"\\[bfu]").search
+_C1 = re.compile(rb"\xc2[\x80-\x9f]").search
+_LONG_NUMBER = re.compile(rb"[0-9]{19}").search
+_decode_plain = msgspec.json.Decoder().decode
+_encode_plain = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Plain(NamedTuple):
+    """A JSON value with nothing odd in it, and its canonical text."""
+
+    value: Any
+    text: bytes
+
+
+def read_plain(texts: Sequence[bytes]) -> list[Plain] | None:
+    """Read JSON values of the usual kind, several times faster than `read_json`; None where any needs a closer look.
+    A key that stands twice would be dropped, and a colon with it."""
+    whole = b"\n".join(texts)
+    if _is_odd(whole) or any(text.count(b"[") + text.count(b"{") > MAX_DEPTH for text in texts):
+        return None
+    try:
+        values = [_decode_plain(text) for text in texts]
+        canonical = [_encode_plain(value) for value in values]
+    except (ValueError, RecursionError):  # also what is not UTF-8
+        return None
+    is_whole = b"".join(canonical).count(b":") == whole.count(b":")
+    return list(map(Plain, values, canonical)) if is_whole else None
+
+
+def _is_odd(text: bytes) -> bool:
+    is_hidden = b"\\" in text and _VEILED(text) is not None
+    is_control = b"\x7f" in text or (not text.isascii() and _C1(text) is not None)
+    return is_hidden or is_control or _LONG_NUMBER(text) is not None
 
 
 def read_json(data: bytes) -> Any:

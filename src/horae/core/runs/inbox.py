@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.fields import Fields, Problems, encoded
-from horae.core.model import LARGEST_ID, SECOND, Moment, Policy
+from horae.core.model import LARGEST_ID, SECOND, Moment, Policy, Run
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.core.work.commands import MAX_DATA
@@ -74,8 +74,8 @@ class Drained(NamedTuple):
     receipts: list[int]  # of all rows that were taken
     runs: list[int]  # made, or found by their idempotency key
     refused: list[Refusal]
+    made: Sequence[Run] = ()  # of those runs, the new ones
     replaces: bool = False  # a run may have been asked to stop
-    waits: bool = False  # a run is for a later moment
 
 
 class Since(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
-from horae.core.model import Json, Moment, State
+from horae.core.model import Json, Moment, State, record
 from horae.core.policy.queues import DEFAULT_QUEUE
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
@@ -146,7 +146,7 @@ class Placed(NamedTuple):
     created_at: Moment
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Order:
     """A request to run a job: now, or at a moment that is still to come."""
 

@@ -11,14 +11,16 @@ from typing import Protocol
 
 import structlog
 
-from horae.core.model import SECOND
+from horae.core.model import SECOND, Reason
 from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, judge
 from horae.errors import Error, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store import inbox
 from horae.ports.store.moments import StoreClock
 from horae.ports.transport import Queue
+from horae.service.events import Events
 from horae.service.metrics import Metrics
+from horae.service.no_events import NoEvents
 
 log = structlog.get_logger()
 REFUSED_KEPT = 30 * 86_400 * SECOND
@@ -30,11 +32,14 @@ class InboxStore(inbox.Inbox, StoreClock, Protocol):
 
 
 class Inbox:
-    def __init__(self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics) -> None:
+    def __init__(
+        self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics, events: Events | None = None
+    ) -> None:
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
+        self._events = events or NoEvents()
         self._reading = Reading()
 
     async def drain(self) -> int:
@@ -75,8 +80,10 @@ class Inbox:
             self._queue.announce("runs")
         if drained.replaces:
             self._queue.announce("cancel")
-        if drained.waits:
+        if any(run.reason == Reason.LATER for run in drained.made):
             self._queue.announce("waiting")
+        for run in drained.made:
+            self._events.run_queued(run)
         for one in drained.refused:
             log.warning(
                 "inbox.refused", receipt=one.handed.id, job=one.handed.job, role=one.handed.role, code=one.code,

@@ -7,21 +7,22 @@ remembered may be as old as it likes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from horae.core.definitions import Idempotency, Receipt
-from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run
+from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.errors import Conflict, Error, NotFound, Unavailable
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
-from horae.service.batching import Coalescer
+from horae.service.batching import Coalescer, read_ahead
 from horae.service.events import Events
 from horae.service.jobs.changes import TRIES, refuse_mismatch
 from horae.service.jobs.data import DataCheck, refusal
@@ -46,7 +47,7 @@ class Asker:
 ANYBODY = Asker()
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RunRequest:
     """A run that somebody wants."""
 
@@ -69,6 +70,7 @@ class Recipe(NamedTuple):
     handler: str | None  # of Python code, whose parameters may say what data it takes
 
 
+_encode = msgspec.json.Encoder(order="deterministic").encode
 Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
 
 
@@ -88,18 +90,29 @@ class Orders:
             raise answer
         return answer
 
-    async def place_many(self, requests: Sequence[RunRequest], asker: Asker) -> list[Run | Error]:
-        """Make runs, each for itself, and a batch at a time: for each request its run, or why there is none. Where the
-        store fails on the way, what was not made says so; where it fails at once, nothing was made."""
+    async def place_many(self, batches: AsyncIterator[Sequence[RunRequest | Error]], asker: Asker) -> list[Run | Error]:
+        """Make runs, each for itself, and a batch at a time: for each request its run, or why there is none; what is
+        refused already stays so. Where the store fails on the way, what was not made says so; where it fails at once,
+        nothing was made."""
         answers: list[Run | Error] = []
-        for start in range(0, len(requests), BATCH):
-            try:
-                answers += await self._place(requests[start : start + BATCH], asker, self._store.enqueue)
-            except Unavailable as error:
-                if not answers:
-                    raise
-                return answers + [error] * (len(requests) - len(answers))
+        failed: Unavailable | None = None
+        async with aclosing(read_ahead(batches)) as coming:
+            async for batch in coming:
+                if failed is None:
+                    try:
+                        answers += await self._place_batch(batch, asker)
+                        continue
+                    except Unavailable as error:
+                        if not answers:
+                            raise
+                        failed = error
+                answers += [each if isinstance(each, Error) else failed for each in batch]
         return answers
+
+    async def _place_batch(self, batch: Sequence[RunRequest | Error], asker: Asker) -> Sequence[Run | Error]:
+        requests = [each for each in batch if isinstance(each, RunRequest)]
+        made = iter(await self._place(requests, asker, self._store.enqueue) if requests else ())
+        return [each if isinstance(each, Error) else next(made) for each in batch]
 
     async def _enqueue_one(self, orders: list[Order]) -> list[Receipt]:
         return [await self._waiting.add(orders[0])]
@@ -223,7 +236,7 @@ def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
 
 def _order(recipe: Recipe, request: RunRequest) -> Order:
     policy = recipe.policy
-    data = None if request.data is None else msgspec.json.encode(request.data).decode()
+    data = None if request.data is None else _encode(request.data).decode()
     new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node)
     if request.priority is not None:
         new.priority = request.priority

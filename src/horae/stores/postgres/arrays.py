@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
 from horae.stores.lines import Lines
 from horae.stores.postgres import marks
-from horae.stores.rows import job_values
+from horae.stores.rows import job_values, to_json
 
 Columns = list[Sequence[Any]]
 
@@ -68,19 +70,46 @@ def share_arrays(runs: Sequence[NewRun], lines: Lines) -> Columns:
     return [numbers, nths, *columns(rows, 6)]
 
 
-_NO_KEY = (None, None, None)
-_NOT_PLACED = (None, None)
+class _OrderRow(msgspec.Struct, omit_defaults=True):
+    """An order as the statement reads it."""
+
+    job_id: int
+    overlap: int
+    start_by: int | None = None
+    data: str | None = None
+    needs: str | None = None
+    pin: str | None = None
+    version: int | None = None
+    run_at: int | None = None
+    start_within: int | None = None
+    scope: str | None = None
+    key: str | None = None
+    digest: str | None = None
+    placed_id: int | None = None
+    placed_at: int | None = None
+    demand: int | None = None
+    share: int | None = None
+    nth: int | None = None
 
 
-def order_arrays(orders: Sequence[Order], lines: Lines) -> Columns:
+def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
+    """Return the jobs of the orders, the orders as JSON, and the shares that they belong to."""
+    numbers, nths, *shares = share_arrays([order.run for order in orders], lines)
+    nobody = [None] * len(orders)
     rows = [
-        (b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
-         order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY), *(order.placed or _NOT_PLACED),
-         b.demand)
-        for order in orders
+        _OrderRow(
+            b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
+            order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
+            *(order.placed or _NOT_PLACED), b.demand, share, nth,
+        )
+        for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
         for b, key in ((order.run, order.idempotency),)
     ]  # fmt: skip
-    return columns(rows, 15) + share_arrays([order.run for order in orders], lines)
+    return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
+
+
+_NO_KEY = (None, None, None)
+_NOT_PLACED = (None, None)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:

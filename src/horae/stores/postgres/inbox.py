@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from horae.core.model import Moment, Overlap, Reason
+from horae.core.model import Moment, Overlap
 from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target, judge_receipt
 from horae.core.runs.orders import Order
 from horae.core.work import policies
@@ -52,8 +52,8 @@ class PostgresInbox(PostgresOrders):
             else:
                 runs.append(receipt.ids[0])
         replaces = any(order.run.overlap == Overlap.REPLACE for order in orders)
-        waits = any(receipt.run is not None and receipt.run.reason == Reason.LATER for receipt in receipts)
-        return Drained([one.id for one, _ in judged], runs, refused, replaces, waits)
+        made = [receipt.run for receipt in receipts if receipt.run is not None]
+        return Drained([one.id for one, _ in judged], runs, refused, made, replaces)
 
     async def _load_targets(self, connection: Connection, handed: Sequence[Handed]) -> dict[Name, Target]:
         """Return the jobs that are meant, as each is named by whoever may use it."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from horae.core.definitions import Receipt
 from horae.core.model import Moment, Overlap, State
-from horae.core.runs.orders import Order, Swept
+from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import order_arrays
+from horae.stores.postgres.arrays import order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 
@@ -47,26 +47,23 @@ class PostgresOrders(PostgresMoments):
 
     async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""
-        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_arrays(asked, self._lines))
+        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_rows(asked, self._lines))
         assert row is not None
         versions, run_ids, made_ids, now = row
         made = set(made_ids)
         return [
             orders.refused(order, version)
             if run_id is None
-            else await self._receipt(connection, order, run_id, run_id in made, now)
+            else orders.receipt(order.made(run_id, now), _outcome(order, now), now)
+            if run_id in made
+            else await self._unmade(connection, order.made(run_id, now), now)
             for order, version, run_id in zip(asked, versions, run_ids, strict=True)
         ]
 
-    async def _receipt(self, connection: Connection, order: Order, run_id: int, was_made: bool, now: Moment) -> Receipt:
-        made = order.made(run_id, now)
-        if was_made:
-            outcome = orders.LATER if order.is_later(now) else orders.waiting_outcome(order.run)
-        elif order.run.overlap >= Overlap.QUEUE:
-            outcome = await self._follow(connection, made, now)
-        else:
-            outcome = orders.OVERLAPPED
-        return orders.receipt(made, outcome, now)
+    async def _unmade(self, connection: Connection, made: MadeRun, now: Moment) -> Receipt:
+        """Of an order that met another run of its job."""
+        waits = made.run.overlap >= Overlap.QUEUE
+        return orders.receipt(made, await self._follow(connection, made, now) if waits else orders.OVERLAPPED, now)
 
     async def sweep(self) -> Swept:
         row = (await self._get("look_over", self._clock()))[0]
@@ -93,3 +90,8 @@ class PostgresOrders(PostgresMoments):
         runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
         assert len(runs) == len(rows), "their jobs are locked, so none can have vanished"
         return sum(run.state is State.QUEUED for run in runs)
+
+
+def _outcome(order: Order, now: Moment) -> Outcome:
+    """Of an order of which a run was made that waits."""
+    return orders.LATER if order.is_later(now) else orders.waiting_outcome(order.run)

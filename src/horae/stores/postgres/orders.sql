@@ -1,5 +1,6 @@
 -- enqueue --
--- Runs by request, by the same rule as those of triggers, all in one statement: keys that were used before make none,
+-- Runs by request, by the same rule as those of triggers, all in one statement. They come as JSON: of one order, sixteen
+-- arrays would cost more than the rest. Keys that were used before make none,
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
 -- find it taken become history at once; those of `queue` and `replace` are left to the caller.
@@ -10,9 +11,10 @@ WITH c AS (
   SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 ), asked AS MATERIALIZED (
   SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AS is_later
-  FROM unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::bigint[],
-              $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[],
-              $18::int[])
+  FROM ROWS FROM (json_to_recordset($3::json) AS (
+      job_id bigint, overlap smallint, start_by bigint, data text, needs text, pin text, version int, run_at bigint,
+      start_within bigint, scope text, key text, digest text, placed_id bigint, placed_at bigint, demand bigint, share int,
+      nth int))
     WITH ORDINALITY AS t(job_id, overlap, start_by, data, needs, pin, version, run_at, start_within, scope, key, digest,
                          placed_id, placed_at, demand, share, nth, number)
   LEFT JOIN alive ON alive.id = t.job_id
@@ -27,7 +29,7 @@ WITH c AS (
      FOR UPDATE),
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
   )) AS at
-  FROM unnest($19::text[], $20::smallint[], $21::smallint[], $22::text[], $24::bigint[])
+  FROM unnest($4::text[], $5::smallint[], $6::smallint[], $7::text[], $9::bigint[])
     AS g(kind, queue, priority, key, now_at)
 ), keyed AS (
   INSERT INTO idempotency (scope, key, digest, ids, created_at)
@@ -36,8 +38,8 @@ WITH c AS (
   ON CONFLICT (scope, key) DO NOTHING
   RETURNING scope, key
 ), fresh AS MATERIALIZED (
-  SELECT v.*, ($19::text[])[place] AS kind, ($20::smallint[])[place] AS queue, ($21::smallint[])[place] AS priority,
-    (SELECT at FROM s)[place] + COALESCE(nth, number) * ($23::bigint[])[place] AS pass
+  SELECT v.*, ($4::text[])[place] AS kind, ($5::smallint[])[place] AS queue, ($6::smallint[])[place] AS priority,
+    (SELECT at FROM s)[place] + COALESCE(nth, number) * ($8::bigint[])[place] AS pass
   FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
 ), made AS (
   INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
@@ -45,13 +47,13 @@ WITH c AS (
   SELECT run_id, job_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
     COALESCE(due_at + start_within, start_by), CASE WHEN is_later THEN run_at END,
     CASE WHEN is_later THEN {blocked} ELSE {waiting_state} END, CASE WHEN is_later THEN 'later' ELSE {waiting_reason} END,
-    priority, overlap, kind, needs::text[], data, pin, queue, pass, CASE WHEN is_later THEN ($22::text[])[place] END, demand
+    priority, overlap, kind, needs::text[], data, pin, queue, pass, CASE WHEN is_later THEN ($7::text[])[place] END, demand
   FROM fresh ORDER BY number ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
-  SELECT ($19::text[])[place] AS kind, ($20::smallint[])[place] AS queue, ($21::smallint[])[place] AS priority,
-    ($22::text[])[place] AS key, max(pass)
+  SELECT ($4::text[])[place] AS kind, ($5::smallint[])[place] AS queue, ($6::smallint[])[place] AS priority,
+    ($7::text[])[place] AS key, max(pass)
   FROM fresh WHERE is_later IS NOT TRUE AND (run_id IN (SELECT id FROM made)) IS TRUE GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 ), skipped AS (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from horae.core.definitions import Idempotency
 from horae.core.fields import Fields, Problems, fields_of
 from horae.core.time import moments
 from horae.core.work.commands import MAX_DATA
-from horae.errors import Invalid
+from horae.errors import Error, Invalid, TooLarge
 from horae.service.jobs.orders import RunRequest
+from horae.web import documents
 
 
 def read_fields(document: Any, *known: str) -> Fields:
@@ -40,9 +42,13 @@ def read_moment(fields: Fields, name: str) -> model.Moment | None:
 # ── runs ──
 
 MAX_ORDER = MAX_DATA + 4096  # bytes of one order as JSON: its data, and a little for the rest
+SMALL_ORDER = MAX_DATA // 8  # bytes below which data cannot be too long, however its numbers are written
 _ONE = ("data", "node", "priority", "run_at")
 _ORDER = ("job", *_ONE, "idempotency_key")
+_PLAIN = frozenset({"job", "data", "priority", "idempotency_key"})
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,200}")
+_NAME = re.compile(r"[\x21-\x7e]{1,128}")  # of a job: the usual ones
+_PRIORITIES = frozenset(range(10))
 
 
 def read_run(document: Any, job_id: int, idempotency: Idempotency | None) -> RunRequest:
@@ -53,8 +59,45 @@ def read_run(document: Any, job_id: int, idempotency: Idempotency | None) -> Run
     return request
 
 
-def read_order(document: Any, scope: str, otherwise: str | None) -> RunRequest:
-    """Return what one of many orders means; `otherwise` is the key of an order that has none of its own."""
+def read_orders(texts: Sequence[bytes], scope: str, keys: Sequence[str | None]) -> list[RunRequest | Error]:
+    """Return what each of many orders means, or why it means nothing; `keys` are for those that have none of their
+    own. Most orders are like those beside them, and are read together."""
+    plain = documents.read_plain(texts) if max(map(len, texts)) <= SMALL_ORDER else None
+    if plain is None:
+        return [_read_alone(text, scope, key) for text, key in zip(texts, keys, strict=True)]
+    return [
+        _plain_order(each, scope, key) or _read_alone(text, scope, key)
+        for each, text, key in zip(plain, texts, keys, strict=True)
+    ]
+
+
+def _read_alone(text: bytes, scope: str, otherwise: str | None) -> RunRequest | Error:
+    try:
+        if len(text) > MAX_ORDER:
+            raise TooLarge(f"one of runs has at most {MAX_ORDER} bytes, got {len(text)}")
+        return _order(documents.read_json(text), scope, otherwise)
+    except Error as error:
+        return error
+
+
+def _plain_order(plain: documents.Plain, scope: str, otherwise: str | None) -> RunRequest | None:
+    """Return what an order means that has nothing unusual; None where `_order` must look, and find the words for it."""
+    values = plain.value
+    if type(values) is not dict or not values.keys() <= _PLAIN:
+        return None
+    job: Any = values.get("job")
+    data = values.get("data", {})
+    key, priority = values.get("idempotency_key", otherwise), values.get("priority", 0)
+    is_known = (type(job) is int and 1 <= job <= model.LARGEST_ID) or (type(job) is str and _NAME.fullmatch(job))
+    is_keyed = _VISIBLE.fullmatch(key) if type(key) is str else "idempotency_key" not in values
+    if not (is_known and is_keyed and type(data) is dict and type(priority) is int and priority in _PRIORITIES):
+        return None
+    promise = Idempotency(scope, key, hashlib.sha256(plain.text).hexdigest()) if key is not None else None
+    return RunRequest(job, values.get("data"), None, values.get("priority"), None, promise)
+
+
+def _order(document: Any, scope: str, otherwise: str | None) -> RunRequest:
+    """`otherwise` is the key of an order that has none of its own."""
     fields = read_fields(document, *_ORDER)
     fields.require("job", "an order needs a job: its id, or its key")
     key = fields.text("idempotency_key", 200) or otherwise

@@ -41,18 +41,24 @@ class Many(NamedTuple):
     is_lines: bool
     name: str  # of the list
 
-    async def read(self, most: int = documents.MAX_BYTES) -> AsyncIterator[tuple[str, Any]]:
-        """Yield (path, value) of each item, of at most so many bytes; the value is an Error where it cannot be read."""
-        for number, item in enumerate(self.items):
-            if number % SLICE == 0:
-                await asyncio.sleep(0)
-            try:
-                text = bytes(item)
-                if len(text) > most:
-                    raise TooLarge(f"one of {self.name} has at most {most} bytes, got {len(text)}")
-                yield f"{self.name}[{number}]", documents.read_json(text)
-            except Error as error:
-                yield f"{self.name}[{number}]", error
+    async def slices(self) -> AsyncIterator[list[bytes]]:
+        """Yield the texts of some items at a time; others have a turn in between."""
+        for start in range(0, len(self.items), SLICE):
+            await asyncio.sleep(0)
+            yield [bytes(item) for item in self.items[start : start + SLICE]]
+
+    async def read(self) -> AsyncIterator[tuple[str, Any]]:
+        """Yield (path, value) of each item; the value is an Error where it cannot be read."""
+        number = 0
+        async for texts in self.slices():
+            for text in texts:
+                try:
+                    if len(text) > documents.MAX_BYTES:
+                        raise TooLarge(f"one of {self.name} has at most {documents.MAX_BYTES} bytes, got {len(text)}")
+                    yield f"{self.name}[{number}]", documents.read_json(text)
+                except Error as error:
+                    yield f"{self.name}[{number}]", error
+                number += 1
 
 
 class Intake:

@@ -16,10 +16,10 @@ from horae.core import model
 from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight import LogSlice
-from horae.service.jobs.orders import Asker, RunRequest
+from horae.service.jobs.orders import BATCH, Asker, RunRequest
 from horae.web import http, params, render
 from horae.web.artifacts import send_artifact
-from horae.web.native.bodies import MAX_ORDER, read_order
+from horae.web.native.bodies import read_orders
 from horae.web.native.many import Intake, Listing, Many, cut
 from horae.web.openapi import LINES
 from horae.web.streams import EventStream, Streams, event
@@ -29,7 +29,6 @@ MAX_LOG_BYTES = 8 * 1024 * 1024
 LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
 
 ORDERS_EXAMPLE = {"runs": [{"job": "nightly-report", "data": {"full": True}, "priority": 9}, {"job": 7}]}
-_UNANSWERED = Error()
 
 _RUNS = (
     params.identity("job_id", "Runs of one job."),
@@ -65,6 +64,21 @@ _LOG_HEADERS = {
     "Horae-Run-State": "The state of the run when the log was read.",
 }
 _FILE_HEADERS = {"Content-Disposition": "The last part of its path, as the name of the file."}
+
+
+async def _batches(many: Many, scope: str, key: str | None) -> AsyncGenerator[list[RunRequest | Error], None]:
+    """Yield what the orders mean, as many at a time as go to the store together."""
+    batch: list[RunRequest | Error] = []
+    start = 0
+    async for texts in many.slices():
+        keys = [key and f"{key}#{number}" for number in range(start, start + len(texts))]
+        batch += read_orders(texts, scope, keys)
+        start += len(texts)
+        if len(batch) >= BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _answer(request_id: str, answer: model.Run | Error) -> Any:
@@ -124,21 +138,7 @@ class Runs:
     async def _place(self, request: http.Request, many: Many) -> list[model.Run | Error]:
         who, key = http.principal(request), request.idempotency_key()
         asker = Asker(who.owner, who.org, is_bound=request.token is not None)
-        answers: list[model.Run | Error] = []
-        orders: dict[int, RunRequest] = {}
-        async for _, item in many.read(MAX_ORDER):
-            number = len(answers)
-            try:
-                if isinstance(item, Error):
-                    raise item
-                orders[number] = read_order(item, f"{who.owner} POST /v1/runs", key and f"{key}#{number}")
-                answers.append(_UNANSWERED)
-            except Error as error:
-                answers.append(error)
-        made = await self._jobs.orders.place_many(list(orders.values()), asker)
-        for number, answer in zip(orders, made, strict=True):
-            answers[number] = answer
-        return answers
+        return await self._jobs.orders.place_many(_batches(many, f"{who.owner} POST /v1/runs", key), asker)
 
     async def get_run(self, request: http.Request) -> http.Answer:
         run_id = request.path_id("run_id")
