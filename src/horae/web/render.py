@@ -37,7 +37,7 @@ def _in_words(document: bytes) -> str:
         return f"cannot be read, and is not fired, by this node: {error.message}"
 
 
-def trigger(it: model.Trigger) -> schemas.Trigger:
+def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
     return schemas.Trigger(
         it.id,
         it.job_id,
@@ -51,6 +51,7 @@ def trigger(it: model.Trigger) -> schemas.Trigger:
         stamp(it.created_at),
         UNSET if it.key is None else it.key,
         UNSET if it.name is None else it.name,
+        UNSET if job_name is None else job_name,
     )
 
 
@@ -88,7 +89,7 @@ def progress(it: model.Json | None) -> schemas.Progress | None:
     return None if it is None else convert(read_progress(it), schemas.Progress)
 
 
-def _run_fields(it: model.Run) -> dict[str, Any]:
+def _run_fields(it: model.Run, job_name: str | None) -> dict[str, Any]:
     return {
         "id": it.id,
         "job_id": it.job_id,
@@ -116,15 +117,16 @@ def _run_fields(it: model.Run) -> dict[str, Any]:
         "lost": it.lost,
         "output": it.output is not None,
         "late_ms": None if it.started_at is None else (it.started_at - it.due_at) // 1000,
+        "job_name": UNSET if job_name is None else job_name,
     }
 
 
-def run(it: model.Run) -> schemas.Run:
-    return schemas.Run(**_run_fields(it))
+def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
+    return schemas.Run(**_run_fields(it, job_name))
 
 
-def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> schemas.RunDetail:
-    return schemas.RunDetail(**_run_fields(it), attempts=[attempt(each) for each in attempts])
+def run_detail(it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None) -> schemas.RunDetail:
+    return schemas.RunDetail(**_run_fields(it, job_name), attempts=[attempt(each) for each in attempts])
 
 
 def attempt(it: model.Attempt) -> schemas.Attempt:
