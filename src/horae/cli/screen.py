@@ -90,6 +90,12 @@ def between(start: str | None, end: str | None) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
+def name_of_job(one: Json) -> str:
+    """Return the name of the job of a run or a trigger; the number of one that is gone, or that an older server does
+    not name."""
+    return str(one.get("job_name") or one["job_id"])
+
+
 # ── the screen ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -116,8 +122,7 @@ class Screen:
 
     def json(self, value: Any) -> None:
         """One JSON document on one line."""
-        text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-        self.line(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        self.line(_json_text(value))
 
     def line(self, text: str = "") -> None:
         """A line of our own making; words of others in it are cleaned by the caller."""
@@ -129,8 +134,13 @@ class Screen:
             sys.stderr.write(f"{clean(text)}\n")
             sys.stderr.flush()
 
+    def tell(self, text: str, shown: Json) -> None:
+        """A remark that a program may need too: with --json, an object on standard error."""
+        sys.stderr.write(f"{_json_text(shown) if self.as_json else clean(text)}\n")
+        sys.stderr.flush()
+
     def warn(self, text: str) -> None:
-        sys.stderr.write(f"warning: {clean(text)}\n")
+        self.tell(f"warning: {text}", {"warning": text})
 
     def log(self, text: str) -> None:
         sys.stdout.write(clean_log(text) if self.is_terminal else text)
@@ -191,6 +201,11 @@ class Screen:
         Console(file=sys.stdout, color_system=_colours(), highlight=False).print(table)
 
 
+def _json_text(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def _text(cell: str | Cell) -> str:
     return clean(cell.text if isinstance(cell, Cell) else cell)
 
@@ -200,8 +215,20 @@ def _colours() -> Any:
     return None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "auto"
 
 
-def show_error(error: Error) -> None:
-    """`error[CODE]: message`, every further problem, and what to do, on stderr."""
+def problem_of(error: Error, exit_code: int) -> Json:
+    """Return an error as --json shows it: what the server's problem document has for people, and our exit code."""
+    shown: Json = {"code": error.code, "message": error.message}
+    if error.hint:
+        shown["hint"] = error.hint
+    further = error.listed() if len(error.problems) > 1 else []
+    return {**shown, "errors": [one.as_dict() for one in further], "exit_code": exit_code}
+
+
+def show_error(error: Error, exit_code: int, *, as_json: bool) -> None:
+    """`error[CODE]: message`, every further problem, and what to do, on stderr; or all that as JSON."""
+    if as_json:
+        sys.stderr.write(f"{_json_text(problem_of(error, exit_code))}\n")
+        return
     lines = [f"error[{error.code}]: {clean(error.message)}"]
     if len(error.problems) > 1:
         lines += [_problem_line(one.path, one.message, one.hint) for one in error.listed()]
