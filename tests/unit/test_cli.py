@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
@@ -578,6 +579,39 @@ def test_a_pipe_gets_plain_aligned_text(api: Fake) -> None:  # E13
         "  42  backup  succeeded  2027-01-15 08:00:00   3ms  1m15s",
         "1041  backup  failed     2027-01-15 08:00:00   3ms  1m15s  exit, exit code 3",
     ]
+
+
+WIDE = ({**RUN, "job_name": "夜間バックアップ"}, {**RUN, "job_name": "🎉 party"}, {**RUN, "job_name": "plain"})
+
+
+def test_names_of_any_language_leave_the_columns_aligned(api: Fake) -> None:
+    api.get("/v1/runs", page(*WIDE))
+    lines = invoke(api, "runs").stdout.splitlines()
+    assert (
+        len({cell_len(line[: line.index(word)]) for line, word in zip(lines, ["STATE", *["succ"] * 3], strict=True)})
+        == 1
+    )
+    seen = on_terminal("runs", "--server", api.url, NO_COLOR="1")[1]
+    rows = [line for line in seen.splitlines() if "✓" in line]
+    assert {cell_len(line[: line.index("✓")]) for line in rows} == {22}
+
+
+@pytest.mark.parametrize(("columns", "left"), [(40, "id job state"), (60, "id job state due"), (200, "")])
+def test_a_narrow_terminal_keeps_the_columns_that_matter_and_names_the_others(
+    api: Fake, columns: int, left: str
+) -> None:
+    why = {"state": "failed", "reason": "exit", "message": "step 1 'load' ended with exit code 3"}
+    api.get("/v1/runs", page(*WIDE, {**RUN, **why}))
+    code, seen = on_terminal("runs", "--server", api.url, columns=columns, NO_COLOR="1")
+    lines = seen.splitlines()
+    every = ["id", "job", "state", "due", "late", "took", "remark"]
+    assert code == 0
+    assert lines[0].split() == (left.split() or every)
+    assert max(map(cell_len, [line for line in lines if "narrow" not in line])) <= columns
+    assert next(line.split()[1:4] for line in lines if "plain" in line) == ["plain", "✓", "succeeded"]
+    assert len([line for line in lines if "✓" in line or "✗" in line]) == 4
+    hidden = ", ".join(name for name in every if name not in left.split())
+    assert (f"this terminal is too narrow for: {hidden}" in seen) is bool(left)
 
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\u202eb\nc\x9bd"

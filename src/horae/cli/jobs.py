@@ -68,7 +68,7 @@ def list_jobs(
 
 def _show_jobs(screen: Screen, jobs: list[Json]) -> None:
     rows = [[str(job["id"]), job["name"], job["kind"], _schedules(job), *_next_and_state(job)] for job in jobs]
-    columns = [">id", "name", "kind", "schedule", "next", "state"]
+    columns = [">id", "name", "kind??", "schedule?", "next?", "state"]
     screen.table(columns, rows, "no jobs yet: `horae submit FILE` makes one")
 
 
@@ -203,7 +203,7 @@ def _show_triggers(screen: Screen, triggers: list[Json]) -> None:
         ]
         for trigger in triggers
     ]
-    screen.table([">id", "job", "schedule", "next", "last", "state"], rows, "no triggers")
+    screen.table([">id", "job", "schedule?", "next", "last??", "state??"], rows, "no triggers")
 
 
 def show_trigger(session: Session, trigger: TriggerArgument) -> None:

@@ -76,7 +76,7 @@ def _show_runs(screen: Screen, runs: list[Json]) -> None:
         ]
         for run in runs
     ]
-    screen.table([">id", "job", "state", "due", ">late", ">took", "remark"], rows, "no runs")
+    screen.table([">id", "job", "state", "due?", ">late???", ">took??", "remark?"], rows, "no runs")
 
 
 def _seconds_late(run: Json) -> float | None:
@@ -134,7 +134,7 @@ def _show_attempts(screen: Screen, attempts: list[Json]) -> None:
         ]
         for one in attempts
     ]
-    screen.table([">attempt", "state", "started", ">took", "node", "remark"], rows)
+    screen.table([">attempt", "state", "started?", ">took??", "node??", "remark"], rows)
 
 
 def run_now(
