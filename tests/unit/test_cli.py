@@ -1221,7 +1221,7 @@ def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
             f"/v1/runs/{run_id}/log/follow",
             events(("log", {"offset": 0, "text": f"run {run_id}\n"}, 7), ("end", run, None)),
         )
-    process = start("logs", "-f", "--job", "7", "--server", api.url)
+    process = start("logs", "-f", "--job", "7", "--tail", "3", "--attempt", "1", "--server", api.url)
     assert process.stdout is not None
     assert process.stdout.readline() == b"run 42\n"
     runs.append({**RUN, "id": 43})
@@ -1230,6 +1230,8 @@ def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
     code, out, err = finish(process)
     assert (code, out) == (130, "")
     assert "Traceback" not in err
+    asked = [api.asked("GET", f"/v1/runs/{run_id}/log/follow")[0].query for run_id in (42, 43)]
+    assert asked == [{"tail": "3", "attempt": "1"}, {}]  # of a run that comes later all is new
 
 
 @pytest.mark.parametrize(
@@ -1292,6 +1294,7 @@ def test_since_shows_every_run_since_then_the_oldest_first(api: Fake) -> None:
 
 
 def test_since_does_not_choose_among_the_lines_of_one_run(api: Fake) -> None:
+    assert invoke(api, "logs", "backup", "--since", "10m", "--attempt", "1").exit_code == 2
     result = invoke(api, "logs", "42", "--since", "10m")
     assert (result.exit_code, api.requests) == (2, [])
     assert "lines have no times of their own: use --tail or --grep" in result.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -52,28 +53,35 @@ def logs(
     then, the oldest first. --grep looks in the last lines, if --tail is there too.
     """
     is_run = which is not None and which.isdecimal()
-    _refuse_contradictions(which, job, since, is_run=is_run)
+    _refuse_contradictions(which, job, since, attempt, is_run=is_run)
     wanted = read_wanted(attempt, tail, grep, is_pattern=is_pattern)
     due_from = None if since is None else read_when("--since", since)
     with session.client() as client:
         if which is not None and is_run:
             _show(session, client, client.json.run(int(which)), wanted, is_followed=is_followed)
-            return
-        named = job or which
-        job_id = client.json.find_job(named)["id"] if named else None
-        is_first = True
-        for run in _runs_to_show(client, job_id, due_from, is_followed=is_followed):
-            if is_followed or due_from is not None:
-                session.screen.note(f"run {run['id']} of {name_of_job(run)}, due {local_time(run['due_at'])}")
-            # The lines at the end of the first one: of those that come later all is new.
-            later = Wanted(attempt, None if is_followed else tail, wanted.text, wanted.pattern)
-            _show(session, client, run, wanted if is_first else later, is_followed=is_followed)
-            is_first = False
+        else:
+            _show_newest(session, client, job or which, due_from, wanted, is_followed=is_followed)
 
 
-def _refuse_contradictions(which: str | None, job: str | None, since: str | None, *, is_run: bool) -> None:
+def _show_newest(
+    session: Session, client: SyncClient, job: str | None, due_from: str | None, wanted: Wanted, *, is_followed: bool
+) -> None:
+    job_id = client.json.find_job(job)["id"] if job else None
+    for run in _runs_to_show(client, job_id, due_from, is_followed=is_followed):
+        if is_followed or due_from is not None:
+            session.screen.note(f"run {run['id']} of {name_of_job(run)}, due {local_time(run['due_at'])}")
+        _show(session, client, run, wanted, is_followed=is_followed)
+        if is_followed:  # of those that come later all is new
+            wanted = replace(wanted, attempt=None, tail=None)
+
+
+def _refuse_contradictions(
+    which: str | None, job: str | None, since: str | None, attempt: int | None, *, is_run: bool
+) -> None:
     if which is not None and job is not None:
         raise Invalid("give either RUN or --job, not both", code="E_USAGE")
+    if since is not None and attempt is not None:
+        raise Invalid("--attempt is of one run, and --since names several", code="E_USAGE")
     if is_run and since is not None:
         raise Invalid(
             "--since chooses among the runs of a job, and this names one run",
