@@ -87,7 +87,7 @@ SETTING_FLAGS = {setting.flag for setting in SETTINGS}
 
 def commands(command: Any, name: str, parent: Any = None) -> Iterator[tuple[str, Any, Any]]:
     """(full name, command, context) of a command and everything below it."""
-    context = click.Context(command, parent=parent, info_name=name.rpartition(" ")[2])
+    context = click.Context(command, parent=parent, info_name=name.rpartition(" ")[2], **command.context_settings)
     yield name, command, context
     for below in command.list_commands(context) if hasattr(command, "list_commands") else ():
         yield from commands(command.get_command(context, below), f"{name} {below}", context)
@@ -102,7 +102,7 @@ def command_texts() -> str:
 
 
 def one_command(name: str, command: Any, context: Any) -> str:
-    params = [param for param in command.get_params(context) if param.opts != ["--help"]]
+    params = [param for param in command.get_params(context) if "--help" not in param.opts]
     flags = [param.opts[0] for param in params if param.opts[0] in SETTING_FLAGS]
     own = [param for param in params if param.name not in SHARED and param.opts[0] not in SETTING_FLAGS]
     words = [param.metavar for param in own if is_argument(param)]

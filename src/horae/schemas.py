@@ -18,6 +18,7 @@ Count = Annotated[int, Meta(ge=0)]
 When = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2027-03-28T02:30:00Z"])]
 StateWord = Annotated[str, Meta(extra_json_schema={"enum": [state.word for state in model.State]})]
 Object = dict[str, Any]
+JobName = Annotated[str | UnsetType, Meta(description="Name of its job, in lists and where one is read.")]
 
 
 class Trigger(Struct):
@@ -37,6 +38,7 @@ class Trigger(Struct):
         str | UnsetType, Meta(description="By which it stays itself when its schedule is changed; unique in its job.")
     ] = UNSET
     name: Annotated[str | UnsetType, Meta(description="For people.")] = UNSET
+    job_name: JobName = UNSET
 
 
 class Retry(Struct):
@@ -174,6 +176,7 @@ class Run(Struct):
     lost: Count
     output: Annotated[bool, Meta(description="Whether it has written anything.")]
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
+    job_name: JobName = UNSET
 
 
 class Attempt(Struct):
@@ -191,7 +194,7 @@ class Attempt(Struct):
     output: bool
 
 
-class RunDetail(Run):
+class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]

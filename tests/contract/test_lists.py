@@ -110,6 +110,13 @@ async def test_a_job_is_found_by_its_whole_name_and_by_its_key_alone(store: Stor
     assert (await store.list_jobs(JobFilter(named="Backup"), None, 9)).items == []
 
 
+async def test_names_of_jobs_are_those_that_are_there_deleted_ones_included(store: Store) -> None:
+    await store.submit([Submission([make_job(1, name="one"), make_job(2, name="two")])])
+    await store.delete_job(2)
+    assert await store.load_job_names([1, 2, 3]) == {1: "one", 2: "two"}
+    assert await store.load_job_names([]) == {}
+
+
 async def test_a_search_for_part_of_a_name_goes_on_by_cursor(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "SCANNED", 3)
     await store.submit([Submission([make_job(1, name="needle"), *(make_job(i, name="hay") for i in range(2, 12))])])

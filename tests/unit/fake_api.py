@@ -33,7 +33,7 @@ RUN = {
     "attempt": 1, "fence": 1, "priority": 5, "kind": "shell", "node": "n1", "created_at": "2027-01-15T08:00:00Z",
     "started_at": "2027-01-15T08:00:00.003Z", "finished_at": "2027-01-15T08:01:15.003Z", "eligible_at": None,
     "exit_code": 0, "message": "", "result": None, "data": None, "into_run_id": None, "cancel_requested": False,
-    "lost": 0, "output": True, "late_ms": 3,
+    "lost": 0, "output": True, "late_ms": 3, "job_name": "backup",
 }  # fmt: skip
 NODE = {
     "name": "n1", "state": "live", "roles": ["api", "agent"], "kinds": ["shell"], "labels": [], "slots": 8, "busy": 2,

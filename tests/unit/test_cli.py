@@ -20,15 +20,18 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
-from horae.cli.runs import exit_code_of_run, read_since
+from horae.cli.runs import exit_code_of_run
+from horae.cli.when import read_when
 from horae.client.address import server_url
 from horae.errors import CODES, ConfigError, Error, Invalid
 from horae.ports.work import Sandboxes
@@ -118,6 +121,13 @@ def test_the_help_of_every_command_has_an_example_and_json(path: tuple[str, ...]
     assert "--json" in result.stdout
 
 
+@pytest.mark.parametrize("path", [(), ("runs",), ("runs", "show"), ("up",)], ids=" ".join)
+def test_help_has_a_short_form_on_every_command(path: tuple[str, ...]) -> None:
+    result = invoke(None, *path, "-h")
+    assert (result.exit_code, result.stdout) == (0, invoke(None, *path, "--help").stdout)
+    assert "-h, --help" in result.stdout
+
+
 def test_an_unknown_flag_is_answered_with_the_nearest() -> None:  # E03
     result = invoke(None, "jobs", "--naem", "x")
     assert result.exit_code == 2
@@ -141,7 +151,7 @@ def test_the_version_is_shown() -> None:
         (("runs", "show", "abc"), "RUN must be a whole number from 1; got 'abc'"),
         (("runs", "show", "0"), "RUN must be a whole number from 1; got '0'"),
         (("runs", "--limit", "0"), "--limit must be a whole number from 1 to 100000; got '0'"),
-        (("runs", "show"), "argument 'RUN' is missing"),
+        (("runs", "show"), "argument 'RUN...' is missing"),
         (("triggers", "move", "3"), "option '--to' is missing"),
         (("preview", "* * * * *", "--count", "1001"), "--count must be a whole number from 1 to 1000"),
     ],
@@ -185,6 +195,22 @@ def test_handlers_are_listed_with_what_is_wrong_with_them(api: Fake) -> None:
 def test_the_server_may_come_from_the_environment(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HORAE_SERVER", api.url)
     assert CliRunner().invoke(app, ["nodes"]).exit_code == 0
+
+
+def test_the_port_may_come_from_the_environment_as_the_servers_does(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORAE_PORT", api.url.rpartition(":")[2])
+    assert CliRunner().invoke(app, ["nodes"]).exit_code == 0
+    monkeypatch.setenv("HORAE_SERVER", "http://127.0.0.1:1")  # is named, and wins
+    assert "no Horae at http://127.0.0.1:1" in CliRunner().invoke(app, ["nodes"]).stderr
+    assert invoke(api, "nodes").exit_code == 0
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "-1", "80 80"])
+def test_a_port_of_the_environment_that_is_none_is_refused(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HORAE_PORT", port)
+    result = CliRunner().invoke(app, ["nodes"])
+    assert result.exit_code == 2
+    assert f"error[E_CONFIG]: HORAE_PORT must be a whole number from 1 to 65535; got {port!r}" in result.stderr
 
 
 def test_a_token_is_sent_from_where_it_is_named_first(
@@ -249,7 +275,7 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 140, ("horae.client", "horae.settings", "ssl")),
+        (["--help"], 145, ("horae.client", "horae.settings", "ssl")),
         (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
         (["jobs"], 170, ("horae.settings", "horae.cli.runs", "ssl")),
         (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
@@ -292,6 +318,44 @@ def test_what_the_server_refuses_is_told_in_its_words(api: Fake, status: int, co
     result = invoke(api, "cancel", "42")
     assert result.exit_code == exit_code
     assert result.stderr == f"error[{code}]: it will not\nhint: do this\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "exit_code"),
+    [(("cancel", "42"), "E_TERMINAL", 5), (("runs", "--naem"), "E_USAGE", 2), (("nothing",), "E_USAGE", 2),
+     (("runs", "show", "x"), "E_USAGE", 2), (("submit", "nowhere"), "E_FILE", 1),
+     (("jobs", "show", "x"), "E_NOT_FOUND", 4), (("runs", "--since", "x"), "E_USAGE", 2),
+     (("check", "--port", "x"), "E_CONFIG", 2)],
+)  # fmt: skip
+@pytest.mark.parametrize("is_first", [True, False])
+def test_with_json_every_error_is_an_object_on_stderr(
+    api: Fake, args: tuple[str, ...], code: str, exit_code: int, is_first: bool
+) -> None:
+    api.post("/v1/runs/42/cancel", problem(409, "E_TERMINAL", "it has ended\x1b[2J", hint="let it be"))
+    api.get("/v1/jobs", page())
+    given = ["--json", *args] if is_first else [*args, "--json"]
+    result = invoke(None if args[0] in ("check", "nothing") else api, *given)
+    [line] = result.stderr.splitlines()
+    shown = json.loads(line)
+    assert (result.stdout, result.exit_code, shown["exit_code"], shown["code"]) == ("", exit_code, exit_code, code)
+    assert shown["message"]
+    assert "\x1b" not in line
+
+
+def test_with_json_every_problem_of_a_document_is_in_the_object(api: Fake, tmp_path: Path) -> None:
+    wrong = [
+        {"path": "name", "code": "E_REQUIRED", "message": "is missing"},
+        {"path": "a", "code": "E_TYPE", "message": "b"},
+    ]
+    api.post("/v1/jobs", problem(422, "E_REQUIRED", "name: is missing (and 1 more)", errors=wrong))
+    (tmp_path / "j.yaml").write_text("a: 1")
+    assert json.loads(invoke(api, "submit", "j.yaml", "--json").stderr)["errors"] == wrong
+
+
+def test_json_as_a_word_of_somebody_else_is_no_option(api: Fake) -> None:
+    api.get("/v1/jobs", page())
+    result = CliRunner().invoke(app, ["--server", api.url, "jobs", "show", "--", "--json"])
+    assert result.stderr.startswith("error[E_NOT_FOUND]")
 
 
 def test_every_problem_of_a_document_is_listed(api: Fake, tmp_path: Path) -> None:
@@ -517,6 +581,39 @@ def test_a_pipe_gets_plain_aligned_text(api: Fake) -> None:  # E13
     ]
 
 
+WIDE = ({**RUN, "job_name": "夜間バックアップ"}, {**RUN, "job_name": "🎉 party"}, {**RUN, "job_name": "plain"})
+
+
+def test_names_of_any_language_leave_the_columns_aligned(api: Fake) -> None:
+    api.get("/v1/runs", page(*WIDE))
+    lines = invoke(api, "runs").stdout.splitlines()
+    assert (
+        len({cell_len(line[: line.index(word)]) for line, word in zip(lines, ["STATE", *["succ"] * 3], strict=True)})
+        == 1
+    )
+    seen = on_terminal("runs", "--server", api.url, NO_COLOR="1")[1]
+    rows = [line for line in seen.splitlines() if "✓" in line]
+    assert {cell_len(line[: line.index("✓")]) for line in rows} == {22}
+
+
+@pytest.mark.parametrize(("columns", "left"), [(40, "id job state"), (60, "id job state due"), (200, "")])
+def test_a_narrow_terminal_keeps_the_columns_that_matter_and_names_the_others(
+    api: Fake, columns: int, left: str
+) -> None:
+    why = {"state": "failed", "reason": "exit", "message": "step 1 'load' ended with exit code 3"}
+    api.get("/v1/runs", page(*WIDE, {**RUN, **why}))
+    code, seen = on_terminal("runs", "--server", api.url, columns=columns, NO_COLOR="1")
+    lines = seen.splitlines()
+    every = ["id", "job", "state", "due", "late", "took", "remark"]
+    assert code == 0
+    assert lines[0].split() == (left.split() or every)
+    assert max(map(cell_len, [line for line in lines if "narrow" not in line])) <= columns
+    assert next(line.split()[1:4] for line in lines if "plain" in line) == ["plain", "✓", "succeeded"]
+    assert len([line for line in lines if "✓" in line or "✗" in line]) == 4
+    hidden = ", ".join(name for name in every if name not in left.split())
+    assert (f"this terminal is too narrow for: {hidden}" in seen) is bool(left)
+
+
 EVIL = "a\x1b]0;owned\x07\x1b[2J\u202eb\nc\x9bd"
 
 
@@ -588,18 +685,33 @@ def test_moments_are_shown_in_local_time(api: Fake, monkeypatch: pytest.MonkeyPa
     assert json.loads(invoke(api, "runs", "--json").stdout)["items"][0]["due_at"] == "2027-01-15T08:00:00Z"
 
 
-@pytest.mark.parametrize("since", ["5x", "tomorrow", "", "-5m", "2027-01-01", "2027-01-01T00:00:00", "9" * 30 + "d"])
-def test_since_is_a_length_of_time_or_a_moment(since: str) -> None:  # E21
-    result = invoke(None, "runs", f"--since={since}", "--server", "http://127.0.0.1:1")
-    assert result.exit_code == 2
-    assert "--since must be how long ago" in result.stderr
+@pytest.mark.parametrize(
+    "text",
+    ["5x", "tomorrow", "", "-5m", "2027-13-01", "25:00", "2027-01-01T99:00", "20270101", "9" * 30 + "d", "0001-01-01"],
+)
+def test_what_is_no_moment_is_refused_with_what_would_be_one(text: str) -> None:  # E21
+    for option in ("--since", "--until"):
+        result = invoke(None, "runs", f"{option}={text}", "--server", "http://127.0.0.1:1")
+        assert result.exit_code == 2
+        assert f"{option} must be how long ago (30m, 2h, 1d), a time of today (14:30), a date" in result.stderr
 
 
 def test_since_counts_back_from_now() -> None:
-    first, second = read_since("2d"), read_since("1h30m")
+    first, second = read_when("--since", "2d"), read_when("--since", "1h30m")
     seconds = screen.between(first, second)
     assert seconds == pytest.approx(2 * 86_400 - 5400, abs=60)
-    assert read_since("2027-01-01T01:00:00+01:00") == "2027-01-01T00:00:00Z"
+    assert read_when("--since", "2027-01-01T01:00:00+01:00") == "2027-01-01T00:00:00Z"
+
+
+def test_what_names_no_zone_is_in_that_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    assert read_when("--since", "2027-07-15") == "2027-07-14T22:00:00+00:00"
+    assert read_when("--since", "2027-01-15T08:30") == "2027-01-15T07:30:00+00:00"
+    assert read_when("--since", "2027-01-15 08:30:05") == "2027-01-15T07:30:05+00:00"
+    today = datetime.fromisoformat(read_when("--since", "0:05")).astimezone()
+    assert (today.hour, today.minute) == (0, 5)
+    assert abs((datetime.now().astimezone() - today).days) <= 1
 
 
 # ── commands that ask a server ─────────────────────────────────────────────────────────────────────
@@ -690,19 +802,37 @@ def test_triggers_are_moved_enabled_and_disabled(api: Fake) -> None:
 
 
 def test_triggers_are_listed_with_the_names_of_their_jobs(api: Fake) -> None:
+    api.get("/v1/triggers", page({**TRIGGER, "job_name": "backup"}))
     result = invoke(api, "triggers", "--job", "backup")
     assert result.stdout.splitlines()[1].split("  ")[:3] == [" 9", "backup", "at 02:00 every day"]
     assert api.asked("GET", "/v1/triggers")[0].query["job_id"] == "7"
+    invoke(api, "triggers")
+    assert [one.path for one in api.requests][-1:] == ["/v1/triggers"]  # names take no further request
+
+
+def test_a_trigger_is_told_with_the_name_of_its_job(api: Fake) -> None:
+    assert "job       7 backup\n" in invoke(api, "triggers", "show", "9").stdout
+    assert json.loads(invoke(api, "triggers", "show", "9", "--json").stdout)["job_name"] == "backup"
 
 
 def test_runs_are_filtered_by_the_server(api: Fake) -> None:
     invoke(api, "runs", "--job", "backup", "--state", "failed,timed_out", "--since", "2027-01-01T00:00:00Z")
     query = api.asked("GET", "/v1/runs")[0].query
     assert query == {"job_id": "7", "state": "failed,timed_out", "due_from": "2027-01-01T00:00:00Z", "limit": "50"}
+    invoke(api, "runs", "--node", "a b", "--until", "2027-01-02T00:00:00Z")
+    query = api.asked("GET", "/v1/runs")[1].query
+    assert query == {"node": "a b", "due_until": "2027-01-02T00:00:00Z", "limit": "50"}
+
+
+def test_runs_are_listed_with_the_names_of_their_jobs_in_one_request(api: Fake) -> None:
+    api.get("/v1/runs", page(*({**RUN, "job_id": n, "job_name": f"job {n}"} for n in range(1, 200))))
+    assert "job 199" in invoke(api, "runs", "--limit", "200").stdout
+    assert json.loads(invoke(api, "runs", "--json").stdout)["items"][0]["job_name"] == "job 1"
+    assert [one.path for one in api.requests] == ["/v1/runs", "/v1/runs"]
 
 
 def test_a_run_of_a_job_that_is_gone_is_still_listed(api: Fake) -> None:
-    api.get("/v1/runs", page({**RUN, "job_id": 5}))
+    api.get("/v1/runs", page({name: value for name, value in {**RUN, "job_id": 5}.items() if name != "job_name"}))
     assert "  5  " in invoke(api, "runs").stdout
 
 
@@ -843,10 +973,68 @@ def test_waiting_for_a_run_exits_as_the_job_did(api: Fake, state: str, code: int
     answers = iter([waiting, {**waiting, "state": "running"}])
     api.post("/v1/jobs/7/run", (201, waiting))
     api.get("/v1/runs/42", lambda request: (200, next(answers, ended)))
+    api.get("/v1/runs/42/log/follow", events(("log", {"offset": 0, "text": "hello\n"}, 6), ("end", ended, None)))
     result = invoke(api, "run", "7", "--data", '{"full": true}', "--wait")
-    assert result.exit_code == expected
-    assert result.stdout.startswith(f"run 42 {state}")
+    assert (result.exit_code, result.stdout) == (expected, "hello\n")
+    first, last = result.stderr.splitlines()
+    assert first == "run 42 of backup"
+    assert last.startswith(f"run 42 {state}; took 1m15s")
     assert json.loads(api.asked("POST", "/v1/jobs/7/run")[0].body) == {"data": {"full": True}}
+
+
+def waiting_for(api: Fake, *log: tuple[str, Any, int | None], state: str = "succeeded") -> None:
+    """A job whose run writes this and ends."""
+    api.post("/v1/jobs/7/run", (201, {**RUN, "state": "queued", "started_at": None, "finished_at": None}))
+    api.get("/v1/runs/42", {**RUN, "state": state, "attempts": []})
+    api.get("/v1/runs/42/log/follow", events(*log, ("end", {**RUN, "state": state}, None)))
+
+
+def test_waiting_quietly_shows_no_log_and_says_the_end_on_stdout(api: Fake) -> None:
+    waiting_for(api, ("log", {"offset": 0, "text": "hello\n"}, 6))
+    result = invoke(api, "run", "7", "--wait", "--quiet")
+    assert (result.stdout, result.stderr) == ("run 42 succeeded; took 1m15s\n", "run 42 of backup\n")
+    assert api.asked("GET", "/v1/runs/42/log/follow") == []
+
+
+def test_waiting_in_json_names_the_run_at_once_on_stderr_and_ends_with_it(api: Fake) -> None:
+    waiting_for(api)
+    result = invoke(api, "run", "7", "--wait", "--json")
+    named = {"run_id": 42, "job_id": 7, "job_name": "backup", "state": "queued"}
+    assert json.loads(result.stderr) == named
+    assert json.loads(result.stdout)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("reply", [problem(429, "E_STREAM_LIMIT", "too many follow"), (503, b"")])
+def test_a_run_is_waited_for_also_where_its_log_cannot_be_followed(
+    api: Fake, reply: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("horae.client.sync.time.sleep", lambda seconds: None)
+    waiting_for(api, state="failed")
+    api.get("/v1/runs/42/log/follow", reply)
+    result = invoke(api, "run", "7", "--wait")
+    assert "warning: the log of run 42 cannot be followed: " in result.stderr
+    assert "run 42 failed" in result.stderr.splitlines()[-1]
+
+
+def test_whoever_stops_waiting_is_told_that_the_run_goes_on(api: Fake) -> None:
+    waiting = {**RUN, "state": "running", "finished_at": None}
+    api.post("/v1/jobs/7/run", (201, waiting))
+    api.get("/v1/runs/42", {**waiting, "attempts": []})
+    process = start("run", "7", "--wait", "--quiet", "--server", api.url)
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"run 42 of backup\n"
+    while not api.asked("GET", "/v1/runs/42"):
+        pass
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert (code, err) == (130, "run 42 goes on: `horae logs -f 42` follows it, `horae cancel 42` ends it\n")
+
+
+def test_a_log_without_a_last_line_end_does_not_swallow_the_end_on_a_terminal(api: Fake) -> None:
+    waiting_for(api, ("log", {"offset": 0, "text": "no end"}, 6))
+    code, seen = on_terminal("run", "7", "--wait", "--server", api.url, NO_COLOR="1")
+    assert (code, seen.split()[:4]) == (0, ["run", "42", "of", "backup"])
+    assert "no end\r\nrun 42 succeeded" in seen
 
 
 def test_running_without_waiting_succeeds_at_once(api: Fake) -> None:
@@ -869,6 +1057,93 @@ def test_cancel_says_what_became_of_the_run(api: Fake) -> None:
     assert invoke(api, "cancel", "42").stdout == "run 42 cancelled; requested\n"
 
 
+# ── several at once ──
+
+
+def test_several_are_each_answered_for_themselves(api: Fake) -> None:
+    api.get("/v1/runs/43", {**RUN, "id": 43, "attempts": []})
+    result = invoke(api, "runs", "show", "42", "99", "43", "42")
+    assert result.exit_code == 4
+    assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith("id ")] == ["42", "43"]
+    assert result.stdout.count("\n\n") == 1
+    assert result.stderr == "error[E_NOT_FOUND]: no /v1/runs/99\n"
+
+
+def test_several_are_a_list_in_json_with_the_errors_in_their_places(api: Fake) -> None:
+    result = invoke(api, "runs", "show", "99", "42", "--json")
+    error, answer = json.loads(result.stdout)
+    assert error["of"] == 99
+    assert (error["error"]["code"], error["error"]["exit_code"]) == ("E_NOT_FOUND", 4)
+    assert (answer["id"], answer["job_name"]) == (42, "backup")
+    assert (json.loads(result.stderr), result.exit_code) == (error["error"], 4)
+
+
+def test_what_was_done_before_the_server_was_lost_is_told(api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horae.client.sync.time.sleep", lambda seconds: None)
+    api.post("/v1/runs/42/cancel", (202, {**RUN, "state": "cancelled"}))
+    api.post("/v1/runs/43/cancel", problem(503, "E_UNAVAILABLE", "no database"))
+    result = invoke(api, "cancel", "42", "43", "44", "--json")
+    assert ([one["id"] for one in json.loads(result.stdout)], result.exit_code) == ([42], 6)
+    assert api.asked("POST", "/v1/runs/44/cancel") == []
+
+
+def test_several_jobs_are_paused_resumed_shown_and_deleted(api: Fake) -> None:
+    other = {**JOB, "id": 8, "name": "other"}
+    api.get("/v1/jobs/8", other)
+    for verb in ("pause", "resume"):
+        api.post(f"/v1/jobs/7/{verb}", JOB)
+        api.post(f"/v1/jobs/8/{verb}", problem(409, "E_DELETED", "it is deleted"))
+    result = invoke(api, "pause", "7", "8")
+    assert (result.exit_code, result.stdout) == (5, "paused job 7 backup; next 2027-01-16 02:00:00\n")
+    assert result.stderr == "error[E_DELETED]: 8: it is deleted\n"
+    assert invoke(api, "resume", "8", "7").exit_code == 5
+    shown = invoke(api, "jobs", "show", "7", "8").stdout
+    assert ("name     backup" in shown, "name     other" in shown) == (True, True)
+    api.routes["DELETE", "/v1/jobs/7"] = api.routes["DELETE", "/v1/jobs/8"] = (204, b"")
+    deleted = json.loads(invoke(api, "jobs", "delete", "7", "8", "--json").stdout)
+    assert deleted == [{"deleted": 7, "name": "backup"}, {"deleted": 8, "name": "other"}]
+
+
+def test_cancelling_a_job_cancels_what_waits_and_runs(api: Fake) -> None:
+    live = [{**RUN, "id": 44, "state": "queued"}, {**RUN, "id": 43, "state": "running"}, {**RUN, "state": "running"}]
+    api.get("/v1/runs", page(*live))
+    api.post("/v1/runs/42/cancel", problem(409, "E_TERMINAL", "run 42 has ended"))
+    api.post("/v1/runs/43/cancel", (202, {**RUN, "id": 43, "state": "running"}))
+    api.post("/v1/runs/44/cancel", (202, {**RUN, "id": 44, "state": "cancelled", "started_at": None}))
+    result = invoke(api, "cancel", "backup")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "run 42 succeeded; took 1m15s", "run 43 is being cancelled", "run 44 cancelled"
+    ]  # fmt: skip
+    assert api.asked("GET", "/v1/runs")[0].query["state"] == "queued,blocked,running"
+    answer = json.loads(invoke(api, "cancel", "backup", "--json").stdout)
+    assert (answer["job_id"], answer["job_name"], [run["id"] for run in answer["runs"]]) == (7, "backup", [42, 43, 44])
+    api.get("/v1/runs", page())
+    assert invoke(api, "cancel", "backup").stdout == "job 7 backup has no run that waits or runs\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(("cancel", "backup"), "would cancel run 43 of backup, running\n"),
+     (("cancel", "43"), "would cancel run 43 of backup, running\n"),
+     (("jobs", "delete", "backup"), "would delete job 7 backup, and cancel run 43\n"),
+     (("pause", "7"), "would pause job 7 backup; next 2027-01-16 02:00:00\n"),
+     (("resume", "7"), "would resume job 7 backup; next 2027-01-16 02:00:00\n")],
+)  # fmt: skip
+def test_a_dry_run_shows_what_would_be_done_and_does_nothing(api: Fake, args: tuple[str, ...], said: str) -> None:
+    live = {**RUN, "id": 43, "state": "running"}
+    api.get("/v1/runs", page(live))
+    api.get("/v1/runs/43", {**live, "attempts": []})
+    assert invoke(api, *args, "--dry-run").stdout == said
+    assert json.loads(invoke(api, *args, "--dry-run", "--json").stdout)["dry_run"] is True
+    assert {one.method for one in api.requests} == {"GET"}
+
+
+def test_a_dry_run_refuses_what_would_be_refused(api: Fake) -> None:
+    result = invoke(api, "cancel", "42", "--dry-run")
+    assert (result.exit_code, result.stderr) == (5, "error[E_TERMINAL]: run 42 has ended: succeeded\n")
+
+
 @pytest.mark.parametrize(
     "args",
     [("jobs",), ("jobs", "show", "7"), ("jobs", "delete", "7"), ("triggers",), ("triggers", "show", "9"),
@@ -888,8 +1163,9 @@ def test_every_command_answers_in_json(api: Fake, args: tuple[str, ...]) -> None
     api.get("/v1/runs/42/log", log_of(b"hello"))
     api.get("/v1/runs/42/log/follow", events(("log", {"offset": 0, "text": "hello"}, 5), ("end", RUN, None)))
     result = invoke(None if args == ("check",) else api, *args, "--json")
-    assert (result.exit_code, result.stderr) == (0, "")
-    for line in result.stdout.splitlines():
+    assert result.exit_code == 0
+    assert bool(result.stderr) is ("--wait" in args)
+    for line in (result.stdout + result.stderr).splitlines():
         assert isinstance(json.loads(line), dict)
 
 
@@ -945,7 +1221,7 @@ def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
             f"/v1/runs/{run_id}/log/follow",
             events(("log", {"offset": 0, "text": f"run {run_id}\n"}, 7), ("end", run, None)),
         )
-    process = start("logs", "-f", "--job", "7", "--server", api.url)
+    process = start("logs", "-f", "--job", "7", "--tail", "3", "--attempt", "1", "--server", api.url)
     assert process.stdout is not None
     assert process.stdout.readline() == b"run 42\n"
     runs.append({**RUN, "id": 43})
@@ -954,6 +1230,74 @@ def test_a_job_is_followed_run_after_run_until_interrupted(api: Fake) -> None:
     code, out, err = finish(process)
     assert (code, out) == (130, "")
     assert "Traceback" not in err
+    asked = [api.asked("GET", f"/v1/runs/{run_id}/log/follow")[0].query for run_id in (42, 43)]
+    assert asked == [{"tail": "3", "attempt": "1"}, {}]  # of a run that comes later all is new
+
+
+@pytest.mark.parametrize(
+    ("args", "query"),
+    [(("--tail", "5"), {"tail": "5"}), (("--tail", "0"), {"tail": "0"}), (("--attempt", "2"), {"attempt": "2"}),
+     (("--grep", "a b"), {"grep": "a b"})],
+)  # fmt: skip
+def test_lines_of_a_log_are_chosen_by_the_server(api: Fake, args: tuple[str, ...], query: dict[str, str]) -> None:
+    api.get("/v1/runs/42/log", (200, b"x", {"Horae-Log-Offset": "0"}))
+    assert invoke(api, "logs", "42", *args).stdout == "x"
+    asked = api.asked("GET", "/v1/runs/42/log")[0].query
+    assert asked == (query if "tail" in query else {"offset": "0", **query})
+
+
+def test_a_search_goes_on_while_the_server_has_more_to_look_at(api: Fake) -> None:
+    pieces = {"0": (b"", "10"), "10": (b"found\n", "20"), "20": (b"", "20")}
+
+    def answer(request: Request) -> Answer:
+        body, end = pieces[request.query["offset"]]
+        return 200, body, {"Horae-Log-Offset": end}
+
+    api.get("/v1/runs/42/log", answer)
+    assert invoke(api, "logs", "42", "--grep", "found").stdout == "found\n"
+
+
+def test_a_regular_expression_is_tried_here_on_whole_lines(api: Fake) -> None:
+    api.get("/v1/runs/42/log", log_of("error 17\nwarn 3\nno errors\nerröre 4".encode()))
+    result = invoke(api, "logs", "42", "--grep", r"^err\w+ \d", "--regex")
+    assert result.stdout == "error 17\nerröre 4"
+    assert "grep" not in api.asked("GET", "/v1/runs/42/log")[0].query
+    wrong = invoke(api, "logs", "42", "--grep", "(", "-E")
+    assert wrong.exit_code == 2
+    assert "--grep is no regular expression: missing ), unterminated subpattern" in wrong.stderr
+    assert invoke(api, "logs", "42", "-E").exit_code == 2
+
+
+def test_a_followed_log_shows_the_lines_that_are_wanted_when_they_are_whole(api: Fake) -> None:
+    log = [("log", {"offset": n, "text": text}, n) for n, text in enumerate(("a bad", " line\nfine\nba", "d again"))]
+    api.get("/v1/runs/42/log/follow", events(*log, ("end", RUN, None)))
+    assert invoke(api, "logs", "42", "-f", "--grep", "bad", "--tail", "9").stdout == "a bad line\nbad again"
+    assert api.asked("GET", "/v1/runs/42/log/follow")[0].query == {"tail": "9"}
+    shown = [
+        json.loads(line) for line in invoke(api, "logs", "42", "-f", "--grep", "bad", "--json").stdout.splitlines()
+    ]
+    assert [one.get("text") for one in shown] == ["a bad line\n", "bad again", None]
+    assert {one["job_name"] for one in shown} == {"backup"}
+
+
+def test_since_shows_every_run_since_then_the_oldest_first(api: Fake) -> None:
+    api.get("/v1/runs", page({**RUN, "id": 43}, RUN))
+    for run_id in (42, 43):
+        api.get(f"/v1/runs/{run_id}/log", (200, b"log of %d\n" % run_id, {"Horae-Log-Offset": "0"}))
+    result = invoke(api, "logs", "backup", "--since", "2027-01-15T00:00:00Z")
+    assert result.stdout == "log of 42\nlog of 43\n"
+    assert result.stderr.splitlines()[0] == "run 42 of backup, due 2027-01-15 08:00:00"
+    asked = api.asked("GET", "/v1/runs")[0].query
+    assert (asked["due_from"], asked["job_id"]) == ("2027-01-15T00:00:00Z", "7")
+    for line in invoke(api, "logs", "backup", "--since", "1h", "--json").stdout.splitlines():
+        assert json.loads(line)["job_name"] == "backup"
+
+
+def test_since_does_not_choose_among_the_lines_of_one_run(api: Fake) -> None:
+    assert invoke(api, "logs", "backup", "--since", "10m", "--attempt", "1").exit_code == 2
+    result = invoke(api, "logs", "42", "--since", "10m")
+    assert (result.exit_code, api.requests) == (2, [])
+    assert "lines have no times of their own: use --tail or --grep" in result.stderr
 
 
 def test_a_node_that_does_not_exist_is_said_to_be_missing(api: Fake) -> None:

@@ -337,6 +337,19 @@ def test_a_log_is_read_in_pieces_and_an_artifact_as_it_comes(twin: Twin, api: Fa
             list(client.artifact(42, "nothing"))
 
 
+def test_lines_of_a_log_are_asked_for_and_a_search_goes_on_to_its_end(twin: Twin, api: Fake) -> None:
+    def log(request: Any) -> Any:
+        start = int(request.query.get("offset", 10))
+        return 200, b"" if start == 20 else b"found\n", {"Horae-Log-Offset": "30" if start >= 20 else "20"}
+
+    api.get("/v1/runs/42/log", log)
+    with twin(api.url) as client:
+        assert b"".join(client.log(42, tail=5, grep="a b", attempt=2)) == b"found\nfound\n"
+    first, *later = [one.query for one in api.requests]
+    assert first == {"tail": "5", "grep": "a b", "attempt": "2"}
+    assert later == [{"offset": offset, "grep": "a b", "attempt": "2"} for offset in ("20", "30")]
+
+
 def test_an_artifact_that_breaks_off_is_not_taken_for_whole(twin: Twin) -> None:
     said = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n1234"
     with Scripted([said]) as server, twin(server.url) as client, pytest.raises(Unavailable, match="broke"):

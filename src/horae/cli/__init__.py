@@ -4,9 +4,12 @@
     screen     what reaches the user                jobfiles   job files as bytes
     options    how a command says what it takes
     local      commands that need no server: up, check, migrate
+    completion what a shell offers when Tab is pressed
     tokens     commands that ask whoever holds the database: token
     inbox      commands about work that others hand over in their own transactions: inbox
-    jobs, runs, builds, nodes, secrets              commands that ask a server: one or two calls, then the screen
+    jobs, runs, logs, builds, nodes, secrets        commands that ask a server: one or two calls, then the screen
+    following  what runs write, on the screen       when       moments as people write them
+    several    one command, several things
 
 Starting fast is a feature: a command loads its own module alone, and what only some need (the client, Rich, asyncio,
 the server, the readers of schedules) is imported inside them. tests/unit/test_cli.py says what is not loaded.
@@ -15,12 +18,13 @@ the server, the readers of schedules) is imported inside them. tests/unit/test_c
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated, Any
 
 import click
 
-from horae.cli.options import Option
+from horae.cli.options import COMPLETE_VARIABLE, Option
 from horae.cli.session import EXIT_CODES, SHARED, Root, Session, option, own_version
 
 __all__ = ["EXIT_CODES", "app", "main"]
@@ -46,7 +50,14 @@ def _begin(ctx: click.Context, /, version: bool, **shared: Any) -> None:
 
 
 _VERSION = option("version", Annotated[bool, Option("--version", help="Show the version and exit.")], False)
-app = Root("horae", callback=_begin, parameters=lambda: [*SHARED, _VERSION], help=_ABOUT, epilog=_EPILOG)
+app = Root(
+    "horae",
+    callback=_begin,
+    parameters=lambda: [*SHARED, _VERSION],
+    help=_ABOUT,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def main() -> None:
@@ -54,4 +65,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if asked := os.environ.get(COMPLETE_VARIABLE):
+        from horae.cli.completion import complete  # only for a shell that asks
+
+        sys.exit(complete(app, asked))
     app()

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from horae.cli.datawork import cursor_text
 from horae.cli.jobfiles import directory_of, media_type, naming, read_file
-from horae.cli.options import Argument, JobArgument, Limit, OfJob, Option
-from horae.cli.screen import Cell, Json, Screen, clean, local_time, note_more
-from horae.cli.session import Session, command, job_names, listing
+from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
+from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
+from horae.cli.session import Session, command, listing
+from horae.cli.several import for_each, live_runs
+
+if TYPE_CHECKING:
+    from horae.client import SyncClient
 
 TriggerArgument = Annotated[int, Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
 
@@ -63,7 +68,7 @@ def list_jobs(
 
 def _show_jobs(screen: Screen, jobs: list[Json]) -> None:
     rows = [[str(job["id"]), job["name"], job["kind"], _schedules(job), *_next_and_state(job)] for job in jobs]
-    columns = [">id", "name", "kind", "schedule", "next", "state"]
+    columns = [">id", "name", "kind??", "schedule?", "next?", "state"]
     screen.table(columns, rows, "no jobs yet: `horae submit FILE` makes one")
 
 
@@ -77,13 +82,14 @@ def _next_and_state(job: Json) -> tuple[str, Cell]:
     return local_time(min(moments, default=None)), state
 
 
-def show_job(session: Session, job: JobArgument) -> None:
-    """Show one job with its triggers."""
+def show_jobs(session: Session, jobs: JobArguments) -> int:
+    """Show jobs with their triggers."""
     with session.client() as client:
-        found = client.json.find_job(job)
-    if session.as_json:
-        return session.screen.json(found)
-    session.screen.record(
+        return for_each(session, jobs, client.json.find_job, partial(_show_job, session.screen), is_long=True)
+
+
+def _show_job(screen: Screen, found: Json) -> None:
+    screen.record(
         [
             ("id", str(found["id"])),
             ("name", found["name"]),
@@ -102,20 +108,31 @@ def show_job(session: Session, job: JobArgument) -> None:
         ]
     )
     if found["triggers"]:
-        session.screen.line()
-        _show_triggers(session.screen, found["triggers"], {found["id"]: found["name"]})
-    return None
+        screen.line()
+        _show_triggers(screen, [{**trigger, "job_name": found["name"]} for trigger in found["triggers"]])
 
 
-def delete_job(session: Session, job: JobArgument) -> None:
-    """Delete a job. Its live runs are cancelled; its history stays readable by id."""
-    with session.client() as client:
+def delete_jobs(session: Session, jobs: JobArguments, dry_run: DryRun = False) -> int:
+    """Delete jobs. Their live runs are cancelled; their history stays readable by id."""
+
+    def delete(job: str) -> Json:
         found = client.json.find_job(job)
+        if dry_run:
+            live = [run["id"] for run in live_runs(client, found["id"])]
+            return {"would_delete": found["id"], "name": found["name"], "live_runs": live, "dry_run": True}
         client.json.delete_job(found["id"])
-    if session.as_json:
-        session.screen.json({"deleted": found["id"]})
-    else:
-        session.screen.line(f"deleted job {found['id']} {clean(found['name'])}")
+        return {"deleted": found["id"], "name": found["name"]}
+
+    with session.client() as client:
+        return for_each(session, jobs, delete, partial(_say_deleted, session.screen))
+
+
+def _say_deleted(screen: Screen, answer: Json) -> None:
+    name = clean(answer["name"])
+    if "deleted" in answer:
+        return screen.line(f"deleted job {answer['deleted']} {name}")
+    live = ", ".join(map(str, answer["live_runs"]))
+    return screen.line(f"would delete job {answer['would_delete']} {name}{f', and cancel run {live}' if live else ''}")
 
 
 def reset_cursor(session: Session, job: JobArgument) -> None:
@@ -131,31 +148,35 @@ def reset_cursor(session: Session, job: JobArgument) -> None:
 
 def _register_jobs(app: click.Group) -> None:
     group = listing(app, "jobs", "horae jobs --name backup")(list_jobs)
-    command(group, "show", "horae jobs show backup")(show_job)
-    command(group, "delete", "horae jobs delete 7")(delete_job)
+    command(group, "show", "horae jobs show backup")(show_jobs)
+    command(group, "delete", "horae jobs delete 7 8 --dry-run")(delete_jobs)
     command(group, "reset-cursor", "horae jobs reset-cursor orders-to-lake")(reset_cursor)
 
 
-def pause(session: Session, job: JobArgument) -> None:
-    """Pause a job: it does not fire until it is resumed."""
+def pause(session: Session, jobs: JobArguments, dry_run: DryRun = False) -> int:
+    """Pause jobs: they do not fire until they are resumed."""
+    return _change(session, jobs, "pause", is_dry=dry_run)
+
+
+def resume(session: Session, jobs: JobArguments, dry_run: DryRun = False) -> int:
+    """Let paused jobs go on."""
+    return _change(session, jobs, "resume", is_dry=dry_run)
+
+
+def _change(session: Session, jobs: list[str], verb: str, *, is_dry: bool) -> int:
+    def change(job: str) -> Json:
+        found: Json = client.json.find_job(job)
+        changed: Json = {**found, "dry_run": True} if is_dry else getattr(client.json, verb)(found["id"])
+        return changed
+
+    done = f"would {verb}" if is_dry else f"{verb.removesuffix('e')}ed"
     with session.client() as client:
-        changed = client.json.pause(client.json.find_job(job)["id"])
-    _say_job(session, changed, "paused")
+        return for_each(session, jobs, change, partial(_say_job, session.screen, done))
 
 
-def resume(session: Session, job: JobArgument) -> None:
-    """Let a paused job go on."""
-    with session.client() as client:
-        changed = client.json.resume(client.json.find_job(job)["id"])
-    _say_job(session, changed, "resumed")
-
-
-def _say_job(session: Session, job: Json, done: str) -> None:
-    if session.as_json:
-        session.screen.json(job)
-        return
+def _say_job(screen: Screen, done: str, job: Json) -> None:
     upcoming = _next_and_state(job)[0]
-    session.screen.line(f"{done} job {job['id']} {clean(job['name'])}{f'; next {upcoming}' if upcoming else ''}")
+    screen.line(f"{done} job {job['id']} {clean(job['name'])}{f'; next {upcoming}' if upcoming else ''}")
 
 
 def list_triggers(session: Session, job: OfJob = None, limit: Limit = 50) -> None:
@@ -163,19 +184,18 @@ def list_triggers(session: Session, job: OfJob = None, limit: Limit = 50) -> Non
     with session.client() as client:
         job_id = client.json.find_job(job)["id"] if job else None
         page = client.json.triggers(job_id=job_id, limit=limit)
-        if session.as_json:
-            return session.screen.json(page)
-        names = job_names(client, (trigger["job_id"] for trigger in page["items"]))
-    _show_triggers(session.screen, page["items"], names)
-    note_more(session.screen, page)
-    return None
+    if session.as_json:
+        session.screen.json(page)
+    else:
+        _show_triggers(session.screen, page["items"])
+        note_more(session.screen, page)
 
 
-def _show_triggers(screen: Screen, triggers: list[Json], names: dict[int, str]) -> None:
+def _show_triggers(screen: Screen, triggers: list[Json]) -> None:
     rows: list[list[str | Cell]] = [
         [
             str(trigger["id"]),
-            names.get(trigger["job_id"], str(trigger["job_id"])),
+            name_of_job(trigger),
             trigger["description"],
             local_time(trigger["next_at"]),
             local_time(trigger["last_at"]),
@@ -183,13 +203,13 @@ def _show_triggers(screen: Screen, triggers: list[Json], names: dict[int, str]) 
         ]
         for trigger in triggers
     ]
-    screen.table([">id", "job", "schedule", "next", "last", "state"], rows, "no triggers")
+    screen.table([">id", "job", "schedule?", "next", "last??", "state??"], rows, "no triggers")
 
 
 def show_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Show one trigger."""
     with session.client() as client:
-        found = client.json.trigger(trigger)
+        found = _named(client, client.json.trigger(trigger))
     _say_trigger(session, found)
 
 
@@ -200,22 +220,26 @@ def move_trigger(
 ) -> None:
     """Move the next moment of a trigger, once; its schedule goes on from there."""
     with session.client() as client:
-        changed = client.json.change_trigger(trigger, next_at=to)
+        changed = _named(client, client.json.change_trigger(trigger, next_at=to))
     _say_trigger(session, changed)
 
 
 def enable_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Let a trigger fire."""
     with session.client() as client:
-        changed = client.json.change_trigger(trigger, enabled=True)
+        changed = _named(client, client.json.change_trigger(trigger, enabled=True))
     _say_trigger(session, changed)
 
 
 def disable_trigger(session: Session, trigger: TriggerArgument) -> None:
     """Keep a trigger from firing."""
     with session.client() as client:
-        changed = client.json.change_trigger(trigger, enabled=False)
+        changed = _named(client, client.json.change_trigger(trigger, enabled=False))
     _say_trigger(session, changed)
+
+
+def _named(client: SyncClient, trigger: Json) -> Json:
+    return {**trigger, "job_name": client.json.job(trigger["job_id"])["name"]}
 
 
 def _say_trigger(session: Session, trigger: Json) -> None:
@@ -225,7 +249,7 @@ def _say_trigger(session: Session, trigger: Json) -> None:
     session.screen.record(
         [
             ("id", str(trigger["id"])),
-            ("job", str(trigger["job_id"])),
+            ("job", f"{trigger['job_id']} {trigger['job_name']}"),
             ("schedule", trigger["description"]),
             ("document", json.dumps(trigger["schedule"], ensure_ascii=False)),
             ("data", json.dumps(trigger["data"], ensure_ascii=False) if trigger["data"] else ""),

@@ -250,14 +250,13 @@ def _check_tls(config: Config, screen: Screen) -> list[str]:
 
 def _check_files(session: Session, paths: list[str]) -> int:
     results = [_check_file(name) for name in paths]
+    for name, jobs, error in results:
+        if error:
+            show_error(error, exit_code_of(error), as_json=session.as_json)
+        elif not session.as_json:
+            session.screen.line(f"{clean(name)}: ok, {len(jobs)} job{'' if len(jobs) == 1 else 's'}")
     if session.as_json:
         session.screen.json({"files": [_result_json(*result) for result in results]})
-    else:
-        for name, jobs, error in results:
-            if error:
-                show_error(error)
-            else:
-                session.screen.line(f"{clean(name)}: ok, {len(jobs)} job{'' if len(jobs) == 1 else 's'}")
     return max((exit_code_of(error) for _, _, error in results if error), default=0)
 
 

@@ -65,7 +65,18 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
         ]
         for node in nodes
     ]
-    columns = ["name", "state", "wanted", "roles", "labels", ">busy", ">segments", ">seen", "version", "address"]
+    columns = [
+        "name",
+        "state",
+        "wanted?",
+        "roles??",
+        "labels??",
+        ">busy",
+        ">segments??",
+        ">seen?",
+        "version??",
+        "address?",
+    ]
     screen.table(columns, rows, "no nodes")
     for node in nodes:
         if node.get("ailment"):
@@ -95,7 +106,7 @@ def _show_handlers(screen: Screen, page: Json) -> None:
         ]
         for one in page["items"]
     ]
-    screen.table(["name", "node", "kind", "version", ">loaded", "file"], rows, "no handlers")
+    screen.table(["name", "node?", "kind??", "version?", ">loaded??", "file??"], rows, "no handlers")
     for one in page["items"]:
         if one["error"]:
             screen.warn(f"{clean(one['name'])}: {clean(one['error'])}")

@@ -1,17 +1,21 @@
 """How a command says what it takes: `Annotated[type, Option(…)]` and `Annotated[type, Argument(…)]` in its signature.
 
-click reads the command line; this module makes click's parameters of a signature. Flags, words, lists of words and
-whole numbers are all there is.
+click reads the command line; this module makes click's parameters of a signature. Flags, words, whole numbers and
+lists of both are all there is.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
 from typing import Annotated, Any, get_args
 
 import click
+
+COMPLETE_VARIABLE = "_HORAE_COMPLETE"  # by which a shell asks what may come next
+OFFERED = frozenset({"FILE", "JOB", "NODE", "SHELL"})  # what a shell is offered where a metavar names it
 
 
 class Argument:
@@ -38,9 +42,16 @@ class Whole(click.IntRange):
         low, high = int(self.min or 0), None if self.max is None else int(self.max)
         if low <= number <= (sys.maxsize if high is None else high):
             return number
-        name = "" if param is None else param.metavar if isinstance(param, click.Argument) else param.opts[0]
+        is_word = isinstance(param, click.Argument)
+        name = "" if param is None else (param.metavar or "").removesuffix("...") if is_word else param.opts[0]
         most = "" if high is None else f" to {high}"
         raise click.UsageError(f"{name} must be a whole number from {low}{most}; got {value!r}", ctx)
+
+
+def _offer(what: str, ctx: click.Context, _: click.Parameter, begun: str) -> list[Any]:
+    """Ask whoever answers the shell (completion.py): it is the object of the context then."""
+    offered: list[Any] = ctx.obj(what, ctx, begun)
+    return offered
 
 
 def make_parameter(one: inspect.Parameter) -> click.Parameter:
@@ -48,12 +59,14 @@ def make_parameter(one: inspect.Parameter) -> click.Parameter:
     kind, declared = get_args(one.annotation)
     kinds = {kind, *get_args(kind)}
     is_required = one.default is inspect.Parameter.empty
-    is_list = list[str] in kinds
+    is_list = bool({list[str], list[int]} & kinds)
     shared: dict[str, Any] = {"required": is_required, "metavar": declared.metavar, "help": declared.help}
     if not is_required:
         shared["default"] = one.default
-    if int in kinds:
+    if {int, list[int]} & kinds:
         shared["type"] = Whole(declared.min, declared.max)
+    if what := OFFERED & set(re.findall("[A-Z]+", declared.metavar or "")):
+        shared["shell_complete"] = functools.partial(_offer, min(what))
     if isinstance(declared, Argument):
         return click.Argument([one.name], nargs=-1 if is_list else 1, **shared)
     names = [*declared.names, one.name]
@@ -64,6 +77,9 @@ def make_parameter(one: inspect.Parameter) -> click.Parameter:
 
 # ── what several commands ask for ──
 
-JobArgument = Annotated[str, Argument(metavar="JOB", help="Id, key or unique name of a job.")]
+_JOB = "Id, key or unique name of a job."
+JobArgument = Annotated[str, Argument(metavar="JOB", help=_JOB)]
+JobArguments = Annotated[list[str], Argument(metavar="JOB...", help=_JOB)]
 Limit = Annotated[int, Option("--limit", metavar="N", min=1, max=100_000, help="Most to show.")]
 OfJob = Annotated[str | None, Option("--job", metavar="JOB", help="Only of this job: id, key or unique name.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be done, and do nothing.")]

@@ -1,124 +1,109 @@
-"""Commands about runs: runs, run, cancel, logs."""
+"""Commands about runs: runs, run, cancel."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import time
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from horae.cli.builds import build_fields, result_text, show_build
-from horae.cli.datawork import data_fields, progress_bar, progress_text, show_tables
-from horae.cli.options import Argument, JobArgument, Limit, OfJob, Option
-from horae.cli.screen import Cell, Json, Screen, between, clean, duration, local_time, note_more, state_cell
-from horae.cli.session import Session, command, job_names, listing
-from horae.errors import Invalid, NotFound
+from horae.cli.datawork import data_fields, progress_bar, show_tables
+from horae.cli.following import Wanted, follow, remark
+from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
+from horae.cli.screen import (
+    Cell,
+    Json,
+    Screen,
+    between,
+    clean,
+    duration,
+    local_time,
+    name_of_job,
+    note_more,
+    state_cell,
+)
+from horae.cli.session import Session, command, listing
+from horae.cli.several import for_each, live_runs
+from horae.cli.when import read_when
+from horae.errors import Conflict, Invalid, Limited, Unavailable
 
 if TYPE_CHECKING:
     from horae.client import SyncClient
 
-NEWEST_EVERY = 0.5  # seconds between two looks for a newer run to follow
-WORTH_FOLLOWING = "queued,blocked,running,succeeded,failed,timed_out,cancelled"
-RunArgument = Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")]
+RunArguments = Annotated[list[int], Argument(metavar="RUN...", min=1, help="Id of a run.")]
 
 
 def list_runs(
     session: Session,
     job: OfJob = None,
     state: Annotated[str | None, Option("--state", metavar="LIST", help="Such as failed,timed_out.")] = None,
+    node: Annotated[str | None, Option("--node", metavar="NODE", help="Only what this node runs or ran last.")] = None,
     since: Annotated[
-        str | None, Option("--since", metavar="WHEN", help="Due since: 30m, 2h, 1d, or an RFC 3339 moment.")
+        str | None,
+        Option("--since", metavar="WHEN", help="Due since: 30m, 14:30, 2027-03-28, or an RFC 3339 moment."),
     ] = None,
+    until: Annotated[str | None, Option("--until", metavar="WHEN", help="Due before; written as --since is.")] = None,
     limit: Limit = 50,
 ) -> None:
     """List runs, newest first."""
-    due_from = read_since(since) if since is not None else None
+    due_from = None if since is None else read_when("--since", since)
+    due_until = None if until is None else read_when("--until", until)
     with session.client() as client:
         job_id = client.json.find_job(job)["id"] if job else None
-        page = client.json.runs(job_id=job_id, state=state, due_from=due_from, limit=limit)
-        if session.as_json:
-            return session.screen.json(page)
-        names = job_names(client, (run["job_id"] for run in page["items"]))
-    _show_runs(session.screen, page["items"], names)
-    note_more(session.screen, page)
-    return None
+        page = client.json.runs(
+            job_id=job_id, state=state, node=node, due_from=due_from, due_until=due_until, limit=limit
+        )
+    if session.as_json:
+        session.screen.json(page)
+    else:
+        _show_runs(session.screen, page["items"])
+        note_more(session.screen, page)
 
 
-def read_since(text: str) -> str:
-    """Return how long ago, or a moment → RFC 3339 in UTC."""
-    from horae.core.time import moments  # not needed to start, and slow to load
-
-    with contextlib.suppress(Invalid):
-        ago = timedelta(microseconds=moments.read_duration(text))
-        if timedelta() <= ago < timedelta(days=36_500):
-            return (datetime.now(UTC) - ago).isoformat()
-    with contextlib.suppress(Invalid):
-        return moments.format_moment(moments.parse_moment(text))
-    raise Invalid(
-        f"--since must be how long ago (30m, 2h, 1d) or a moment (2027-03-28T02:30:00Z); got {text!r}", code="E_USAGE"
-    )
-
-
-def _show_runs(screen: Screen, runs: list[Json], names: dict[int, str]) -> None:
+def _show_runs(screen: Screen, runs: list[Json]) -> None:
     rows: list[list[str | Cell]] = [
         [
             str(run["id"]),
-            names.get(run["job_id"], str(run["job_id"])),
+            name_of_job(run),
             state_cell(run["state"]),
             local_time(run["due_at"]),
             duration(_seconds_late(run)),
             duration(between(run["started_at"], run["finished_at"])),
-            _remark(run),
+            remark(run),
         ]
         for run in runs
     ]
-    screen.table([">id", "job", "state", "due", ">late", ">took", "remark"], rows, "no runs")
+    screen.table([">id", "job", "state", "due?", ">late???", ">took??", "remark?"], rows, "no runs")
 
 
 def _seconds_late(run: Json) -> float | None:
     return None if run["late_ms"] is None else run["late_ms"] / 1000
 
 
-def _remark(run: Json) -> str:
-    """Why, with what exit code, in which attempt: only what is not plain success."""
-    parts = [run["reason"]] if run["reason"] else []
-    if run.get("progress"):
-        parts.append(progress_text(run["progress"]))
-    if run["exit_code"] and not run["message"]:  # the message says it better
-        parts.append(f"exit code {run['exit_code']}")
-    if run["attempt"] > 1:
-        parts.append(f"attempt {run['attempt']}")
-    if run["message"]:
-        parts.append(run["message"])
-    return ", ".join(parts)
-
-
-def show_run(session: Session, run: RunArgument) -> None:
-    """Show one run with its earlier attempts."""
+def show_runs(session: Session, runs: RunArguments) -> int:
+    """Show runs with their earlier attempts."""
     with session.client() as client:
-        found = client.json.run(run)
-        if session.as_json:
-            return session.screen.json(found)
-        names = job_names(client, [found["job_id"]])
-    session.screen.record(_run_fields(found, names[found["job_id"]]))
-    show_build(session.screen, found)
-    show_tables(session.screen, found)
-    if found.get("attempts"):
-        session.screen.line()
-        _show_attempts(session.screen, found["attempts"])
-    return None
+        return for_each(session, runs, client.json.run, partial(_show_run, session.screen), is_long=True)
 
 
-def _run_fields(run: Json, job_name: str) -> list[tuple[str, str | Cell]]:
+def _show_run(screen: Screen, run: Json) -> None:
+    screen.record(_run_fields(run))
+    show_build(screen, run)
+    show_tables(screen, run)
+    if run.get("attempts"):
+        screen.line()
+        _show_attempts(screen, run["attempts"])
+
+
+def _run_fields(run: Json) -> list[tuple[str, str | Cell]]:
     return [
         ("id", str(run["id"])),
-        ("job", f"{run['job_id']} {job_name}"),
+        ("job", f"{run['job_id']} {run.get('job_name', '')}".rstrip()),
         ("state", state_cell(run["state"])),
-        ("remark", _remark({**run, "progress": None})),
+        ("remark", remark({**run, "progress": None})),
         ("trigger", str(run["trigger_id"] or "by hand")),
         ("due", local_time(run["due_at"])),
         ("started", local_time(run["started_at"])),
@@ -145,32 +130,63 @@ def _show_attempts(screen: Screen, attempts: list[Json]) -> None:
             local_time(one["started_at"]),
             duration(between(one["started_at"], one["finished_at"])),
             one["node"] or "",
-            _remark(one),
+            remark(one),
         ]
         for one in attempts
     ]
-    screen.table([">attempt", "state", "started", ">took", "node", "remark"], rows)
+    screen.table([">attempt", "state", "started?", ">took??", "node??", "remark"], rows)
 
 
 def run_now(
     session: Session,
     job: JobArgument,
     data: Annotated[str | None, Option("--data", metavar="JSON", help="Data for this run, a JSON object.")] = None,
-    wait: Annotated[bool, Option("--wait", help="Wait for its end, and exit as it did.")] = False,
+    wait: Annotated[bool, Option("--wait", help="Show what it writes, wait for its end, and exit as it did.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="With --wait: without what it writes.")] = False,
 ) -> int:
     """Run a job now.
 
-    With --wait the exit code is 0 if it succeeded, its own if that is 1 to 125, else 1.
+    With --wait the run is named at once and at its end on standard error, and what it writes goes to standard output.
+    The exit code is 0 if it succeeded, its own if that is 1 to 125, else 1.
     """
     given = _read_data(data) if data is not None else None
     with session.client() as client:
         found = client.json.find_job(job)
-        run = client.json.run_now(found["id"], data=given)
+        run = {**client.json.run_now(found["id"], data=given), "job_name": found["name"]}
         if wait:
-            with session.screen.waiting(f"run {run['id']} of {found['name']}"):
-                run = client.json.wait(run["id"])
+            return _wait(session, client, run, is_quiet=quiet)
     _say_run(session, run)
-    return exit_code_of_run(run) if wait else 0
+    return 0
+
+
+def _wait(session: Session, client: SyncClient, run: Json, *, is_quiet: bool) -> int:
+    """Name a run, show what it writes, and say how it ended; returns the exit code of that."""
+    screen, run_id = session.screen, run["id"]
+    named = {"run_id": run_id, "job_id": run["job_id"], "job_name": run["job_name"], "state": run["state"]}
+    screen.tell(f"run {run_id} of {run['job_name']}", named)
+    is_silent = is_quiet or session.as_json
+    try:
+        ended = None if is_silent else _follow_if_possible(session, client, run)
+        if ended is None:
+            with screen.waiting(f"run {run_id} of {run['job_name']}"):
+                ended = client.json.wait(run_id)
+    except KeyboardInterrupt:
+        screen.note(f"run {run_id} goes on: `horae logs -f {run_id}` follows it, `horae cancel {run_id}` ends it")
+        raise
+    if is_silent:
+        _say_run(session, ended)
+    else:
+        screen.note(_describe(ended))  # the log alone is the result
+    return exit_code_of_run(ended)
+
+
+def _follow_if_possible(session: Session, client: SyncClient, run: Json) -> Json | None:
+    """Return the run as it ended; None where its log cannot be had: its end is worth waiting for all the same."""
+    try:
+        return follow(session, client, run, Wanted())
+    except (Limited, Unavailable) as error:
+        session.screen.warn(f"the log of run {run['id']} cannot be followed: {error.message}")
+        return None
 
 
 def _read_data(text: str) -> Json:
@@ -194,113 +210,79 @@ def exit_code_of_run(run: Json) -> int:
 def _say_run(session: Session, run: Json) -> None:
     if session.as_json:
         session.screen.json(run)
-        return
+    else:
+        session.screen.line(clean(_describe(run)))
+
+
+def _describe(run: Json) -> str:
     took = duration(between(run["started_at"], run["finished_at"]))
-    parts = [f"run {run['id']} {run['state']}", f"took {took}" if took else "", _remark(run)]
-    session.screen.line(clean("; ".join(part for part in parts if part)))
+    parts = [f"run {run['id']} {run['state']}", f"took {took}" if took else "", remark(run)]
+    return "; ".join(part for part in parts if part)
 
 
-def cancel(session: Session, run: RunArgument) -> None:
-    """Cancel a run.
-
-    A run that waits ends at once; one that runs, when all its processes are gone.
-    """
-    with session.client() as client:
-        changed = client.json.cancel(run)
-    if changed["state"] == "running" and not session.as_json:
-        session.screen.line(f"run {run} is being cancelled")
-    else:
-        _say_run(session, changed)
+# ── cancel ──
 
 
-def logs(
+def cancel(
     session: Session,
-    which: Annotated[
-        str | None, Argument(metavar="[RUN|JOB]", help="Id of a run, or name of a job; left out: the newest run.")
-    ] = None,
-    follow: Annotated[bool, Option("-f", "--follow", help="Go on while it is written, run after run.")] = False,
-    job: OfJob = None,
-) -> None:
-    """Show what a run has written, or follow it.
+    which: Annotated[list[str], Argument(metavar="RUN|JOB...", help="Id of a run, or key or name of a job.")],
+    dry_run: DryRun = False,
+) -> int:
+    """Cancel runs; of a job, all that wait or run.
 
-    Without RUN it is the newest run, of a job or of any; with -f, newer runs follow.
+    A run that waits ends at once; one that runs, when all its processes are gone. The job goes on: `horae pause` keeps
+    it from firing.
     """
-    if which is not None and job is not None:
-        raise Invalid("give either RUN or --job, not both", code="E_USAGE")
-    is_run = which is not None and which.isdecimal()
     with session.client() as client:
-        wanted = job if is_run else job or which
-        job_id = client.json.find_job(wanted)["id"] if wanted else None
-        if follow and not is_run:
-            return _follow_newest(session, client, job_id)
-        run_id = int(which or 0) if is_run else _newest_run(client, job_id)
-        return (_follow if follow else _print_log)(session, client, run_id)
+        return for_each(
+            session, which, partial(_cancel, client, dry_run=dry_run), partial(_say_cancelled, session.screen)
+        )
 
 
-def _newest_run(client: SyncClient, job_id: int | None) -> int:
-    newest = client.json.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=1)["items"]
-    if not newest:
-        raise NotFound("nothing has run yet", hint="`horae run JOB` runs a job now")
-    run_id: int = newest[0]["id"]
-    return run_id
+def _cancel(client: SyncClient, which: str, *, dry_run: bool) -> Json:
+    """Return a run as it is now, or a job with those of its runs that are concerned."""
+    if re.fullmatch("[0-9]{1,19}", which):
+        return _would_cancel(client.json.run(int(which))) if dry_run else client.json.cancel(int(which))
+    job = client.json.find_job(which)
+    live = live_runs(client, job["id"])
+    runs = [_would_cancel(run) if dry_run else _cancel_live(client, run) for run in live]
+    answer = {"job_id": job["id"], "job_name": job["name"], "runs": runs}
+    return {**answer, "dry_run": True} if dry_run else answer
 
 
-def _print_log(session: Session, client: SyncClient, run_id: int) -> None:
-    text = b"".join(client.log(run_id)).decode(errors="replace")
-    if session.as_json:
-        session.screen.json({"run_id": run_id, "text": text})
-    else:
-        session.screen.log(text)
+def _would_cancel(run: Json) -> Json:
+    if run["state"] not in ("queued", "blocked", "running"):
+        raise Conflict(f"run {run['id']} has ended: {run['state']}", code="E_TERMINAL")
+    return {**run, "dry_run": True}
 
 
-def _follow(session: Session, client: SyncClient, run_id: int) -> None:
-    """Print what a run writes until it ends."""
-    screen = session.screen
-    client.json.run(run_id)  # says at once that there is no server, or no such run
-    with contextlib.closing(client.follow(run_id)) as events:
-        for event in events:
-            if session.as_json:
-                shown = event.data if event.name == "log" else {"run": event.data}
-                screen.json({"run_id": run_id, "event": event.name, **shown})
-                screen.flush()
-            elif event.name == "log":
-                screen.log(event.data["text"])
-            elif event.name == "end":
-                remark = _remark(event.data)
-                screen.note(f"run {run_id} {event.data['state']}{f' ({remark})' if remark else ''}")
+def _cancel_live(client: SyncClient, run: Json) -> Json:
+    """One that ended meanwhile is told as it ended: nobody named it."""
+    try:
+        changed: Json = client.json.cancel(run["id"])
+    except Conflict:
+        changed = client.json.run(run["id"])
+    return changed
 
 
-def _follow_newest(session: Session, client: SyncClient, job_id: int | None) -> None:
-    """Follow the newest run, then every newer one, until interrupted or until no more can come."""
-    for run in _newest_runs(client, job_id):
-        session.screen.note(f"run {run['id']} of job {run['job_id']}, due {local_time(run['due_at'])}")
-        _follow(session, client, run["id"])
+def _say_cancelled(screen: Screen, answer: Json) -> None:
+    if "runs" not in answer:
+        screen.line(clean(_describe_cancelled(answer)))
+        return
+    if not answer["runs"]:
+        screen.line(f"job {answer['job_id']} {clean(answer['job_name'])} has no run that waits or runs")
+    for run in answer["runs"]:
+        screen.line(clean(_describe_cancelled(run)))
 
 
-def _newest_runs(client: SyncClient, job_id: int | None) -> Iterator[Json]:
-    """The newest run there is, then each that comes after it, in order."""
-    seen, is_over = 0, False
-    while True:
-        page = client.json.runs(job_id=job_id, state=WORTH_FOLLOWING, limit=100 if seen else 1)
-        for run in reversed(page["items"]):
-            if run["id"] > seen:
-                seen = run["id"]
-                yield run
-        if is_over:
-            return
-        is_over = job_id is not None and seen > 0 and _has_fired_its_last(client.json.job(job_id))
-        if not is_over:  # else one more look: its last run was made with its last moment
-            time.sleep(NEWEST_EVERY)
-
-
-def _has_fired_its_last(job: Json) -> bool:
-    """Return whether its triggers have no more moments; a job without any is run by hand, at any time."""
-    return bool(job["triggers"]) and all(trigger["next_at"] is None for trigger in job["triggers"])
+def _describe_cancelled(run: Json) -> str:
+    if run.get("dry_run"):
+        return f"would cancel run {run['id']} of {name_of_job(run)}, {run['state']}"
+    return f"run {run['id']} is being cancelled" if run["state"] == "running" else _describe(run)
 
 
 def register(app: click.Group) -> None:
     group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
-    command(group, "show", "horae runs show 42")(show_run)
-    command(app, "logs", "horae logs -f --job backup")(logs)
+    command(group, "show", "horae runs show 42 43")(show_runs)
     command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
-    command(app, "cancel", "horae cancel 42")(cancel)
+    command(app, "cancel", "horae cancel 42 43 backup --dry-run")(cancel)

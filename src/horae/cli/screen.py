@@ -24,6 +24,9 @@ from horae.errors import Error
 
 Json = dict[str, Any]  # an answer of the API
 
+GAP = 2  # columns of a terminal between two of a table
+READABLE = 16  # of a terminal: text that is folded to fewer can hardly be read
+
 # C0 and C1 controls, direction marks that reorder what is read, line separators, halves of surrogates.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
@@ -90,6 +93,12 @@ def between(start: str | None, end: str | None) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
+def name_of_job(one: Json) -> str:
+    """Return the name of the job of a run or a trigger; the number of one that is gone, or that an older server does
+    not name."""
+    return str(one.get("job_name") or one["job_id"])
+
+
 # ── the screen ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -100,6 +109,10 @@ class Cell:
     text: str
     style: str = ""
     symbol: str = ""
+
+    @property
+    def whole(self) -> str:
+        return f"{self.symbol} {clean(self.text)}".lstrip()
 
 
 def state_cell(state: str) -> Cell:
@@ -116,8 +129,7 @@ class Screen:
 
     def json(self, value: Any) -> None:
         """One JSON document on one line."""
-        text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
-        self.line(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+        self.line(_json_text(value))
 
     def line(self, text: str = "") -> None:
         """A line of our own making; words of others in it are cleaned by the caller."""
@@ -129,8 +141,13 @@ class Screen:
             sys.stderr.write(f"{clean(text)}\n")
             sys.stderr.flush()
 
+    def tell(self, text: str, shown: Json) -> None:
+        """A remark that a program may need too: with --json, an object on standard error."""
+        sys.stderr.write(f"{_json_text(shown) if self.as_json else clean(text)}\n")
+        sys.stderr.flush()
+
     def warn(self, text: str) -> None:
-        sys.stderr.write(f"warning: {clean(text)}\n")
+        self.tell(f"warning: {text}", {"warning": text})
 
     def log(self, text: str) -> None:
         sys.stdout.write(clean_log(text) if self.is_terminal else text)
@@ -140,13 +157,13 @@ class Screen:
         sys.stdout.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]], empty: str = "") -> None:
-        """Rows under headings. A heading that begins with `>` sets its column to the right."""
+        """Rows under headings. A heading that begins with `>` sets its column to the right; one that ends with `?` can
+        be spared on a narrow terminal, and with `??` sooner."""
         if not rows:
-            self.note(empty)
-        elif self.is_terminal:
-            self._rich_table(columns, rows)
-        else:
-            self._plain_table(columns, rows)
+            return self.note(empty)
+        read = [Column.read(heading) for heading in columns]
+        cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
+        return self._rich_table(read, cells) if self.is_terminal else self._plain_table(read, cells)
 
     def record(self, fields: Sequence[tuple[str, str | Cell]]) -> None:
         """Name and value, one pair per line; empty values are left out."""
@@ -166,29 +183,106 @@ class Screen:
         with Console(stderr=True, color_system=_colours()).status(clean(text)):
             yield
 
-    def _plain_table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> None:
-        lines = [[name.lstrip(">").upper() for name in columns], *([_text(cell) for cell in row] for row in rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
+    def _plain_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        lines = [[column.title.upper() for column in columns], *([_text(cell) for cell in row] for row in rows)]
+        widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
         for line in lines:
             cells = [
-                cell.rjust(width) if name.startswith(">") else cell.ljust(width)
-                for name, cell, width in zip(columns, line, widths, strict=True)
+                _fill(text, width, column.is_right) for column, text, width in zip(columns, line, widths, strict=True)
             ]
             self.line("  ".join(cells).rstrip())
 
-    def _rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str | Cell]]) -> None:
+    def _rich_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for name in columns:
-            table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left", overflow="fold")
+        console = Console(file=sys.stdout, color_system=_colours(), highlight=False)
+        cells = list(zip(_headings(columns), *rows, strict=True))
+        least = [max(map(_least_width, column)) for column in cells]
+        shown = _that_fit(columns, least, console.width)
+        natural = [max(_width(cell.whole) for cell in cells[n]) for n in shown]
+        widths = _folded(natural, [least[n] for n in shown], console.width)
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        for n, width in zip(shown, widths, strict=True):
+            side: Any = "right" if columns[n].is_right else "left"
+            table.add_column(columns[n].title, justify=side, overflow="fold", width=width)
         for row in rows:
-            cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
-            table.add_row(*(Text(f"{cell.symbol} {_text(cell)}".lstrip(), style=cell.style) for cell in cells))
-        Console(file=sys.stdout, color_system=_colours(), highlight=False).print(table)
+            table.add_row(*(Text(row[n].whole, style=row[n].style) for n in shown))
+        console.print(table)
+        if len(shown) < len(columns):
+            hidden = ", ".join(column.title for n, column in enumerate(columns) if n not in shown)
+            self.note(f"this terminal is too narrow for: {hidden}")
+
+
+# ── tables ──
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    is_right: bool
+    dispensable: int  # on a narrow terminal: the most goes first, and of equals the last
+
+    @classmethod
+    def read(cls, heading: str) -> Column:
+        title = heading.strip(">?")
+        return cls(title, heading.startswith(">"), heading.count("?"))
+
+
+def _headings(columns: Sequence[Column]) -> list[Cell]:
+    return [Cell(column.title) for column in columns]
+
+
+def _that_fit(columns: Sequence[Column], least: Sequence[int], room: int) -> list[int]:
+    """Return which columns to show. What nobody said can be spared stays, and is folded."""
+    shown = list(range(len(columns)))
+    while sum(least[n] for n in shown) + GAP * (len(shown) - 1) > room:
+        worst = max(shown, key=lambda n: (columns[n].dispensable, n))
+        if not columns[worst].dispensable:
+            break
+        shown.remove(worst)
+    return shown
+
+
+def _least_width(cell: Cell) -> int:
+    """Return the room below which a cell is hard to read: numbers and states are not folded, text not to nothing."""
+    width = _width(cell.whole)
+    is_text = not cell.symbol and any(map(str.isalpha, cell.text))
+    return min(width, READABLE) if is_text else width
+
+
+def _folded(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return how wide columns are to be: the widest gives way, as long as any can."""
+    widths, most = list(natural), room - GAP * (len(natural) - 1)
+    while sum(widths) > most:
+        can = [n for n in range(len(widths)) if widths[n] > least[n]] or [
+            n for n in range(len(widths)) if widths[n] > 1
+        ]
+        if not can:
+            break
+        widths[max(can, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: those of many languages, and emoji, take two a character."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # few need it
+
+    return cell_len(text)
+
+
+def _fill(text: str, width: int, is_right: bool) -> str:
+    room = " " * (width - _width(text))
+    return room + text if is_right else text + room
+
+
+def _json_text(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _text(cell: str | Cell) -> str:
@@ -200,8 +294,20 @@ def _colours() -> Any:
     return None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "auto"
 
 
-def show_error(error: Error) -> None:
-    """`error[CODE]: message`, every further problem, and what to do, on stderr."""
+def problem_of(error: Error, exit_code: int) -> Json:
+    """Return an error as --json shows it: what the server's problem document has for people, and our exit code."""
+    shown: Json = {"code": error.code, "message": error.message}
+    if error.hint:
+        shown["hint"] = error.hint
+    further = error.listed() if len(error.problems) > 1 else []
+    return {**shown, "errors": [one.as_dict() for one in further], "exit_code": exit_code}
+
+
+def show_error(error: Error, exit_code: int, *, as_json: bool) -> None:
+    """`error[CODE]: message`, every further problem, and what to do, on stderr; or all that as JSON."""
+    if as_json:
+        sys.stderr.write(f"{_json_text(problem_of(error, exit_code))}\n")
+        return
     lines = [f"error[{error.code}]: {clean(error.message)}"]
     if len(error.problems) > 1:
         lines += [_problem_line(one.path, one.message, one.hint) for one in error.listed()]

@@ -11,6 +11,7 @@ import functools
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -41,13 +42,14 @@ if TYPE_CHECKING:
     from horae.settings import Setting
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
+LAST_PORT = 65535
 
 # Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
 COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs", "jobs": "jobs", "triggers": "jobs", "runs": "runs",
-    "logs": "runs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs", "resume": "jobs",
+    "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs", "resume": "jobs",
     "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "secret": "secrets", "token": "tokens",
-    "inbox": "inbox", "check": "local", "migrate": "local",
+    "inbox": "inbox", "check": "local", "migrate": "local", "completion": "completion",
 }  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",
@@ -125,7 +127,8 @@ class Session:
 
     @property
     def server(self) -> str:
-        return self.named_server or DEFAULT_SERVER
+        """Return what --server names, else HORAE_SERVER, else the port that `horae up` would take of HORAE_PORT."""
+        return self.named_server or _server_of_port(os.environ.get("HORAE_PORT")) or DEFAULT_SERVER
 
     def token(self) -> str | None:
         """Return the token to send: that of --token-file, else HORAE_TOKEN, else that of HORAE_TOKEN_FILE."""
@@ -147,6 +150,17 @@ class Session:
         from horae.client import SyncClient  # not needed to start
 
         return SyncClient(self.server, self.token(), insecure=self.insecure, ca_file=self.ca_file)
+
+
+def _server_of_port(port: str | None) -> str | None:
+    if not port:
+        return None
+    if not re.fullmatch("[0-9]{1,5}", port) or not 1 <= int(port) <= LAST_PORT:
+        raise ConfigError(
+            f"HORAE_PORT must be a whole number from 1 to {LAST_PORT}; got {port!r}",
+            hint="mend the variable, or name a server with --server",
+        )
+    return f"http://127.0.0.1:{int(port)}"
 
 
 # ── the program ────────────────────────────────────────────────────────────────────────────────────
@@ -201,6 +215,7 @@ class Root(Group):
         sys.exit(self._outcome(list(sys.argv[1:] if args is None else args)))
 
     def _outcome(self, args: list[str]) -> int:
+        as_json = _asks_for_json(args)  # before click takes them
         try:
             code = self._run(args)
             sys.stdout.flush()
@@ -210,7 +225,7 @@ class Root(Group):
         except (KeyboardInterrupt, click.Abort):
             return _INTERRUPTED
         except Exception as error:  # the last line of defence: say it in one line
-            return _report(error)
+            return _report(error, as_json=as_json)
         return code
 
     def _run(self, args: list[str]) -> int:
@@ -221,7 +236,12 @@ class Root(Group):
             return asked.exit_code
 
 
-def _report(error: BaseException) -> int:
+def _asks_for_json(args: list[str]) -> bool:
+    """Return whether --json stands among the options, whatever else is wrong with them."""
+    return "--json" in (args[: args.index("--")] if "--" in args else args)
+
+
+def _report(error: BaseException, *, as_json: bool) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, click.ClickException):
@@ -233,8 +253,9 @@ def _report(error: BaseException) -> int:
         error = MachineFault(short_of, hint="make room, or give it another place (--data)")
     if not isinstance(error, Error):
         error = Error(f"{type(error).__name__}: {error}", hint="this is a fault of Horae: please report it")
-    show_error(error)
-    return exit_code_of(error)
+    code = exit_code_of(error)
+    show_error(error, code, as_json=as_json)
+    return code
 
 
 def _in_our_words(error: click.ClickException) -> tuple[str, str]:
@@ -259,7 +280,11 @@ def option(name: str, annotation: object, default: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-_server = Option("--server", metavar="URL", help=f"Server to ask. [default: $HORAE_SERVER, else {DEFAULT_SERVER}]")
+_server = Option(
+    "--server",
+    metavar="URL",
+    help=f"Server to ask. [default: $HORAE_SERVER, else port $HORAE_PORT of this machine, else {DEFAULT_SERVER}]",
+)
 Server = Annotated[str | None, _server]
 Insecure = Annotated[bool, Option("--insecure", help="Allow http:// to another machine.")]
 TokenFile = Annotated[
@@ -403,14 +428,3 @@ def _framed(function: Function, example: str, shared: Sequence[inspect.Parameter
         "help": inspect.getdoc(function),
         "epilog": f"Example: {example}",
     }
-
-
-def job_names(client: SyncClient, job_ids: Iterable[int]) -> dict[int, str]:
-    """Return names by id, deleted jobs included; a job that is gone altogether keeps its number."""
-    names = {}
-    for job_id in set(job_ids):
-        try:
-            names[job_id] = client.json.job(job_id)["name"]
-        except NotFound:
-            names[job_id] = str(job_id)
-    return names

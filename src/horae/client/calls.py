@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from horae.client.steps import Call, Json, Pause, Steps, ask, load
-from horae.client.wire import Answer, Request
+from horae.client.wire import Answer, Request, to_address
 from horae.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -236,11 +236,13 @@ def runs(
     state: str | None = None,
     due_from: str | None = None,
     due_until: str | None = None,
+    node: str | None = None,
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> Call[RunPage]:
-    """Runs, newest first; `state` may be a comma list, moments are RFC 3339."""
-    where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, "due_from": due_from, "due_until": due_until}
+    """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them."""
+    due = {"due_from": due_from, "due_until": due_until}
+    where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node}
     return _list("/v1/runs", where, limit, cursor)
 
 
@@ -406,7 +408,7 @@ def _list(path: str, where: Mapping[str, Any], limit: int | None, cursor: str | 
         after = cursor
         while True:
             wanted = PAGE if limit is None else min(PAGE, limit - len(items))
-            request = Request("GET", _address(path, {**where, "limit": wanted, "cursor": after}))
+            request = Request("GET", to_address(path, {**where, "limit": wanted, "cursor": after}))
             page = _load((yield from ask(request)), "items")
             items += page["items"]
             after = page.get("cursor")
@@ -414,11 +416,6 @@ def _list(path: str, where: Mapping[str, Any], limit: int | None, cursor: str | 
                 return {"items": items, "cursor": after}
 
     return Call(steps)
-
-
-def _address(path: str, where: Mapping[str, Any]) -> str:
-    given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in _given(where).items()}
-    return f"{path}?{urlencode(given)}" if given else path
 
 
 def _given(fields: Mapping[str, Any]) -> Json:

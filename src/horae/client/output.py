@@ -8,28 +8,30 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from horae.client.steps import Give, Json, Pause, Read, Steps, Stream, ask, unreachable
-from horae.client.wire import Answer, Fault, Request
+from horae.client.wire import Answer, Fault, Request, to_address
 from horae.errors import Unavailable
 
 PATIENCE = 10  # broken streams in a row before following gives up
 SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts as broken
 
 
-def log(run_id: int, *, attempt: int | None = None) -> Stream[bytes]:
-    """Everything an attempt (the last, unless named) has written so far, piece by piece."""
+def log(run_id: int, *, attempt: int | None = None, tail: int | None = None, grep: str | None = None) -> Stream[bytes]:
+    """What an attempt (the last, unless named) has written so far, piece by piece: all of it, or its last lines
+    (`tail`); of those, the ones that hold a text (`grep`)."""
 
     def steps() -> Steps:
         offset = 0
+        place = {"offset": 0} if tail is None else {"tail": tail}
         while True:
-            which = f"&attempt={attempt}" if attempt is not None else ""
-            answer = yield from ask(Request("GET", f"/v1/runs/{run_id}/log?offset={offset}{which}"))
+            address = to_address(f"/v1/runs/{run_id}/log", {**place, "attempt": attempt, "grep": grep})
+            answer = yield from ask(Request("GET", address))
             following = int(answer.headers.get("horae-log-offset", offset))
-            if not answer.body:
-                return
-            yield Give(answer.body)
+            if answer.body:  # else nothing was found so far, or nothing is there
+                yield Give(answer.body)
             if following <= offset:
                 return
             offset = following
+            place = {"offset": offset}
 
     return Stream(steps)
 
@@ -60,14 +62,16 @@ class Event:
     id: str | None  # where to go on from
 
 
-def follow(run_id: int, *, offset: int = 0) -> Stream[Event]:
-    """What a run writes, as it is written, until it ends; a broken stream goes on where it broke."""
+def follow(run_id: int, *, offset: int = 0, attempt: int | None = None, tail: int | None = None) -> Stream[Event]:
+    """What a run writes, as it is written, until it ends; a broken stream goes on where it broke. It begins with an
+    attempt (the last, unless named), at an offset or with its last lines (`tail`)."""
+    address = to_address(f"/v1/runs/{run_id}/log/follow", {"attempt": attempt, "tail": tail})
 
     def steps() -> Steps:
         place = _Place(str(offset) if offset else None)
         while not place.is_over:
             try:
-                yield from _follow_on(f"/v1/runs/{run_id}/log/follow", place)
+                yield from _follow_on(address, place)
             except Unavailable:
                 if place.broken >= PATIENCE:
                     raise

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import urlencode
 
 import httptools
 
@@ -67,6 +68,13 @@ class Request:
         if self.body is not None or self.method != "GET":
             lines.append(f"Content-Length: {len(self.body or b'')}\r\n")
         return "".join(lines).encode("ascii") + b"\r\n" + (self.body or b"")
+
+
+def to_address(path: str, where: Mapping[str, Any]) -> str:
+    """Return a path with its query; what is None is not asked for."""
+    said = {name: str(value).lower() if isinstance(value, bool) else value for name, value in where.items()}
+    given = urlencode({name: value for name, value in said.items() if value is not None})
+    return f"{path}?{given}" if given else path
 
 
 class Open(Protocol):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from horae.core.members import Life, is_external_name, life_of, plain_name
@@ -26,6 +27,7 @@ from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
 from horae.ports.transport import Peers
 from horae.service.cluster.coordination import LEADER, patience
+from horae.service.lines import find_lines, find_tail
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -122,10 +124,29 @@ class Insight:
         begin = now if start is None else start
         return preview(schedule, seed=0, created_at=min(begin, now), start=begin, count=count)
 
+    async def job_names(self, job_ids: Iterable[int]) -> dict[int, str]:
+        """Return names by id, deleted jobs included; one that is gone altogether has none."""
+        return await self._store.load_job_names(sorted(set(job_ids)))
+
     # ── logs ──
-    async def read_log(self, run_id: int, *, attempt: int | None, offset: int, limit: int) -> LogSlice:
+    async def read_log(
+        self, run_id: int, *, attempt: int | None, offset: int, limit: int, tail: int | None = None, grep: str = ""
+    ) -> LogSlice:
+        """Return a part of a log: from an offset on, or its last lines (`tail`); of those, the ones that hold a text
+        (`grep`), as far as was looked for it."""
         run = await self._run(run_id)
-        return await self._slice(run, attempt, offset, limit)
+        if tail is not None:
+            attempt, offset = await self.find_tail(run, attempt, tail)
+        if not grep:
+            return await self._slice(run, attempt, offset, limit)
+        number, ref = await self._ref(run, attempt)
+        found, end = await find_lines(partial(self._read, ref), offset, limit, grep) if ref else (b"", offset)
+        return LogSlice(found, offset, end, run, number)
+
+    async def find_tail(self, run: Run, attempt: int | None, lines: int) -> tuple[int, int]:
+        """Return an attempt (the latest, unless named), and where its last lines begin."""
+        number, ref = await self._ref(run, attempt)
+        return number, await find_tail(partial(self._read, ref), lines) if ref else 0
 
     async def _slice(self, run: Run, attempt: int | None, offset: int, limit: int) -> LogSlice:
         number, ref = await self._ref(run, attempt)

@@ -37,7 +37,7 @@ def _in_words(document: bytes) -> str:
         return f"cannot be read, and is not fired, by this node: {error.message}"
 
 
-def trigger(it: model.Trigger) -> schemas.Trigger:
+def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
     return schemas.Trigger(
         it.id,
         it.job_id,
@@ -51,6 +51,7 @@ def trigger(it: model.Trigger) -> schemas.Trigger:
         stamp(it.created_at),
         UNSET if it.key is None else it.key,
         UNSET if it.name is None else it.name,
+        UNSET if job_name is None else job_name,
     )
 
 
@@ -88,7 +89,7 @@ def progress(it: model.Json | None) -> schemas.Progress | None:
     return None if it is None else convert(read_progress(it), schemas.Progress)
 
 
-def _run_values(it: model.Run) -> tuple[Any, ...]:
+def _run_values(it: model.Run, job_name: str | None) -> tuple[Any, ...]:
     """Return the fields of schemas.Run, in their order: runs are shown by the thousand."""
     return (
         it.id, it.job_id, it.trigger_id, stamp(it.due_at), it.state.word, it.reason,
@@ -96,16 +97,16 @@ def _run_values(it: model.Run) -> tuple[Any, ...]:
         it.node, stamp(it.created_at), when(it.started_at), when(it.finished_at), when(it.eligible_at), it.exit_code,
         it.message, progress(it.progress), it.result, it.data, it.into_run_id, it.cancel_requested, it.lost,
         it.output is not None, None if it.started_at is None else (it.started_at - it.due_at) // 1000,
+        UNSET if job_name is None else job_name,
     )  # fmt: skip
 
 
-def run(it: model.Run) -> schemas.Run:
-    return schemas.Run(*_run_values(it))
+def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
+    return schemas.Run(*_run_values(it, job_name))
 
 
-def run_detail(it: model.Run, attempts: Sequence[model.Attempt]) -> schemas.RunDetail:
-    values = (*_run_values(it), [attempt(each) for each in attempts])
-    return schemas.RunDetail(*values)
+def run_detail(it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None) -> schemas.RunDetail:
+    return schemas.RunDetail(*_run_values(it, job_name), attempts=[attempt(each) for each in attempts])
 
 
 def attempt(it: model.Attempt) -> schemas.Attempt:

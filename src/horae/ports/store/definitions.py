@@ -54,6 +54,9 @@ class Definitions(Protocol):
     async def load_jobs(self, job_ids: Sequence[int]) -> list[Job]:
         """These jobs, deleted ones too, in this order; what does not exist is left out."""
 
+    async def load_job_names(self, job_ids: Sequence[int]) -> dict[int, str]:
+        """Return the names of these jobs by id, deleted ones too; what does not exist is left out."""
+
     async def search_jobs(self, where: JobFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         """Jobs that are not deleted, sorted (newest first unless said), with their total. Names of
         JOB_SORTS only: they are columns, not user text. For people who page by number; lists page by cursor."""

@@ -183,9 +183,12 @@ class SearchPart(ListPart):
         """These runs, each with the name of its job; one that ends meanwhile may be seen twice, and counts once."""
         rows = await self._get("load_runs", self._list(run_ids)) if run_ids else ()
         runs = {row[0]: run_from_row(row) for row in rows}
-        jobs = sorted({run.job_id for run in runs.values()})
-        names = {row[0]: row[1] for row in await self._get("names_of_jobs", self._list(jobs))} if jobs else {}
+        names = await self.load_job_names(sorted({run.job_id for run in runs.values()}))
         return [(runs[run_id], names.get(runs[run_id].job_id, "")) for run_id in run_ids if run_id in runs]
+
+    async def load_job_names(self, job_ids: Sequence[int]) -> dict[int, str]:
+        rows = await self._get("names_of_jobs", self._list(job_ids)) if job_ids else ()
+        return {row[0]: row[1] for row in rows}
 
     async def list_lost(self, limit: int) -> list[tuple[Attempt, Run]]:
         lost = [attempt_from_row(row) for row in await self._get("list_lost", limit)]

@@ -82,14 +82,14 @@ class _OrderRow(msgspec.Struct, omit_defaults=True):
     version: int | None = None
     run_at: int | None = None
     start_within: int | None = None
+    demand: int | None = None
+    share: int | None = None
+    nth: int | None = None
     scope: str | None = None
     key: str | None = None
     digest: str | None = None
     placed_id: int | None = None
     placed_at: int | None = None
-    demand: int | None = None
-    share: int | None = None
-    nth: int | None = None
 
 
 def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
@@ -99,8 +99,8 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
     rows = [
         _OrderRow(
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
-            order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-            *(order.placed or _NOT_PLACED), b.demand, share, nth,
+            order.start_within, b.demand, share, nth, *((key.scope, key.key, key.digest) if key else _NO_KEY),
+            *(order.placed or _NOT_PLACED),
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
         for b, key in ((order.run, order.idempotency),)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 
 from horae import schemas
 from horae.core import model
 from horae.core.model import OperatorWish
 from horae.core.time import moments
-from horae.errors import NotFound
 from horae.service import Services
 from horae.web import http, render
 
@@ -91,19 +89,16 @@ class Cluster:
         seen = await self._insight.overview()
         live = (await self._jobs.list_runs(model.RunFilter(states=LIVE), None, OVERVIEW_RUNS)).items
         wanted = {run.job_id for run in (*live, *seen.recent)} | {trigger.job_id for trigger in seen.due}
-        names: dict[str, str] = {}
-        for job_id in wanted:
-            with contextlib.suppress(NotFound):
-                names[str(job_id)] = (await self._jobs.get(job_id)).name
+        names = await self._insight.job_names(wanted)
         return schemas.Overview(
             at=moments.format_moment(time.time_ns() // 1000),
             node=seen.node,
             census=render.census(seen.census),
             nodes=render.nodes(seen.nodes, seen.segments),
-            live=[render.run(run) for run in live],
-            recent=[render.run(run) for run in seen.recent if run.state.is_terminal],
-            due=[render.trigger(trigger) for trigger in seen.due],
-            names=names,
+            live=[render.run(run, names.get(run.job_id)) for run in live],
+            recent=[render.run(run, names.get(run.job_id)) for run in seen.recent if run.state.is_terminal],
+            due=[render.trigger(trigger, names.get(trigger.job_id)) for trigger in seen.due],
+            names={str(job_id): name for job_id, name in names.items()},
             catch_up=schemas.CatchUp(*seen.behind),
             unreadable={str(trigger_id): why for trigger_id, why in seen.unreadable.items()},
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from horae.web.streams import EventStream, Streams, event
 
 LOG_BYTES = 1024 * 1024  # of a log in one answer, unless asked otherwise
 MAX_LOG_BYTES = 8 * 1024 * 1024
+MAX_TAIL = 1_000_000  # lines
 LONGEST_RANGE = 100 * 365 * 86400 * model.SECOND  # between due_from and due_until
 
 ORDERS_EXAMPLE = {"runs": [{"job": "nightly-report", "data": {"full": True}, "priority": 9}, {"job": 7}]}
@@ -36,11 +38,21 @@ _RUNS = (
     params.words("state", "One or more states, with commas.", {each.word: each for each in model.State}),
     params.moment("due_from", "Due at or after this moment."),
     params.moment("due_until", "Due before this moment."),
+    params.text("node", "Runs that this node runs or ran last.", 200),
     params.CURSOR,
     params.LIMIT,
 )
+_ATTEMPT = params.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1)
+_TAIL = params.number("tail", "Only so many lines at the end, instead of an offset.", 0, MAX_TAIL)
 _LOG = (
-    params.number("attempt", "Which attempt; the latest if not given.", 1, 2**31 - 1),
+    _ATTEMPT,
+    _TAIL,
+    params.text(
+        "grep",
+        "Only lines that hold this text. They are looked for in a part of the log: go on from Horae-Log-Offset until "
+        "it stays the same. `limit` ends with a whole line.",
+        1000,
+    ),
     params.number("offset", "The first byte.", 0, model.LARGEST_ID, 0),
     params.number("limit", "How many bytes at most.", 1, MAX_LOG_BYTES, LOG_BYTES),
     params.Param(
@@ -52,6 +64,8 @@ _LOG = (
 )
 _EVENT_ID = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,18})", re.ASCII)
 _FOLLOW = (
+    replace(_ATTEMPT, description="Which attempt to begin with; the latest if not given."),
+    replace(_TAIL, description="Begin with so many lines at the end of what is there."),
     params.Param(
         "Last-Event-ID",
         "The id of the last event that was seen: attempt:offset, or a byte offset in the log of the latest attempt.",
@@ -119,9 +133,15 @@ class Runs:
             message = "due_until must lie after due_from, by less than 100 years"
             raise Invalid(message, code="E_RANGE", path="due_until")
         org = request.token.org if request.token else None
-        where = model.RunFilter(args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org)
+        nodes = (args["node"],) if args["node"] else ()
+        where = model.RunFilter(
+            args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes
+        )
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
-        return http.reply(200, schemas.RunPage([render.run(run) for run in page.items], page.cursor))
+        names = await self._insight.job_names(run.job_id for run in page.items)
+        return http.reply(
+            200, schemas.RunPage([render.run(run, names.get(run.job_id)) for run in page.items], page.cursor)
+        )
 
     async def run_many(self, request: http.Request) -> http.Answer:
         """Up to 10,000 orders, as `{"runs": […]}`, as a JSON array, or as NDJSON, in at most 32 MiB; one has at most
@@ -143,11 +163,15 @@ class Runs:
     async def get_run(self, request: http.Request) -> http.Answer:
         run_id = request.path_id("run_id")
         run = await self._jobs.get_run(run_id)
-        return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id)))
+        return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id), await self._name_of(run)))
+
+    async def _name_of(self, run: model.Run) -> str | None:
+        return (await self._insight.job_names([run.job_id])).get(run.job_id)
 
     async def cancel(self, request: http.Request) -> http.Answer:
         """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
-        return http.reply(202, render.run(await self._jobs.cancel(request.path_id("run_id"))))
+        run = await self._jobs.cancel(request.path_id("run_id"))
+        return http.reply(202, render.run(run, await self._name_of(run)))
 
     async def read_log(self, request: http.Request) -> http.Answer:
         """Empty while the run has not started; `Horae-Run-State` tells."""
@@ -155,8 +179,11 @@ class Runs:
         asked = request.byte_range()
         if asked and (request.args["offset"], request.args["limit"]) != (0, LOG_BYTES):
             raise Invalid("a Range header stands beside offset or limit", code="E_FIELD_CONFLICT", path="Range")
-        offset, limit = _window(asked) if asked else (request.args["offset"], request.args["limit"])
-        piece = await self._insight.read_log(run_id, attempt=request.args["attempt"], offset=offset, limit=limit)
+        args = request.args
+        _refuse_two_places(args, asked is not None)
+        offset, limit = _window(asked) if asked else (args["offset"], args["limit"])
+        which = {"attempt": args["attempt"], "tail": args["tail"], "grep": args["grep"] or ""}
+        piece = await self._insight.read_log(run_id, offset=offset, limit=limit, **which)
         headers = [
             (b"horae-log-offset", b"%d" % piece.next_offset),
             (b"horae-run-state", piece.run.state.word.encode()),
@@ -169,15 +196,24 @@ class Runs:
         return http.Reply(206 if asked else 200, piece.data, b"text/plain; charset=utf-8", headers)
 
     async def follow_log(self, request: http.Request) -> http.Answer:
-        """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told."""
+        """Events: `log` {attempt, offset, text}, `state` {run}, and `end` {run} when all is told. With a Last-Event-ID,
+        `attempt` and `tail` say nothing more."""
         run_id = request.path_id("run_id")
         run = await self._jobs.get_run(run_id)
-        attempt, offset = _event_place(request.header(b"last-event-id"), run)
+        attempt, offset = await self._place_to_follow(request, run)
         self._streams.take()
         return EventStream(self._log_events(run, attempt, offset), self._streams)
 
+    async def _place_to_follow(self, request: http.Request, run: model.Run) -> tuple[int, int]:
+        last, args = request.header(b"last-event-id"), request.args
+        if last is not None or (args["attempt"] is None and args["tail"] is None):
+            return _event_place(last, run)
+        attempt, offset = await self._insight.find_tail(run, args["attempt"], args["tail"] or 0)
+        return attempt, offset if args["tail"] is not None else 0
+
     async def _log_events(self, run: model.Run, attempt: int, offset: int) -> AsyncGenerator[bytes, None]:
-        yield event("state", render.run(run))
+        name = await self._name_of(run)
+        yield event("state", render.run(run, name))
         text = _Text()
         async for piece in self._insight.follow(run.id, attempt=attempt, offset=offset):
             if piece.attempt != attempt:  # tried again: its log begins anew
@@ -187,11 +223,11 @@ class Runs:
             for each in text.events(piece):
                 yield each
             if _standing(piece.run) != _standing(run):
-                yield event("state", render.run(piece.run))
+                yield event("state", render.run(piece.run, name))
             run = piece.run
         for each in text.rest(attempt):
             yield each
-        yield event("end", render.run(await self._jobs.get_run(run.id)))
+        yield event("end", render.run(await self._jobs.get_run(run.id), name))
 
     async def list_artifacts(self, request: http.Request) -> http.Answer:
         """Return the files that the job's `artifacts` matched, of the last attempt; none while the run goes on."""
@@ -208,6 +244,14 @@ def _window(asked: tuple[int, int | None]) -> tuple[int, int]:
     """Offset and limit of a byte range; a longer one is answered in part, as the protocol allows."""
     first, last = asked
     return first, LOG_BYTES if last is None else min(last - first + 1, MAX_LOG_BYTES)
+
+
+def _refuse_two_places(args: dict[str, Any], is_range: bool) -> None:
+    """One of offset, tail and a byte range says where to begin; lines are of no byte range."""
+    if args["tail"] is not None and (args["offset"] or is_range):
+        raise Invalid("tail stands beside offset or a Range header", code="E_FIELD_CONFLICT", path="tail")
+    if args["grep"] and is_range:
+        raise Invalid("grep stands beside a Range header", code="E_FIELD_CONFLICT", path="grep")
 
 
 def _standing(run: model.Run) -> tuple[Any, ...]:

@@ -59,7 +59,9 @@ class Triggers:
     async def _trigger_page(self, job_id: int | None, request: http.Request) -> http.Answer:
         page = await self._jobs.triggers.list(job_id, request.args["cursor"], request.args["limit"])
         own = await self._organisations.own_triggers(request, page.items)
-        return http.reply(200, schemas.TriggerPage([render.trigger(it) for it in own], page.cursor))
+        names = await self._insight.job_names(it.job_id for it in own)
+        shown = [render.trigger(it, names.get(it.job_id)) for it in own]
+        return http.reply(200, schemas.TriggerPage(shown, page.cursor))
 
     async def get_trigger(self, request: http.Request) -> http.Answer:
         return http.reply(200, render.trigger(await self._jobs.triggers.get(request.path_id("trigger_id"))))
