@@ -50,8 +50,8 @@ class SqliteDefinitions(SqliteDatabase):
         return {(scope, key): (digest, from_json(ids)) for scope, key, digest, ids in rows}
 
     def _taken(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> Taken:
-        keys = [(job.org, job.owner, job.key) for job in jobs]
-        return {key for key in keys if self._run(connection, "load_key", *key).fetchone()}
+        keys = encode([(job.org, job.owner, job.key) for job in jobs])
+        return set(self._run(connection, "load_keys", keys)) if jobs else set()
 
     def _note(self, connection: sqlite3.Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]) -> None:
         now = self._clock()

@@ -8,8 +8,9 @@ ON i.scope = k.value ->> 0 AND i.key = k.value ->> 1;
 -- save_idempotency --
 INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES {rows};
 
--- load_key --
-SELECT 1 FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+-- load_keys --
+SELECT j.org, j.owner, j.key FROM json_each($1) AS k CROSS JOIN jobs j
+ON j.org = k.value ->> 0 AND j.owner = k.value ->> 1 AND j.key = k.value ->> 2 AND j.deleted_at IS NULL;
 
 -- insert_jobs --
 INSERT INTO jobs ({job_columns}) VALUES {rows};
