@@ -719,7 +719,7 @@ def test_an_edited_job_is_put_with_its_version_and_a_wrong_one_is_shown_again(
 ) -> None:
     job = {**JOB, "version": 3}
     api.get("/v1/jobs/7", (200, job))
-    api.put("/v1/jobs/7", (200, {**job, "version": 4}))
+    api.routes["PUT", "/v1/jobs/7"] = (200, {**job, "version": 4})
     script = tmp_path / "editor"  # breaks the file, then mends it, and notes what it saw
     script.write_text('#!/bin/sh\ncat "$1" >> seen\ngrep -q "^#!" "$1" && sed -i s/nmae/name/ "$1" && exit\n'
                       'sed -i "s/name: backup/nmae: new/" "$1"\n')  # fmt: skip
@@ -733,7 +733,7 @@ def test_an_edited_job_is_put_with_its_version_and_a_wrong_one_is_shown_again(
     [sent] = api.asked("PUT", "/v1/jobs/7")
     assert (sent.headers["if-match"], json.loads(sent.body)["name"]) == ('"3"', "new")
 
-    api.put("/v1/jobs/7", problem(412, "E_VERSION_CONFLICT", "job 7 is at version 4"))
+    api.routes["PUT", "/v1/jobs/7"] = problem(412, "E_VERSION_CONFLICT", "job 7 is at version 4")
     stale = invoke(api, "jobs", "edit", "7")
     assert stale.exit_code == 5
     kept = Path(stale.stderr.splitlines()[0].removeprefix("your text is kept in "))
