@@ -255,6 +255,7 @@ CODES: dict[str, str] = {
     "E_METHOD": "This address does not take that method.",
     "E_CONFLICT": "The present state does not allow this.",
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
+    "E_NOT_ENDED": "The run goes on; only one that has ended can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
     "E_PAUSED": "The job is paused: resume it first.",
     "E_NOT_DUE": "Nothing of the job is due, or somebody else has fired it.",

@@ -412,9 +412,34 @@ class Problem(Struct):
     hint: str | UnsetType = UNSET
 
 
+class Rerun(Struct):
+    """What became of the wish to run a run again: the new run, or why there is none."""
+
+    run_id: Annotated[Id, Meta(description="The run that was to be run again.")]
+    run: Annotated[Run | UnsetType, Meta(description="The new run; of a dry run, the old one.")] = UNSET
+    error: Problem | UnsetType = UNSET
+
+
+class RerunAnswers(Struct):
+    items: list[Rerun]
+
+
+class PlannedJob(Struct):
+    """What a submit would do with a document."""
+
+    name: str
+    key: str | None
+    outcome: Annotated[str, Meta(extra_json_schema={"enum": ["created", "changed", "unchanged"]})]
+    job_id: Annotated[Id | None, Meta(description="The job that is there.")]
+
+
+class SubmitPlan(Struct):
+    items: list[PlannedJob]
+
+
 SHOWN = (
     Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Handler, HandlerPage, Health, Job,
-    JobPage, KeyRotation, NewToken, Node, NodePage, Overview, Policy, Preview, Previewed, Problem, Progress, Readiness,
-    Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, Submitted, TableResult, Token,
-    TokenPage, Trigger, TriggerPage,
+    JobPage, KeyRotation, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress,
+    Readiness, Rerun, RerunAnswers, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share,
+    SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

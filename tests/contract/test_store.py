@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import (
     SECOND,
     JobFilter,
@@ -197,6 +197,42 @@ async def test_a_save_that_is_refused_leaves_its_idempotency_key_free(store: Sto
 
     assert not await store.save_job(changed(job, name="new"), 7, key)
     assert await store.save_job(changed(job, name="new"), 1, key) == Receipt([1])
+
+
+async def test_many_saves_at_once_are_judged_each_for_itself(store: Store):
+    jobs = [make_job(number, name=f"job {number}", trigger_id=number * 10) for number in range(1, 6)]
+    await store.submit([Submission(jobs)])
+    key = Idempotency("s", "k", "d1")
+    await store.save_job(changed(jobs[3], name="before"), 1, key)
+    fresh = replace(jobs[4].triggers[0], id=99)
+
+    receipts = await store.save_jobs([
+        Save(changed(jobs[0], name="new"), 1, Idempotency("s", "other", "d")),
+        Save(changed(jobs[1], name="new"), 7),
+        Save(changed(jobs[0], name="twin"), 1),
+        Save(changed(jobs[3], name="after"), 2, key),
+        Save(changed(jobs[4], triggers=(fresh,)), 1),
+        Save(make_job(77), 1),
+    ])  # fmt: skip
+
+    assert receipts == [Receipt([1]), None, None, Receipt([4], replayed=True), Receipt([5]), None]
+    found = await store.load_jobs([job.id for job in jobs])
+    assert [(job.name, job.version) for job in found] == [
+        ("new", 2), ("job 2", 1), ("job 3", 1), ("before", 2), ("job 5", 2),
+    ]  # fmt: skip
+    assert [t.id for t in found[4].triggers] == [99]
+    assert await store.get_trigger(jobs[4].triggers[0].id) is None
+    assert await store.save_jobs([Save(changed(found[0], name="again"), 2, Idempotency("s", "other", "d"))]) == [
+        Receipt([1], replayed=True)
+    ]
+
+
+async def test_jobs_that_are_there_are_remembered_with_a_key(store: Store):
+    await store.submit([Submission([make_job(1), make_job(2)])])
+    key = Idempotency("s", "k", "d1")
+
+    assert await store.submit([Submission([], key, [2, 1])]) == [Receipt([2, 1])]
+    assert await store.submit([Submission([make_job(3)], key)]) == [Receipt([2, 1], replayed=True)]
 
 
 async def test_concurrent_saves_under_one_idempotency_key_act_once(store: Store):

@@ -746,6 +746,115 @@ def test_jobs_submitted_before_an_error_are_told(api: Fake, tmp_path: Path) -> N
     assert "error[E_TYPE]: b.yaml: no" in result.stderr
 
 
+def planned(*outcomes: str) -> tuple[int, Any]:
+    return 200, {"items": [{"name": "n", "key": None, "outcome": one, "job_id": None} for one in outcomes]}
+
+
+def test_submit_sends_a_stream_of_documents_and_lines_in_batches(api: Fake, tmp_path: Path) -> None:
+    (tmp_path / "d" / "in").mkdir(parents=True)
+    (tmp_path / "d" / "a.yaml").write_text("name: a\n---\n# two\njobs:\n  - name: b\n  - {name: c}\n")
+    (tmp_path / "d" / "b.ndjson").write_text('{"name": "d"}\n\n{"name": "e"}\n')
+    (tmp_path / "d" / "in" / "c.json").write_text('[\n {"name": "f"},\n\n {"name": "g"}]')
+    (tmp_path / "d" / "readme.txt").write_text("no job")
+    api.post("/v1/jobs", (201, {"jobs": [JOB], "replayed": False}))
+    assert invoke(api, "submit", "d").exit_code == 0
+    sent = [json.loads(one.body)["jobs"] for one in api.asked("POST", "/v1/jobs")]
+    assert [[job["name"] for job in jobs] for jobs in sent] == [["a", "b", "c", "d", "e"], ["f", "g"]]
+
+    api.post("/v1/jobs", lambda request: planned(*["created"] * len(json.loads(request.body)["jobs"])))
+    result = invoke(api, "submit", "d", "--dry-run")
+    places = [line.split()[-1] for line in result.stdout.splitlines()[1:]]
+    files = [
+        ("a.yaml", 1),
+        ("a.yaml", 5),
+        ("a.yaml", 6),
+        ("b.ndjson", 1),
+        ("b.ndjson", 3),
+        ("in/c.json", 2),
+        ("in/c.json", 4),
+    ]
+    assert places == [f"d/{name}:{line}" for name, line in files]
+    assert "7 created; nothing was done" in result.stderr
+
+
+def test_what_is_wrong_with_one_of_many_jobs_names_its_file_and_line(api: Fake, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("name: a\n---\nname: b\n")
+    found = problem(422, "E_REQUIRED", "jobs[1].steps: a job needs steps")
+    found[1]["errors"] = [{"path": "jobs[1].steps", "code": "E_REQUIRED", "message": "a job needs steps"}]
+    api.post("/v1/jobs", found)
+    result = invoke(api, "submit", "a.yaml")
+    assert (result.exit_code, result.stderr) == (2, "error[E_REQUIRED]: a.yaml:3: steps: a job needs steps\n")
+    (tmp_path / "a.yaml").write_text("name: a\n---\nname: b\nsteps: [\n")
+    assert "a.yaml: " in (wrong := invoke(api, "submit", "a.yaml").stderr)
+    assert "line 5" in wrong or "line 4" in wrong
+
+
+def test_a_run_is_asked_for_with_each_line_of_a_file(api: Fake, tmp_path: Path) -> None:
+    (tmp_path / "d.ndjson").write_text('{"n": 1}\n\nnope\n[1]\n{"n": 2}\n')
+    api.get("/v1/jobs/7", (200, JOB))
+    refused = problem(409, "E_PAUSED", "job 7 is paused")[1]
+    api.post("/v1/runs", (200, {"runs": [{**RUN, "state": "queued"}, refused]}))
+    result = invoke(api, "run", "7", "--data-file", "d.ndjson")
+    assert (result.exit_code, result.stdout) == (1, "1 run: 1 queued\n")
+    assert [line.split(":")[0] for line in result.stderr.splitlines()] == ["line 3", "line 4", "line 5", "3 refused"]
+    [sent] = api.asked("POST", "/v1/runs")
+    assert json.loads(sent.body) == [{"job": 7, "data": {"n": 1}}, {"job": 7, "data": {"n": 2}}]
+
+
+def test_what_was_shown_is_run_again(api: Fake) -> None:
+    api.get("/v1/jobs/7", (200, JOB))
+    api.post("/v1/runs/rerun", (200, {"items": [{"run_id": n, "run": {**RUN, "id": n}} for n in (4, 5)]}))
+    result = invoke(api, "runs", "rerun", "--job", "7", "--state", "failed,timed_out", "--yes")
+    assert (result.exit_code, result.stdout) == (0, "2 runs: 2 succeeded\n")
+    asked = [json.loads(one.body) for one in api.asked("POST", "/v1/runs/rerun")]
+    assert asked == [{"where": {"job": 7, "state": ["failed", "timed_out"]}, "dry_run": True}, {"runs": [4, 5]}]
+    assert invoke(api, "runs", "rerun").exit_code == 2
+    assert invoke(api, "runs", "rerun", "4", "--job", "7").exit_code == 2
+
+
+def test_an_export_overwrites_nothing_unless_forced(api: Fake, tmp_path: Path) -> None:
+    api.get("/v1/jobs", page({**JOB, "key": "nightly"}, {**JOB, "id": 8, "name": "a / b"}))
+    assert invoke(api, "export", "--all", "--out", "out").exit_code == 0
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["a-b-8.yaml", "nightly.yaml"]
+    text = (tmp_path / "out" / "nightly.yaml").read_text()
+    assert text.startswith("name: backup\nkey: nightly\nschedule: 0 2 * * *\n")
+    (tmp_path / "out" / "nightly.yaml").write_text("mine")
+    refused = invoke(api, "export", "--all", "--out", "out")
+    assert (refused.exit_code, (tmp_path / "out" / "nightly.yaml").read_text()) == (1, "mine")
+    assert "out/nightly.yaml and 1 more exist already" in refused.stderr
+    assert invoke(api, "export", "--all", "--out", "out", "--force").exit_code == 0
+    assert (tmp_path / "out" / "nightly.yaml").read_text() == text
+
+
+def test_an_edited_job_is_put_with_its_version_and_a_wrong_one_is_shown_again(
+    api: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {**JOB, "version": 3}
+    api.get("/v1/jobs/7", (200, job))
+    api.routes["PUT", "/v1/jobs/7"] = (200, {**job, "version": 4})
+    script = tmp_path / "editor"  # breaks the file, then mends it, and notes what it saw
+    script.write_text('#!/bin/sh\ncat "$1" >> seen\ngrep -q "^#!" "$1" && sed -i s/nmae/name/ "$1" && exit\n'
+                      'sed -i "s/name: backup/nmae: new/" "$1"\n')  # fmt: skip
+    script.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(script))
+    monkeypatch.delenv("VISUAL", raising=False)
+    result = invoke(api, "jobs", "edit", "7")
+    assert result.exit_code == 0, result.stderr
+    assert "#! nmae: there is no field 'nmae' here" in (tmp_path / "seen").read_text()
+    assert "-name: backup\n+name: new\n" in result.stdout
+    [sent] = api.asked("PUT", "/v1/jobs/7")
+    assert (sent.headers["if-match"], json.loads(sent.body)["name"]) == ('"3"', "new")
+
+    api.routes["PUT", "/v1/jobs/7"] = problem(412, "E_VERSION_CONFLICT", "job 7 is at version 4")
+    stale = invoke(api, "jobs", "edit", "7")
+    assert stale.exit_code == 5
+    kept = Path(stale.stderr.splitlines()[0].removeprefix("your text is kept in "))
+    assert "name: new" in kept.read_text()
+    kept.unlink()
+    monkeypatch.setenv("EDITOR", "true")
+    assert invoke(api, "jobs", "edit", "7").stdout == "nothing changed\n"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("7", 7), ("nightly", 8), ("backup", 7), ("11", 9)], ids=["id", "key", "name", "number"]
 )

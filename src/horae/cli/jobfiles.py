@@ -29,17 +29,17 @@ def naming(name: str) -> Iterator[None]:
         raise
 
 
-def read_file(name: str) -> bytes:
-    """Return the bytes of a file, or of stdin for `-`; at most MAX_BYTES, also of a pipe or device."""
+def read_file(name: str, most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a file, or of stdin for `-`; at most so many, also of a pipe or device."""
     if name == "-":
-        return _read(sys.stdin.fileno())
+        return _read(sys.stdin.fileno(), most)
     try:
         # Without O_NONBLOCK, opening a FIFO that nobody writes to would wait for ever.
         opened = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _unreadable(error) from None
     try:
-        content = _read(opened)
+        content = _read(opened, most)
         if not content and stat.S_ISFIFO(os.fstat(opened).st_mode):
             raise Error("cannot be read: it is a pipe, and nobody writes to it", code="E_FILE")
         return content
@@ -49,18 +49,18 @@ def read_file(name: str) -> bytes:
         os.close(opened)
 
 
-def _read(opened: int) -> bytes:
-    content = b""
-    while len(content) <= MAX_BYTES:
+def _read(opened: int, most: int) -> bytes:
+    content = bytearray()
+    while len(content) <= most:
         try:
-            piece = os.read(opened, MAX_BYTES + 1 - len(content))
+            piece = os.read(opened, min(most + 1 - len(content), MAX_BYTES))
         except BlockingIOError:  # a writer is there, but has nothing to say yet
             select.select([opened], [], [])
             continue
         if not piece:
-            return content
+            return bytes(content)
         content += piece
-    raise TooLarge(f"larger than {MAX_BYTES} bytes (1 MiB)", hint="split it into several files")
+    raise TooLarge(f"larger than {most} bytes ({most >> 20} MiB)", hint="split it into several files")
 
 
 def _unreadable(error: OSError) -> Error:

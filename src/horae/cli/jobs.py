@@ -3,52 +3,109 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from horae.cli.datawork import cursor_text
+from horae.cli.exporting import edit_job
 from horae.cli.jobfiles import directory_of, media_type, naming, read_file
+from horae.cli.manyjobs import MOST, Item, batches, body_of, is_plain, job_files, placed, read_items
 from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
+from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
 from horae.cli.several import for_each, live_runs
+from horae.errors import Error
 
 if TYPE_CHECKING:
     from horae.client import SyncClient
 
+FEW = 20  # files that are sent one by one, as they are
+SHOWN = 100  # jobs that are listed after a submit
 TriggerArgument = Annotated[int, Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
 
 
 def submit(
     session: Session,
-    files: Annotated[list[str], Argument(metavar="FILE...", help="Job files, YAML or JSON; - reads stdin.")],
+    files: Annotated[
+        list[str],
+        Argument(metavar="FILE...", help="Job files, YAML, JSON or NDJSON, or directories of them; - reads stdin."),
+    ],
+    dry_run: Annotated[bool, Option("--dry-run", help="Only check, and say what would be created or changed.")] = False,
 ) -> None:
-    """Submit the jobs of one or more files."""
-    documents = [(name, _content_of(name)) for name in files]  # all are read before anything is sent
+    """Submit the jobs of one or more files.
+
+    Any number of jobs is sent, a thousand at a time, and each thousand is taken or refused as a whole. A job whose key
+    exists already changes that job.
+    """
+    contents = {name: _content_of(name) for name in job_files(files)}  # all are read before anything is sent
+    if dry_run or len(contents) > FEW or not all(is_plain(name, content) for name, content in contents.items()):
+        return _submit_many(session, contents, is_dry=dry_run)
     made: list[Json] = []
     try:
         with session.client() as client:
-            for name, content in documents:
+            for name, content in contents.items():
                 with naming(name):
                     type_, place = media_type(name, content), directory_of(name)
                     made += client.json.submit(content, type_, directory=place)["jobs"]
     finally:  # what was submitted before an error is there, and must be told
         if made:
             _say_submitted(session, made)
+    return None
 
 
 def _content_of(name: str) -> bytes:
     with naming(name):
-        return read_file(name)
+        return read_file(name, MOST)
+
+
+def _submit_many(session: Session, contents: dict[str, bytes], *, is_dry: bool) -> None:
+    items = [item for name, content in contents.items() for item in read_items(name, content)]
+    done: list[Json] = []
+    try:
+        with session.client() as client, progress(session.screen, "submitting jobs", len(items)) as advance:
+            for batch in batches(items):
+                try:
+                    done += _send(client, batch, is_dry=is_dry)
+                except Error as error:
+                    raise placed(error, batch) from None
+                advance(len(batch))
+    finally:
+        if done and is_dry:
+            _say_planned(session, items, done)
+        elif done:
+            _say_submitted(session, done)
+
+
+def _send(client: SyncClient, batch: list[Item], *, is_dry: bool) -> list[Json]:
+    place = directory_of(batch[0].file)
+    if is_dry:
+        planned: list[Json] = client.json.plan_submit(body_of(batch), "application/json", directory=place)["items"]
+        return planned
+    made: list[Json] = client.json.submit(body_of(batch), "application/json", directory=place)["jobs"]
+    return made
+
+
+def _say_planned(session: Session, items: list[Item], planned: list[Json]) -> None:
+    if session.as_json:
+        session.screen.json({"items": [{**one, "place": it.place} for it, one in zip(items, planned, strict=False)]})
+        return
+    rows = [[one["outcome"], one["name"], one["key"] or "", it.place] for it, one in zip(items, planned, strict=False)]
+    session.screen.table(["outcome", "name", "key", "place"], rows)
+    counted = Counter(one["outcome"] for one in planned)
+    session.screen.note(", ".join(f"{count} {outcome}" for outcome, count in counted.items()) + "; nothing was done")
 
 
 def _say_submitted(session: Session, jobs: list[Json]) -> None:
     if session.as_json:
         session.screen.json({"jobs": jobs})
-    else:
+    elif len(jobs) <= SHOWN:
         _show_jobs(session.screen, jobs)
+    else:
+        session.screen.line(f"{len(jobs)} jobs submitted")
 
 
 def list_jobs(
@@ -149,6 +206,7 @@ def reset_cursor(session: Session, job: JobArgument) -> None:
 def _register_jobs(app: click.Group) -> None:
     group = listing(app, "jobs", "horae jobs --name backup")(list_jobs)
     command(group, "show", "horae jobs show backup")(show_jobs)
+    command(group, "edit", "horae jobs edit backup")(edit_job)
     command(group, "delete", "horae jobs delete 7 8 --dry-run")(delete_jobs)
     command(group, "reset-cursor", "horae jobs reset-cursor orders-to-lake")(reset_cursor)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from horae.cli.batches import rerun, run_file
 from horae.cli.builds import build_fields, result_text, show_build
 from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.following import Wanted, follow, remark
@@ -143,15 +144,26 @@ def run_now(
     data: Annotated[str | None, Option("--data", metavar="JSON", help="Data for this run, a JSON object.")] = None,
     wait: Annotated[bool, Option("--wait", help="Show what it writes, wait for its end, and exit as it did.")] = False,
     quiet: Annotated[bool, Option("--quiet", help="With --wait: without what it writes.")] = False,
+    data_file: Annotated[
+        str | None,
+        Option(
+            "--data-file", metavar="FILE", help="A run for each line, a JSON object, or item of an array; - is stdin."
+        ),
+    ] = None,
 ) -> int:
     """Run a job now.
 
     With --wait the run is named at once and at its end on standard error, and what it writes goes to standard output.
-    The exit code is 0 if it succeeded, its own if that is 1 to 125, else 1.
+    The exit code is 0 if it succeeded, its own if that is 1 to 125, else 1. With --data-file it is 1 if a line was
+    refused.
     """
+    if data_file is not None and (data is not None or wait):
+        raise Invalid("--data-file stands alone, without --data and --wait", code="E_USAGE")
     given = _read_data(data) if data is not None else None
     with session.client() as client:
         found = client.json.find_job(job)
+        if data_file is not None:
+            return run_file(session, client, found, data_file)
         run = {**client.json.run_now(found["id"], data=given), "job_name": found["name"]}
         if wait:
             return _wait(session, client, run, is_quiet=quiet)
@@ -284,5 +296,6 @@ def _describe_cancelled(run: Json) -> str:
 def register(app: click.Group) -> None:
     group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
     command(group, "show", "horae runs show 42 43")(show_runs)
+    command(group, "rerun", "horae runs rerun --job backup --state failed --since 1d")(rerun)
     command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
     command(app, "cancel", "horae cancel 42 43 backup --dry-run")(cancel)

@@ -46,8 +46,9 @@ LAST_PORT = 65535
 
 # Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
 COMMANDS = {
-    "up": "local", "agent": "local", "submit": "jobs", "jobs": "jobs", "triggers": "jobs", "runs": "runs",
-    "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs", "resume": "jobs",
+    "up": "local", "agent": "local", "submit": "jobs", "export": "exporting", "jobs": "jobs", "triggers": "jobs",
+    "runs": "runs", "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs",
+    "resume": "jobs",
     "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "secret": "secrets", "token": "tokens",
     "inbox": "inbox", "check": "local", "migrate": "local", "completion": "completion",
 }  # fmt: skip

@@ -104,6 +104,7 @@ class Client:
         return None, None
 
     submit = _method(calls.submit)
+    plan_submit = _method(calls.plan_submit)
     submit_many = _method(calls.submit_many)
     jobs = _method(calls.jobs)
     job = _method(calls.job)
@@ -122,6 +123,7 @@ class Client:
     preview = _method(calls.preview)
     run_now = _method(calls.run_now)
     run_many = _method(calls.run_many)
+    rerun = _method(calls.rerun)
     runs = _method(calls.runs)
     run = _method(calls.run)
     wait = _method(calls.wait)

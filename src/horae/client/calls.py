@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from horae.client.steps import Call, Json, Pause, Steps, ask, load
-from horae.client.wire import Answer, Request, to_address
+from horae.client.wire import TIMEOUT, Answer, Request, to_address
 from horae.errors import Conflict, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
         NodePage,
         Overview,
         Preview,
+        RerunAnswers,
         Run,
         RunDetail,
         RunPage,
         SecretPage,
         SegmentPage,
+        SubmitPlan,
         Submitted,
         TokenPage,
         Trigger,
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 PAGE = 1000  # most items the server gives at once
 MANY = 10_000  # most orders or jobs that it takes at once
 MANY_BYTES = 16 << 20  # of those, in one request
+LARGE = 1 << 20  # bytes from which a document is many
 MANY_TIMEOUT = 300.0  # seconds for them to be answered
 ROTATION = 3600.0  # seconds for all secrets to be sealed anew
 
@@ -66,7 +69,15 @@ def submit(
     }
     near = {"Horae-Directory": quote(directory)} if directory else {}
     sent = body if isinstance(body, bytes) else _dump(body)
-    return _one(Request("POST", "/v1/jobs", sent, headers, near), has="jobs")
+    timeout = MANY_TIMEOUT if len(sent) > LARGE else TIMEOUT
+    return _one(Request("POST", "/v1/jobs", sent, headers, near, timeout=timeout), has="jobs")
+
+
+def plan_submit(document: bytes, content_type: str, *, directory: str = "") -> Call[SubmitPlan]:
+    """Return what a submit would create or change; everything is checked, and nothing is done."""
+    near = {"Horae-Directory": quote(directory)} if directory else {}
+    headers = {"Content-Type": content_type}
+    return _one(Request("POST", "/v1/jobs?dry_run=true", document, headers, near, timeout=MANY_TIMEOUT), has="items")
 
 
 def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
@@ -227,6 +238,28 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
         return made
 
     return Call(steps)
+
+
+def rerun(
+    runs: Iterable[int] | None = None,
+    *,
+    job: int | str | None = None,
+    state: Sequence[str] | None = None,
+    due_from: str | None = None,
+    due_until: str | None = None,
+    node: str | None = None,
+    dry_run: bool = False,
+    key: str = "",
+) -> Call[RerunAnswers]:
+    """Run runs again with the data and priority they had: those named, or up to 10,000 found by what else is given (by
+    default those that failed or timed out). `dry_run` only says which."""
+    where = _given(
+        {"job": job, "state": state and list(state), "due_from": due_from, "due_until": due_until, "node": node}
+    )
+    body = {"where": where} if runs is None else {"runs": list(runs), **({"where": where} if where else {})}
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or _new_key()}
+    sent = _dump({**body, **({"dry_run": True} if dry_run else {})})
+    return _one(Request("POST", "/v1/runs/rerun", sent, headers, timeout=MANY_TIMEOUT), has="items")
 
 
 def runs(

@@ -24,6 +24,19 @@ class Submission:
 
     jobs: Sequence[Job]
     idempotency: Idempotency | None = None
+    there: Sequence[int] = ()  # jobs that are there already, to be remembered with the key
+
+    @property
+    def ids(self) -> list[int]:
+        return [*self.there, *(job.id for job in self.jobs)]
+
+
+class Save(NamedTuple):
+    """A job that shall take the place of what it was."""
+
+    job: Job
+    expected_version: int
+    idempotency: Idempotency | None = None
 
 
 @record

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment
 from horae.errors import Conflict
 
@@ -43,8 +44,33 @@ def has_fired(job: Job, fired: Mapping[int, Moment | None]) -> bool:
     return any(t.last_at != fired[t.id] for t in job.triggers if t.id in fired)
 
 
+class Judged(NamedTuple):
+    """What is to become of saves: an answer to each, and those to carry out."""
+
+    receipts: list[Receipt | None]
+    done: list[Save]
+
+
+def judge_saves(
+    saves: Sequence[Save], known: Known, versions: Mapping[int, int], fired: Mapping[int, Moment | None]
+) -> Judged:
+    """Of each: what an earlier request under its key gave; nothing, if its job has moved on or a trigger has fired
+    meanwhile, so that the next moment must be worked out anew; else it is carried out. One job is saved once."""
+    judged = Judged([], [])
+    open_versions = dict(versions)
+    for save in saves:
+        receipt = replay(save.idempotency, known)
+        holds = open_versions.get(save.job.id) == save.expected_version and not has_fired(save.job, fired)
+        if receipt is None and holds:
+            del open_versions[save.job.id]
+            receipt = Receipt([save.job.id])
+            judged.done.append(save)
+        judged.receipts.append(receipt)
+    return judged
+
+
 def remember(submission: Submission, known: Known, taken: Taken) -> None:
     """Let later submissions of the same call see what this one does."""
     if key := submission.idempotency:
-        known[key.scope, key.key] = (key.digest, [job.id for job in submission.jobs])
+        known[key.scope, key.key] = (key.digest, submission.ids)
     taken.update((job.org, job.owner, job.key) for job in submission.jobs if job.key is not None)

@@ -276,6 +276,11 @@ def _plain(text: str) -> Any:
     return text if match is None else _MEANINGS[match.lastgroup or "null"](text)
 
 
+def is_text(word: str) -> bool:
+    """Return whether an unquoted word is read as that text."""
+    return type(_plain(word)) is str
+
+
 def _day(text: str) -> date | str:
     try:
         return date.fromisoformat(text)

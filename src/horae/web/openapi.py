@@ -293,6 +293,7 @@ _JOB: Json = {
     "overlap": {**_choice(model.Overlap, 1), "description": "What a run does while another is live."},
     "concurrency": {**_choice(model.Overlap, 1), "description": "Another name of overlap."},
     "misfire": {**_choice(model.Misfire, 0), "description": "What becomes of moments nobody could fire."},
+    "policy": {**_ref("Policy"), "description": "All of these in the form in which they are shown, in their place."},
     "priority": {**_whole(0, 9), "description": "9 goes first."},
     "labels": {
         "type": "array",
@@ -314,7 +315,10 @@ def _list(name: str) -> Json:
 
 
 REQUESTS: Json = {
-    "JobDocument": _object(_JOB, "name", anyOf=_any_of(*kinds.MARKS, "spec", "kind")),
+    "JobDocument": {
+        "anyOf": [_object(_JOB, "name", anyOf=_any_of(*kinds.MARKS, "spec", "kind")), _ref("Job")],
+        "description": "As people write it, or as it was read.",
+    },
     "JobsDocument": {
         "anyOf": [
             _ref("JobDocument"),
@@ -322,11 +326,32 @@ REQUESTS: Json = {
             _list("JobDocument"),
         ]
     },
-    "TriggerDocument": _object(_TRIGGER, anyOf=_any_of(*_SCHEDULE_KINDS)),
+    "TriggerDocument": {"anyOf": [_object(_TRIGGER, anyOf=_any_of(*_SCHEDULE_KINDS)), _ref("Trigger")]},
     "TriggerPatch": _object(
         {"enabled": {"type": "boolean"}, "next_at": _MOMENT, "data": {"type": ["object", "null"]}}, minProperties=1
     ),
     "RunRequest": _object(_RUN),
+    "RerunRequest": _object(
+        {
+            "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},
+            "where": _object(
+                {
+                    "job": {"anyOf": [_ID, _TEXT], "description": "Its id, or its key."},
+                    "state": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {"enum": [state.word for state in model.State if state.is_terminal]},
+                        "description": "failed and timed_out, unless said.",
+                    },
+                    "due_from": _MOMENT,
+                    "due_until": _MOMENT,
+                    "node": {**_TEXT, "description": "That ran it."},
+                }
+            ),
+            "dry_run": {"type": "boolean", "description": "Only say which runs would be run again."},
+        },
+        anyOf=_any_of("runs", "where"),
+    ),
     "Order": _object(
         {
             "job": {"anyOf": [_ID, _TEXT], "description": "Its id, or its key."},

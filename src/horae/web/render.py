@@ -14,8 +14,8 @@ from horae.core import model
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
-from horae.errors import Invalid
 from horae.ports.work import HandlerFact
+from horae.service.jobs.submitting import Planned
 
 
 @lru_cache(maxsize=4096)
@@ -30,11 +30,7 @@ def when(moment: model.Moment | None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _in_words(document: bytes) -> str:
-    """What cannot be read here, because a newer node wrote it or knows more time zones, is said to be that."""
-    try:
-        return schedule.describe(json.decode(document))
-    except Invalid as error:
-        return f"cannot be read, and is not fired, by this node: {error.message}"
+    return schedule.in_words(json.decode(document))
 
 
 def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
@@ -79,6 +75,10 @@ def job(it: model.Job) -> schemas.Job:
         triggers=[trigger(each) for each in it.triggers],
         deleted_at=UNSET if it.deleted_at is None else stamp(it.deleted_at),
     )
+
+
+def plan(them: Iterable[Planned]) -> schemas.SubmitPlan:
+    return schemas.SubmitPlan([schemas.PlannedJob(it.draft.name, it.draft.key, it.outcome, it.job_id) for it in them])
 
 
 def cursor(it: model.Cursor | None) -> schemas.Cursor | None:

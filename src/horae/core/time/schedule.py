@@ -40,6 +40,7 @@ from horae.core.time.document import Plan, read, read_text
 from horae.core.time.moments import HORIZON, format_local, wrong_type
 from horae.core.time.recurrence import Recurrence
 from horae.core.time.wallclock import Pattern, Zoned
+from horae.errors import Invalid
 
 
 def canonical(doc: Json) -> Json:
@@ -73,6 +74,15 @@ def describe(doc: Json) -> str:
     plan = read(doc)
     in_words = wording.describe_expression(plan.expression, plan.dialect) if plan.kind == "cron" else ""
     return wording.describe_plan(plan, in_words)
+
+
+def in_words(doc: Json) -> str:
+    """As describe; what cannot be read here, because a newer node wrote it or knows more time zones, is said to be
+    that."""
+    try:
+        return describe(doc)
+    except Invalid as error:
+        return f"cannot be read, and is not fired, by this node: {error.message}"
 
 
 def dialect_of(doc: Json) -> str:

@@ -24,7 +24,7 @@ from horae.core.work import commands, projects, queries, schemas, syncs
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
-    "schedule", "timezone", "run_once", "run_at", "triggers",
+    "schedule", "timezone", "run_once", "run_at", "triggers", "policy",
     "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
 })  # fmt: skip
 READ_ONLY: dict[str, Note] = dict.fromkeys(

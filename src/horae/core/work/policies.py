@@ -11,9 +11,10 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TypeVar
 
-from horae.core.fields import ABSENT, Fields, encode, kind_of, shown, type_words
+from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, shown, type_words
 from horae.core.model import Json, Misfire, Overlap, Policy, Retry
 from horae.core.spelling import suggest
+from horae.core.time.moments import HORIZON
 from horae.errors import Invalid
 
 MAX_LABELS = 32
@@ -22,7 +23,7 @@ MAX_CLASSES = 50  # of exceptions
 MAX_CLASS = 200  # characters of the name of one
 _DEFAULT = Policy()
 _POLICY_FIELDS = frozenset(
-    {"timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels"}
+    {"policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels"}
 )
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 _Choice = TypeVar("_Choice", bound=IntEnum)
@@ -32,6 +33,8 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
     """`implied` are labels that the work itself asks for."""
     if _POLICY_FIELDS.isdisjoint(fields.values) and not implied:
         return _DEFAULT
+    if "policy" in fields.values:
+        return _read_shown(fields, implied)
     if "concurrency" in fields.values and "overlap" in fields.values:
         message = "another name for overlap, which is also there"
         fields.fault("concurrency", "E_FIELD_CONFLICT", message, "keep overlap")
@@ -47,6 +50,57 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         priority=_read_priority(fields),
         labels=_read_labels(fields, implied),
     )
+
+
+def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
+    """Return the policy in the form in which the API shows it (render_policy); what is left out has its default."""
+    for name in sorted(_POLICY_FIELDS & fields.values.keys() - {"policy"}):
+        fields.fault(name, "E_FIELD_CONFLICT", "stands beside policy", "write all of it inside policy, or none")
+    inner = fields_of(fields.values["policy"], fields.at("policy"), fields.problems, "must be a mapping")
+    if inner is None:
+        return _DEFAULT
+    inner.refuse_others(_SHOWN_FIELDS)
+    inner = Fields(
+        {name: value for name, value in inner.values.items() if value is not None}, inner.path, inner.problems
+    )
+    return Policy(
+        overlap=_read_word(inner, "overlap", _DEFAULT.overlap),
+        overlap_limit=inner.number("overlap_limit", _DEFAULT.overlap_limit, 1, MAX_WAITING, whole=True),
+        misfire=_read_word(inner, "misfire", _DEFAULT.misfire),
+        misfire_limit=inner.number("misfire_limit", _DEFAULT.misfire_limit, 0, MAX_WAITING, whole=True),
+        retry=_read_shown_retry(inner),
+        timeout_seconds=inner.number("timeout_seconds", None, 1, MAX_SECONDS),
+        start_deadline_seconds=inner.number("start_deadline_seconds", None, 1, MAX_SECONDS),
+        priority=_read_priority(inner),
+        labels=_read_labels(inner, implied),
+        offered=inner.flag("offered") or False,
+        synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
+    )
+
+
+def _read_shown_retry(fields: Fields) -> Retry:
+    if "retry" not in fields.values:
+        return _DEFAULT.retry
+    inner = fields_of(fields.values["retry"], fields.at("retry"), fields.problems, "must be a mapping")
+    if inner is None:
+        return _DEFAULT.retry
+    inner.refuse_others(_SHOWN_RETRY)
+    default = _DEFAULT.retry
+    on, never = _read_exceptions(inner)
+    return Retry(
+        attempts=inner.number("attempts", default.attempts, 1, 100, whole=True),
+        backoff_seconds=inner.number("backoff_seconds", default.backoff_seconds, 0, MAX_SECONDS),
+        factor=inner.number("factor", default.factor, 1, 100),
+        cap_seconds=inner.number("cap_seconds", default.cap_seconds, 0, MAX_SECONDS),
+        jitter=inner.number("jitter", default.jitter, 0, 1),
+        on=on,
+        never=never,
+    )
+
+
+def _read_word(fields: Fields, name: str, default: _Choice) -> _Choice:
+    words = tuple(choice.name.lower() for choice in type(default))
+    return type(default)[(fields.word(name, words, default.name.lower()) or "").upper()]
 
 
 def _read_choice(
@@ -75,6 +129,7 @@ def _read_choice(
 
 _CHOICE_FIELDS = frozenset({"policy", "limit"})
 _RETRY_FIELDS = frozenset({"attempts", "backoff", "factor", "cap", "jitter", "on", "never"})
+_SHOWN_RETRY = frozenset({"attempts", "backoff_seconds", "factor", "cap_seconds", "jitter", "on", "never"})
 _CLASS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
@@ -87,9 +142,7 @@ def _read_retry(fields: Fields) -> Retry:
         return Retry(fields.number("retry", 1, 1, 100, whole=True))
     inner = Fields(value, fields.at("retry"), fields.problems)
     inner.refuse_others(_RETRY_FIELDS)
-    on, never = _read_classes(inner, "on"), _read_classes(inner, "never")
-    if both := set(on) & set(never):
-        inner.fault("never", "E_FIELD_CONFLICT", f"{min(both)} stands in on too", "keep it in one of them")
+    on, never = _read_exceptions(inner)
     if (on or never) and "attempts" not in value:
         inner.fault("attempts", "E_REQUIRED", "on and never mean nothing for one attempt", "write attempts: 3")
     return Retry(
@@ -101,6 +154,13 @@ def _read_retry(fields: Fields) -> Retry:
         on=on,
         never=never,
     )
+
+
+def _read_exceptions(fields: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    on, never = _read_classes(fields, "on"), _read_classes(fields, "never")
+    if both := set(on) & set(never):
+        fields.fault("never", "E_FIELD_CONFLICT", f"{min(both)} stands in on too", "keep it in one of them")
+    return on, never
 
 
 def _read_classes(fields: Fields, name: str) -> tuple[str, ...]:
@@ -164,16 +224,21 @@ def render_policy(policy: Policy) -> Json:
     }
 
 
+DEFAULT_SHOWN = render_policy(_DEFAULT)
+_SHOWN_FIELDS = frozenset(DEFAULT_SHOWN)
+
+
 @lru_cache(maxsize=4096)
 def policy_text(policy: Policy) -> str:
     """Return the text to store: canonical JSON without what has its default."""
-    return encode(_without(render_policy(policy), render_policy(_DEFAULT)))
+    return encode(changed_only(render_policy(policy), DEFAULT_SHOWN))
 
 
-def _without(values: Json, defaults: Json) -> Json:
-    changed = {name: value for name, value in values.items() if value != defaults[name]}
+def changed_only(values: Json, defaults: Json) -> Json:
+    """Return what has not its default, as render_policy names it."""
+    changed = {name: value for name, value in values.items() if value != defaults.get(name)}
     if "retry" in changed:
-        changed["retry"] = _without(values["retry"], defaults["retry"])
+        changed["retry"] = changed_only(values["retry"], defaults["retry"])
     return changed
 
 

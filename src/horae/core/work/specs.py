@@ -26,11 +26,12 @@ from typing import Any
 
 from horae.core import jobdata
 from horae.core.fields import Fields, Problems, encoded, fields_of, json_problems, refuse_twins
-from horae.core.model import SEGMENTS, Json, Moment, Policy, record
+from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
 from horae.core.work.commands import MAX_DATA
 from horae.core.work.isolation import labels_of
 from horae.core.work.kinds import READ_ONLY, read_work
+from horae.core.work.made import Made, take_from_job, take_from_trigger
 from horae.core.work.policies import read_policy
 from horae.errors import MAX_PROBLEMS, Error, Invalid
 
@@ -52,6 +53,7 @@ class TriggerDraft:
     once: bool = False  # only the first moment counts: see schedule_from
     key: str | None = None  # by which a later document finds it, whatever its schedule is then
     name: str | None = None  # for people
+    made: Made | None = None  # what the document says of what Horae makes
 
     def schedule_from(self, now: Moment, seed: int) -> Json:
         """Return the schedule to store at a moment: of `once`, its first moment from now on and no other."""
@@ -74,6 +76,7 @@ class Draft:
     segment: int | None
     paused: bool
     annotations: Json
+    made: Made | None = None  # what the document says of what Horae makes
 
 
 def parse_jobs(document: Any, limit: int = MAX_JOBS) -> list[Draft]:
@@ -121,7 +124,7 @@ def parse_job(document: Any) -> Draft:
 
 def parse_trigger(document: Any) -> TriggerDraft:
     problems = Problems()
-    draft = _read_trigger(document, "", problems)
+    draft = _read_trigger(document, "", problems, is_made=True)
     problems.raise_any()
     return draft
 
@@ -145,6 +148,7 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
     fields = fields_of(document, path, problems, f"{what} must be a mapping")
     if fields is None:
         return _NO_JOB
+    fields, made = take_from_job(fields)
     if "name" not in fields.values:
         fields.fault("name", "E_REQUIRED", "a job needs a name")
     fields.text("owner")  # the service knows who asks; a document may say it, but does not decide it
@@ -160,10 +164,11 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
         kind=kind,
         spec=spec,
         policy=policy,
-        triggers=_read_triggers(fields),
+        triggers=_read_triggers(fields, is_made=made is not None),
         segment=_read_segment(fields),
         paused=fields.flag("paused") or False,
         annotations=fields.json("annotations", MAX_ANNOTATIONS),
+        made=made,
     )
 
 
@@ -186,8 +191,9 @@ _OWN_FIELDS = frozenset({"data", "enabled", "id", "key", "name"})
 _SHORTHANDS = ("schedule", "run_at", "run_once")
 
 
-def _read_triggers(fields: Fields) -> tuple[TriggerDraft, ...]:
-    """Return the triggers listed, or the one that the shorthand fields stand for."""
+def _read_triggers(fields: Fields, *, is_made: bool) -> tuple[TriggerDraft, ...]:
+    """Return the triggers listed, or the one that the shorthand fields stand for. With `is_made`, Horae wrote the
+    document."""
     once = fields.flag("run_once")
     if "triggers" not in fields.values:
         return _read_shorthand(fields, once)
@@ -197,7 +203,9 @@ def _read_triggers(fields: Fields) -> tuple[TriggerDraft, ...]:
             fields.fault(name, "E_FIELD_CONFLICT", message, "move it into triggers")
     path = fields.at("triggers")
     items = fields.items("triggers", MAX_TRIGGERS, "triggers", least=1 if once is False else 0)
-    drafts = tuple(_read_trigger(item, f"{path}[{index}]", fields.problems) for index, item in enumerate(items))
+    drafts = tuple(
+        _read_trigger(item, f"{path}[{index}]", fields.problems, is_made=is_made) for index, item in enumerate(items)
+    )
     refuse_twins([draft.key for draft in drafts], path + "[{}].key", "key", fields.problems)
     return drafts
 
@@ -290,13 +298,15 @@ def _read_document(document: Json, path: str, problems: Problems) -> Json | None
     return None
 
 
-def _read_trigger(item: Any, path: str, problems: Problems) -> TriggerDraft:
+def _read_trigger(item: Any, path: str, problems: Problems, *, is_made: bool) -> TriggerDraft:
     if problems.is_full:  # schedules are dear to read, and nobody would see what is wrong with this one
         problems.count()
         return _NO_TRIGGER
     fields = fields_of(item, path, problems, "a trigger must be a mapping such as {every: 10m}")
     if fields is None:
         return _NO_TRIGGER
+    trigger_id = fields.number("id", None, 1, LARGEST_ID, whole=True)
+    fields, made = take_from_trigger(fields) if is_made else (fields, None)
     if "schedule" in fields.values:
         fields.refuse_others(_TRIGGER_FIELDS, READ_ONLY)
         document = _read_schedule(fields)
@@ -307,9 +317,10 @@ def _read_trigger(item: Any, path: str, problems: Problems) -> TriggerDraft:
         schedule=document or {},
         data=None if fields.values.get("data") is None else fields.json("data", MAX_DATA),
         enabled=fields.flag("enabled") is not False,
-        id=fields.number("id", None, 1, 2**63 - 1, whole=True),
+        id=trigger_id,
         key=fields.handle("key"),
         name=fields.text("name", MAX_TRIGGER_NAME),
+        made=made,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.definitions import Idempotency, Receipt, Sort, Submission
+from horae.core.definitions import Idempotency, Receipt, Save, Sort, Submission
 from horae.core.model import Found, Job, JobFilter, Page, Trigger
 from horae.core.runs.orders import Cancelled
 
@@ -30,6 +30,9 @@ class Definitions(Protocol):
         before can fire. A trigger's `next_at` None parks it. None when the version has moved on.
         A repeated idempotency key gives the earlier id and does nothing, whatever the version.
         """
+
+    async def save_jobs(self, saves: Sequence[Save]) -> list[Receipt | None]:
+        """As save_job, of many at once, each for itself; of several, their keys stay as they are."""
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         """Leave a tombstone: drop the triggers, end waiting runs as cancelled(deleted), ask for the running ones, all

@@ -1,17 +1,16 @@
 """What people do with jobs: submit, change, pause, run, cancel, delete, read.
 
-How a change is written is in changes.py, what is due by then in due.py; triggers, cursors and runs by request have
-their own modules.
+How documents become jobs is in submitting.py, how a change is written in changes.py, what is due by then in due.py;
+triggers, cursors and runs by request have their own modules.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from horae.core.definitions import Idempotency, Receipt, Sort, Submission
+from horae.core.definitions import Idempotency, Sort
 from horae.core.model import (
     DEFAULT_ORG,
     Attempt,
@@ -27,9 +26,8 @@ from horae.core.model import (
     Standing,
 )
 from horae.core.runs.orders import Lend
-from horae.core.work import kinds
 from horae.core.work.specs import Draft
-from horae.errors import Conflict, Invalid, NotFound
+from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
@@ -37,20 +35,18 @@ from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
-from horae.service.batching import Coalescer
 from horae.service.events import Events
-from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatch
+from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
-from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
+from horae.service.jobs.reruns import Reruns
+from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
 from horae.service.secrets.sealing import Sealing
-
-BATCH = 1000  # jobs in one transaction
 
 
 class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
@@ -70,11 +66,12 @@ class Jobs:
         self._events = events or NoEvents()
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
-        self._submits = Coalescer(self._submit_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
         self._data = DataCheck(schemas)
         self.orders = Orders(store, queue, self._events, self._data)
+        self.reruns = Reruns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
+        self._submits = Submits(store, self._events, self._changes, self._sealing, self._data, self.cursors)
         self.overdue = Overdue(store, self._changes)
 
     # ── submit ──
@@ -86,88 +83,12 @@ class Jobs:
         org: int = DEFAULT_ORG,
         idempotency: Idempotency | None = None,
     ) -> Submitted:
-        """Create jobs, up to BATCH all of them or none, and more a batch at a time; a draft whose key exists already
-        replaces that job.
+        """Create jobs, or replace those that have their keys: up to a thousand at a time (jobs.submitting)."""
+        return await self._submits.submit(drafts, owner, org, idempotency)
 
-        Where keys exist, each of several drafts is done for itself. Whatever is done has an idempotency key of its own
-        in the transaction that does it: whatever a broken request had done, its repeat goes on from there.
-        """
-        await self._data.check_drafts(drafts)
-        for number, draft in enumerate(drafts):
-            if number % BATCH == BATCH - 1:
-                await asyncio.sleep(0)
-            await self._check_secrets(draft, owner, org)
-        parts = []
-        with self._sealing.writing():
-            for start in range(0, len(drafts), BATCH):
-                # The first has the key as it came, so that it means the same for a request of any size.
-                part = idempotency and replace(idempotency, scope=f"{idempotency.scope} +{start}".removesuffix(" +0"))
-                parts.append(await self._submit(drafts[start : start + BATCH], owner, org, part))
-        return Submitted([job for part in parts for job in part.jobs], all(part.replayed for part in parts))
-
-    async def _submit(
-        self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None
-    ) -> Submitted:
-        if len(drafts) == 1:
-            return await self._put(drafts[0], owner, org, idempotency)
-        request = Request(drafts, owner, org, idempotency)
-        if (done := await self._create(request)) is not None:
-            return done
-        keys = [idempotency and replace(idempotency, scope=f"{idempotency.scope} #{n}") for n in range(len(drafts))]
-        parts = [await self._put(draft, owner, org, key) for draft, key in zip(drafts, keys, strict=True)]
-        replayed = all(part.replayed for part in parts)
-        if idempotency is not None and not replayed:
-            await self._store.submit([Submission([], idempotency)])  # from now on a repeat creates nothing at all
-        return Submitted([job for part in parts for job in part.jobs], replayed)
-
-    async def _check_secrets(self, draft: Draft, owner: str, org: int) -> None:
-        """Refuse what could not be kept. With a key it may stand for a job that is there, and knows the secrets."""
-        if kinds.has_secrets(draft.kind, draft.spec):
-            await self._sealing.check()
-        try:
-            kinds.refuse_hidden_spec(draft.kind, draft.spec)
-        except Invalid:
-            if draft.key is None or await self._store.find_key(org, owner, draft.key) is None:
-                raise
-
-    async def _create(self, request: Request) -> Submitted | None:
-        """Make the jobs of a request, or recall them; None where a key exists."""
-        receipt, jobs = await self._submits.add(request)
-        refuse_mismatch(receipt)
-        if not receipt.ids:
-            return None
-        return Submitted(list(await self.get_many(receipt.ids)) if receipt.replayed else jobs, receipt.replayed)
-
-    async def _put(self, draft: Draft, owner: str, org: int, idempotency: Idempotency | None) -> Submitted:
-        """Make one job, or replace the one with its key; whoever is first, the other replaces."""
-        for _ in range(TRIES):
-            if (done := await self._create(Request([draft], owner, org, idempotency))) is not None:
-                return done
-            found = await self._store.find_key(org, owner, draft.key or "")
-            if found is not None:
-                return await self._replace(found.id, draft, None, idempotency)
-        raise Conflict(f"the key '{draft.key}' is being changed by somebody else; try again", code="E_KEY_TAKEN")
-
-    async def _submit_batch(self, requests: list[Request]) -> list[tuple[Receipt, list[Job]]]:
-        drafts = [draft for request in requests for draft in request.drafts]
-        job_ids, trigger_ids = await self._store.allocate(len(drafts), sum(len(draft.triggers) for draft in drafts))
-        now = await self._store.now()
-        ids, triggers = iter(job_ids), iter(trigger_ids)
-        made = [
-            [
-                self._sealing.seal_job(job_from_draft(draft, next(ids), triggers, request, now))
-                for draft in request.drafts
-            ]
-            for request in requests
-        ]
-        receipts = await self._store.submit(
-            [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
-        )
-        self._changes.announce_due([job for jobs in made for job in jobs], now)
-        for receipt, jobs in zip(receipts, made, strict=True):
-            for job in jobs if receipt.ids and not receipt.replayed else ():
-                self._events.job_submitted(job)
-        return list(zip(receipts, made, strict=True))
+    async def plan(self, drafts: Sequence[Draft], *, owner: str = "local", org: int = DEFAULT_ORG) -> list[Planned]:
+        """Return what submit would do."""
+        return await self._submits.plan(drafts, owner, org)
 
     # ── read ──
     async def get(self, job_id: int, *, org: int | None = None) -> Job:
@@ -205,24 +126,9 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
-        await self._data.check_drafts([draft])
-        return (await self._replace(job_id, draft, expected_version, None)).jobs[0]
-
-    async def _replace(
-        self, job_id: int, draft: Draft, expected_version: int | None, idempotency: Idempotency | None
-    ) -> Submitted:
-        fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
-
-        def change(job: Job, now: Moment) -> Job:
-            triggers = merge_triggers(job, draft.triggers, iter(fresh), now)
-            spec = kinds.kept_spec(draft.kind, draft.spec, job.spec if job.kind == draft.kind else {})
-            return replace(
-                job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
-                segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
-                annotations=draft.annotations, triggers=triggers,
-            )  # fmt: skip
-
-        return await self._changes.change_once(job_id, change, expected_version, idempotency)
+        """Of a document that was read before, what Horae made must be as it made it, and its version the present
+        one."""
+        return await self._submits.replace(job_id, draft, expected_version)
 
     async def set_paused(self, job_id: int, paused: bool) -> Job:
         """Stop or go on firing. Moments that pass while paused are not made up for."""

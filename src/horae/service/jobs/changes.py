@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from horae.core.definitions import Idempotency, Receipt
+from horae.core.definitions import Idempotency, Receipt, Save
 from horae.core.model import SECOND, Job, Moment
 from horae.core.runs.orders import Cancelled
 from horae.core.work import kinds
@@ -37,6 +37,14 @@ class ChangeStore(Definitions, Moments, Runs, Protocol):
 class Submitted:
     jobs: list[Job]
     replayed: bool = False
+
+
+class Change(NamedTuple):
+    """A change of a job that was just read."""
+
+    before: Job
+    change: Callable[[Job, Moment], Job]
+    idempotency: Idempotency | None
 
 
 class Changes:
@@ -90,12 +98,8 @@ class Changes:
             if expected_version not in (None, before.version):
                 raise Stale(f"job {job_id} is at version {before.version}, you changed version {expected_version}")
             now = await self._store.now()
-            after = self._sealing.seal_job(change(before, now), before)
-            if after.spec != before.spec and kinds.has_secrets(after.kind, after.spec):
-                await self._sealing.check()
-            if after != before:
-                after = reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
-            elif idempotency is None:
+            after = await self._work_out(before, change, now)
+            if after == before and idempotency is None:
                 return Submitted([before])
             if after.key != before.key and after.key is not None:
                 await self._refuse_taken(after)
@@ -104,12 +108,47 @@ class Changes:
                 continue
             receipt = await self._store.save_job(after, before.version, idempotency)
             if receipt is not None:
-                refuse_mismatch(receipt)
                 self.announce_due([after], now)
-                saved = await self.get(receipt.ids[0]) if receipt.replayed else after
-                return Submitted([saved], receipt.replayed)
+                return await self._answer(after, receipt)
             tries -= 1
         raise Conflict(f"job {job_id} is being changed by somebody else; try again")
+
+    async def _work_out(self, before: Job, change: Callable[[Job, Moment], Job], now: Moment) -> Job:
+        """Return the job after a change, with its next moments; what changes nothing gets no new version."""
+        after = self._sealing.seal_job(change(before, now), before)
+        if after.spec != before.spec and kinds.has_secrets(after.kind, after.spec):
+            await self._sealing.check()
+        if after == before:
+            return before
+        return reschedule(before, replace(after, version=before.version + 1, updated_at=now), now)
+
+    async def change_many(self, changes: Sequence[Change]) -> list[Submitted | None]:
+        """As change_once, of jobs that were just read and keep their keys: all in one write. None where a job has moved
+        on meanwhile. What changes nothing is not written, and remembers no idempotency key: a repeat that finds it
+        changed by somebody else has not been carried out yet."""
+        now = await self._store.now()
+        answers: dict[int, Submitted | None] = {}
+        saves: dict[int, Save] = {}
+        for number, (before, change, key) in enumerate(changes):
+            after = await self._work_out(before, change, now)
+            if after == before:
+                answers[number] = Submitted([before])
+            elif robbed_triggers(before, after, now):
+                answers[number] = await self.change_once(before.id, change, None, key)  # which fires what is due first
+            else:
+                saves[number] = Save(after, before.version, key)
+        for number, receipt in zip(saves, await self._save(list(saves.values()), now), strict=True):
+            answers[number] = await self._answer(saves[number].job, receipt) if receipt is not None else None
+        return [answers[number] for number in range(len(changes))]
+
+    async def _save(self, saves: Sequence[Save], now: Moment) -> Sequence[Receipt | None]:
+        receipts = await self._store.save_jobs(saves) if saves else []
+        self.announce_due([save.job for save in saves], now)
+        return receipts
+
+    async def _answer(self, job: Job, receipt: Receipt) -> Submitted:
+        refuse_mismatch(receipt)
+        return Submitted([await self.get(receipt.ids[0]) if receipt.replayed else job], receipt.replayed)
 
     async def delete(self, job_id: int) -> Cancelled:
         """Fire what is due, then delete, if nothing moved in between; again if it did."""

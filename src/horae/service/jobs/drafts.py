@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from horae.core.definitions import Idempotency
-from horae.core.model import Job, Moment, Trigger
+from horae.core.fields import Problems
+from horae.core.model import Cursor, Job, Moment, Trigger
 from horae.core.runs.overdue import hastened
 from horae.core.runs.segments import segment_of
 from horae.core.time.schedule import compile_schedule
+from horae.core.work import made
 from horae.core.work.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound
 
@@ -43,6 +45,32 @@ def trigger_from_draft(draft: TriggerDraft, trigger_id: int, job_id: int, now: M
         id=trigger_id, job_id=job_id, schedule=schedule, data=draft.data, enabled=draft.enabled, version=1,
         next_at=first, last_at=None, created_at=now, key=draft.key, name=draft.name,
     )  # fmt: skip
+
+
+# ── documents that came from Horae ──
+
+
+def refuse_changed(draft: Draft, job: Job, cursor: Cursor | None) -> None:
+    """Refuse a document that shall replace this job if it is of an earlier version, or what Horae made is changed."""
+    if draft.made is not None:
+        made.refuse_stale(draft.made, job)
+        problems = Problems()
+        made.check_job(draft.made, [trigger.made for trigger in draft.triggers], job, cursor, problems)
+        problems.raise_any()
+
+
+def check_made(draft: Draft, known: Mapping[int, Job], cursors: Mapping[int, Cursor], problems: Problems) -> Draft:
+    """Note what Horae made and somebody changed. A document of another installation loses its ids."""
+    if draft.made is None:
+        return draft
+    job = known.get(draft.made.id) if draft.made.is_possible else None
+    if job is None or not made.is_of(draft.made, job):
+        return replace(draft, triggers=tuple(replace(trigger, id=None) for trigger in draft.triggers))
+    made.check_job(draft.made, [trigger.made for trigger in draft.triggers], job, cursors.get(job.id), problems)
+    return draft
+
+
+# ── triggers ──
 
 
 def is_of(trigger: Trigger, draft: TriggerDraft) -> bool:

@@ -114,6 +114,16 @@ class Orders:
         made = iter(await self._place(requests, asker, self._store.enqueue) if requests else ())
         return [each if isinstance(each, Error) else next(made) for each in batch]
 
+    async def find_job(self, name: int | str, asker: Asker) -> int:
+        """Return the id of the job that is named by its id or its key; paused and deleted ones have runs too."""
+        if isinstance(name, int):
+            jobs = await self._store.load_jobs([name])
+        else:
+            jobs = await self._store.find_keys(asker.org, asker.owner, [name])
+        if not jobs or (asker.is_bound and jobs[0].org != asker.org):
+            raise _missing(name)
+        return jobs[0].id
+
     async def _enqueue_one(self, orders: list[Order]) -> list[Receipt]:
         return [await self._waiting.add(orders[0])]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from horae.core.fields import Problems
 from horae.core.model import Job, Json, Moment, Page, Trigger
 from horae.core.work import specs
+from horae.core.work.made import check_trigger
 from horae.core.work.specs import TriggerDraft
 from horae.errors import Invalid, NotFound
 from horae.ports.store.definitions import Definitions
@@ -52,7 +54,15 @@ class Triggers:
 
     async def replace(self, trigger_id: int, draft: TriggerDraft) -> Trigger:
         await self._check((await self.get(trigger_id)).job_id, draft.data)
-        return await self._change(trigger_id, lambda _, trigger, now: redrafted(trigger, draft, now))
+
+        def change(_: Job, trigger: Trigger, now: Moment) -> Trigger:
+            problems = Problems()
+            if draft.made is not None:
+                check_trigger(draft.made, trigger, problems)
+            problems.raise_any()
+            return redrafted(trigger, draft, now)
+
+        return await self._change(trigger_id, change)
 
     async def patch(
         self,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
+from horae.core.definitions import Idempotency, Receipt, Save
 from horae.core.model import Job, Trigger
 from horae.stores.database import Database
 from horae.stores.rows import Row, from_json, job_from_row, trigger_of
@@ -20,6 +22,12 @@ class DefinitionPart(Database):
 
     async def find_keys(self, org: int, owner: str, keys: Sequence[str]) -> list[Job]:
         return await self._with_triggers(await self._get("find_keys", self._list(keys), org, owner))
+
+    @abstractmethod
+    async def save_jobs(self, saves: Sequence[Save]) -> list[Receipt | None]: ...
+
+    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
+        return (await self.save_jobs([Save(job, expected_version, idempotency)]))[0]
 
     async def _job(self, rows: Sequence[Row]) -> Job | None:
         return (await self._with_triggers(rows))[0] if rows else None

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import asyncpg
 
-from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.database import Part, ended_in_parts
-from horae.stores.idempotency import Known, Taken, has_fired, judge, key_taken, remember, replay
-from horae.stores.postgres.arrays import due_arrays, due_rows, submit_arrays
+from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
+from horae.stores.postgres.arrays import due_rows, submit_arrays
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.queries import JOB_COLUMNS
@@ -68,10 +68,10 @@ class PostgresDefinitions(PostgresDatabase):
             receipt = judge(submission, known, taken)
             if receipt is None:
                 fresh.append(submission)
-                receipt = Receipt([job.id for job in submission.jobs])
+                receipt = Receipt(submission.ids)
                 remember(submission, known, taken)
             receipts.append(receipt)
-        await self._note(connection, [(s.idempotency, [job.id for job in s.jobs]) for s in fresh])
+        await self._note(connection, [(s.idempotency, s.ids) for s in fresh])
         jobs = [job for s in fresh for job in s.jobs]
         if jobs:
             await connection.execute(self.queries["submit"], *submit_arrays(jobs))
@@ -106,29 +106,30 @@ class PostgresDefinitions(PostgresDatabase):
                 await self._moment(connection),
             )
 
-    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
-        async def save(connection: Connection) -> Receipt | None:
-            row = await connection.fetchrow(self.queries["lock_job"], job.id)
+    async def save_jobs(self, saves: Sequence[Save]) -> list[Receipt | None]:
+        async def write(connection: Connection) -> list[Receipt | None]:
+            rows = await connection.fetch(self.queries["lock_jobs"], [save.job.id for save in saves])
             # Asked under the lock: a twin of this request that was faster has bumped the version, and its key is seen.
-            if earlier := replay(idempotency, await self._known(connection, [idempotency])):
-                return earlier
-            if row is None or row[0] != expected_version:
-                return None
-            before = [doc["id"] for doc in from_json(row[1])]
-            fired = dict(await connection.fetch(self.queries["lock_due"], before))
-            if has_fired(job, fired):
-                return None  # it fired meanwhile: the next moment must be worked out anew
-            try:
-                await connection.execute(self.queries["save_job"], *job_values(job))
-            except asyncpg.UniqueViolationError as error:
-                raise key_taken(job) from error
-            kept = {t.id for t in job.triggers}
-            await connection.execute(self.queries["drop_due"], [id for id in before if id not in kept])
-            await connection.execute(self.queries["save_due"], *due_arrays([job]))
-            await self._note(connection, [(idempotency, [job.id])])
-            return Receipt([job.id])
+            known = await self._known(connection, [save.idempotency for save in saves])
+            before = {row[0]: [doc["id"] for doc in from_json(row[2])] for row in rows}
+            due = await connection.fetch(self.queries["lock_due"], [one for ids in before.values() for one in ids])
+            judged = judge_saves(saves, known, {row[0]: row[1] for row in rows}, dict(due))
+            if jobs := [save.job for save in judged.done]:
+                await self._save(connection, jobs, before)
+            await self._note(connection, [(save.idempotency, [save.job.id]) for save in judged.done])
+            return judged.receipts
 
-        return await self._retried(self._submit, save)
+        return await self._retried(self._submit, write)
+
+    async def _save(self, connection: Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
+        kept = {t.id for job in jobs for t in job.triggers}
+        gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
+        try:
+            await connection.execute(self.queries["save_jobs"], *submit_arrays(jobs))
+        except asyncpg.UniqueViolationError as error:
+            raise key_taken(jobs[0]) from error
+        if gone:
+            await connection.execute(self.queries["drop_due"], gone)
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         async def bury(connection: Connection) -> Part | None:

@@ -36,17 +36,25 @@ WHERE j.deleted_at IS NULL;
 -- lock_job --
 SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL FOR UPDATE;
 
+-- lock_jobs --
+SELECT id, version, triggers FROM jobs WHERE id = ANY($1::bigint[]) AND deleted_at IS NULL ORDER BY id FOR UPDATE;
+
 -- lock_due --
-SELECT trigger_id, last_at FROM due WHERE trigger_id = ANY($1::bigint[]) FOR UPDATE;
+SELECT trigger_id, last_at FROM due WHERE trigger_id = ANY($1::bigint[]) ORDER BY trigger_id FOR UPDATE;
 
--- save_job --
-UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
-  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
-WHERE id = $1;
-
--- save_due --
+-- save_jobs --
+-- Jobs and the due rows of their triggers in one statement.
+WITH j AS (
+  UPDATE jobs SET org = n.org, owner = n.owner, name = n.name, key = n.key, kind = n.kind, spec = n.spec, policy = n.policy,
+  segment = n.segment, paused = n.paused, annotations = n.annotations, version = n.version, created_at =
+  n.created_at, updated_at = n.updated_at, deleted_at = n.deleted_at, triggers = n.triggers
+  FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+    $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
+    $16::text[]) AS n({job_columns})
+  WHERE jobs.id = n.id
+)
 INSERT INTO due (trigger_id, job_id, next_at, version, segment)
-SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::int[], $5::smallint[])
+SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::int[], $21::smallint[])
 ON CONFLICT (trigger_id) DO UPDATE
 SET next_at = excluded.next_at, version = excluded.version, segment = excluded.segment;
 

@@ -50,7 +50,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
             for want, rows in given.items():
                 ids = encode([row[RUN] for row in rows])
                 self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
-            self._run(connection, "move_shares", encode(unsaved)) if unsaved else None
+            self._run(connection, "move_passes", encode(unsaved)) if unsaved else None
             return [given.get(want) for want in wants]
 
         answers = await self._do(write)

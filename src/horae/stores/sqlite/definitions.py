@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from horae.core.definitions import Idempotency, Receipt, Submission
+from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment, State
 from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
 from horae.stores.database import Part, ended_in_parts
-from horae.stores.idempotency import Known, Taken, has_fired, judge, key_taken, remember, replay
+from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
 from horae.stores.rows import encode, from_json, job_values
 from horae.stores.sqlite.database import SqliteDatabase
 
@@ -32,7 +32,7 @@ class SqliteDefinitions(SqliteDatabase):
             for submission in submissions:
                 receipt = judge(submission, known, taken)
                 if receipt is None:
-                    receipt = Receipt([job.id for job in submission.jobs])
+                    receipt = Receipt(submission.ids)
                     remember(submission, known, taken)
                     self._note(connection, [(submission.idempotency, receipt.ids)])
                     jobs += submission.jobs
@@ -50,40 +50,39 @@ class SqliteDefinitions(SqliteDatabase):
         return {(scope, key): (digest, from_json(ids)) for scope, key, digest, ids in rows}
 
     def _taken(self, connection: sqlite3.Connection, jobs: Sequence[Job]) -> Taken:
-        keys = [(job.org, job.owner, job.key) for job in jobs]
-        return {key for key in keys if self._run(connection, "load_key", *key).fetchone()}
+        keys = encode([(job.org, job.owner, job.key) for job in jobs])
+        return set(self._run(connection, "load_keys", keys)) if jobs else set()
 
     def _note(self, connection: sqlite3.Connection, pairs: Sequence[tuple[Idempotency | None, list[int]]]) -> None:
         now = self._clock()
         rows = [(key.scope, key.key, key.digest, encode(ids), now) for key, ids in pairs if key]
         self._rows(connection, "save_idempotency", rows)
 
-    async def save_job(self, job: Job, expected_version: int, idempotency: Idempotency | None = None) -> Receipt | None:
-        def write(connection: sqlite3.Connection) -> Receipt | None:
-            if earlier := replay(idempotency, self._known(connection, [idempotency])):
-                return earlier
-            row = self._run(connection, "lock_job", job.id).fetchone()
-            if row is None or row[0] != expected_version:
-                return None
-            before = [doc["id"] for doc in from_json(row[1])]
-            fired = {row[0]: row[2] for row in self._run(connection, "due_of", encode(before))}
-            if has_fired(job, fired):
-                return None  # it fired meanwhile: the next moment must be worked out anew
-            try:
-                self._run(connection, "save_job", *job_values(job))
-            except sqlite3.IntegrityError as error:
-                raise key_taken(job) from error
-            kept = {t.id for t in job.triggers}
-            self._run(connection, "drop_due", encode([id for id in before if id not in kept]))
-            for t in job.triggers:
-                if t.id in fired:
-                    self._run(connection, "save_due", t.id, _moment(t.next_at), job.version, job.segment)
-            self._rows(connection, "insert_due", [row for row in _due_rows([job]) if row[0] not in fired])
-            self._note(connection, [(idempotency, [job.id])])
-            self._save_ids(connection)
-            return Receipt([job.id])
+    async def save_jobs(self, saves: Sequence[Save]) -> list[Receipt | None]:
+        def write(connection: sqlite3.Connection) -> list[Receipt | None]:
+            rows = self._run(connection, "lock_jobs", encode([save.job.id for save in saves])).fetchall()
+            before = {row[0]: [doc["id"] for doc in from_json(row[2])] for row in rows}
+            due = self._run(connection, "due_of", encode([one for ids in before.values() for one in ids]))
+            fired = {row[0]: row[2] for row in due}
+            known = self._known(connection, [save.idempotency for save in saves])
+            judged = judge_saves(saves, known, {row[0]: row[1] for row in rows}, fired)
+            if jobs := [save.job for save in judged.done]:
+                self._save(connection, jobs, before)
+            self._note(connection, [(save.idempotency, [save.job.id]) for save in judged.done])
+            return judged.receipts
 
         return await self._do(write)
+
+    def _save(self, connection: sqlite3.Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
+        try:
+            self._rows(connection, "save_jobs", [job_values(job) for job in jobs])
+        except sqlite3.IntegrityError as error:
+            raise key_taken(jobs[0]) from error
+        kept = {t.id for job in jobs for t in job.triggers}
+        gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
+        self._run(connection, "drop_due", encode(gone))
+        self._rows(connection, "save_due", _due_rows(jobs))
+        self._save_ids(connection)
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         def write(connection: sqlite3.Connection) -> Part | None:

@@ -8,8 +8,9 @@ ON i.scope = k.value ->> 0 AND i.key = k.value ->> 1;
 -- save_idempotency --
 INSERT INTO idempotency (scope, key, digest, ids, created_at) VALUES {rows};
 
--- load_key --
-SELECT 1 FROM jobs WHERE org = $1 AND owner = $2 AND key = $3 AND deleted_at IS NULL;
+-- load_keys --
+SELECT j.org, j.owner, j.key FROM json_each($1) AS k CROSS JOIN jobs j
+ON j.org = k.value ->> 0 AND j.owner = k.value ->> 1 AND j.key = k.value ->> 2 AND j.deleted_at IS NULL;
 
 -- insert_jobs --
 INSERT INTO jobs ({job_columns}) VALUES {rows};
@@ -20,13 +21,20 @@ INSERT INTO due (trigger_id, job_id, next_at, version, segment) VALUES {rows};
 -- lock_job --
 SELECT version, triggers FROM jobs WHERE id = $1 AND deleted_at IS NULL;
 
--- save_job --
-UPDATE jobs SET org = $2, owner = $3, name = $4, key = $5, kind = $6, spec = $7, policy = $8, segment = $9,
-  paused = $10, annotations = $11, version = $12, created_at = $13, updated_at = $14, deleted_at = $15, triggers = $16
-WHERE id = $1;
+-- lock_jobs --
+SELECT id, version, triggers FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
+
+-- save_jobs --
+INSERT INTO jobs ({job_columns}) VALUES {rows}
+ON CONFLICT (id) DO UPDATE SET org = excluded.org, owner = excluded.owner, name = excluded.name, key = excluded.key, kind = excluded.kind, spec
+  = excluded.spec, policy = excluded.policy, segment = excluded.segment, paused = excluded.paused, annotations =
+  excluded.annotations, version = excluded.version, created_at = excluded.created_at, updated_at =
+  excluded.updated_at, deleted_at = excluded.deleted_at, triggers = excluded.triggers;
 
 -- save_due --
-UPDATE due SET next_at = $2, version = $3, segment = $4 WHERE trigger_id = $1;
+INSERT INTO due (trigger_id, job_id, next_at, version, segment) VALUES {rows}
+ON CONFLICT (trigger_id) DO UPDATE
+SET next_at = excluded.next_at, version = excluded.version, segment = excluded.segment;
 
 -- drop_due --
 DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));

@@ -43,7 +43,7 @@ SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_ea
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
                   needs, data, pin, eligible_at, queue, pass, share, demand) VALUES {rows};
 
--- load_shares --
+-- load_passes --
 -- Of (kind, queue, priority, key) each: how far it has come, or its line, whichever is further.
 SELECT json_group_array(max(COALESCE(own, 0), COALESCE(line, 0))) FROM (
   SELECT
@@ -53,7 +53,7 @@ SELECT json_group_array(max(COALESCE(own, 0), COALESCE(line, 0))) FROM (
       AND s.key = '') AS line
   FROM json_each($1) AS v ORDER BY v.key);
 
--- move_shares --
+-- move_passes --
 INSERT INTO shares (kind, queue, priority, key, pass)
 SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($1) WHERE true
 ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = max(pass, excluded.pass);

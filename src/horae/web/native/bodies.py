@@ -11,7 +11,7 @@ import msgspec
 
 from horae.core import model
 from horae.core.definitions import Idempotency
-from horae.core.fields import Fields, Problems, fields_of
+from horae.core.fields import Fields, Problems, fields_of, kind_of
 from horae.core.time import moments
 from horae.core.work.commands import MAX_DATA
 from horae.errors import Error, Invalid, TooLarge
@@ -35,7 +35,7 @@ def read_moment(fields: Fields, name: str) -> model.Moment | None:
     try:
         return moments.parse_moment(fields.values[name])
     except Invalid as error:
-        fields.problems.adopt(name, error)
+        fields.problems.adopt(fields.at(name), error)
         return None
 
 
@@ -103,15 +103,24 @@ def _order(document: Any, scope: str, otherwise: str | None) -> RunRequest:
     key = fields.text("idempotency_key", 200) or otherwise
     if key is not None and not _VISIBLE.fullmatch(key):
         fields.fault("idempotency_key", "E_CHAR", "an idempotency key has visible ASCII characters only")
-    name = fields.values.get("job")
-    if type(name) is int:
-        fields.number("job", None, 1, model.LARGEST_ID, whole=True)
-    elif "job" in fields.values:
-        name = fields.text("job")
+    name = read_job_name(fields) if "job" in fields.values else None
     digest = hashlib.sha256(msgspec.json.encode(fields.values, order="deterministic")).hexdigest() if key else ""
     request = _run_request(fields, name or 0, Idempotency(scope, key, digest) if key else None)
     fields.problems.raise_any()
     return request
+
+
+def read_job_name(fields: Fields) -> int | str | None:
+    """Return how `job` names one: by its id, or by its key."""
+    name = fields.values["job"]
+    if type(name) is int:
+        fields.number("job", None, 1, model.LARGEST_ID, whole=True)
+        return name
+    if type(name) is str:
+        return fields.text("job")
+    message = f"a job is named by its id, a whole number, or by its key, a text; got {kind_of(name)}"
+    fields.fault("job", "E_TYPE", message)
+    return None
 
 
 def _run_request(fields: Fields, job: int | str, idempotency: Idempotency | None) -> RunRequest:

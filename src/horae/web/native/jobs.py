@@ -34,6 +34,7 @@ _JOBS = (
     params.CURSOR,
     params.LIMIT,
 )
+_DRY_RUN = params.boolean("dry_run", "Only say what would be created or changed (200); everything is checked.")
 _ETAG = {"ETag": "The version of the job, for If-Match."}
 WHOLE = 64 * 1024  # bytes of a document that is read in one go
 DIRECTORY = b"horae-directory"  # header: where a job file lies on this machine, percent-encoded
@@ -52,8 +53,8 @@ class Jobs:
         document = http.Body("JobDocument", JOB_EXAMPLE)
         return [
             op("POST", jobs, self.submit, "jobs", "Submit one job or several", ("Submitted", LINES[0]), 201,
-               params=(params.IDEMPOTENCY,), body=http.Body("JobsDocument", JOB_EXAMPLE, lines=True),
-               errors=(403, 409, 429)),
+               params=(_DRY_RUN, params.IDEMPOTENCY), body=http.Body("JobsDocument", JOB_EXAMPLE, lines=True),
+               errors=(403, 409, 429), also={200: "SubmitPlan"}),
             op("GET", jobs, self.list_jobs, "jobs", "List jobs, newest first", "JobPage", params=_JOBS),
             op("GET", job, self.get_job, "jobs", "Read a job", "Job", headers=_ETAG),
             op("PUT", job, self.replace_job, "jobs", "Replace a job", "Job", params=(params.IF_MATCH,), body=document,
@@ -72,12 +73,15 @@ class Jobs:
         is wrong with any of them refuses all. Up to 1,000 are made together or not at all; more are made a thousand at
         a time: should that break off, those before stay made, and a repeat with the same Idempotency-Key goes on from
         there. One whose key exists already replaces that job; with such a one, each job of its thousand stands for
-        itself."""
+        itself. What was read from here is taken as it is: what Horae made (ids, versions, moments) is ignored where it
+        is as Horae made it, and refused where it was changed."""
         async with self._intake.body(request) as body:
             many = cut(request, body, "jobs") if len(body) > WHOLE or is_list(request, body) else None
             read = await _read_drafts(many) if many else specs.parse_jobs(request.parse(body))
             drafts = self._put_in_place(read, request.header(DIRECTORY))
             who = http.principal(request)
+            if request.args["dry_run"]:
+                return http.reply(200, render.plan(await self._jobs.plan(drafts, owner=who.owner, org=who.org)))
             done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
             if len(done.jobs) <= SLICE and not (many and many.is_lines):
                 return http.reply(201, schemas.Submitted([render.job(job) for job in done.jobs], done.replayed))
@@ -109,7 +113,9 @@ class Jobs:
         return http.reply(200, reply, [_etag(job)])
 
     async def replace_job(self, request: http.Request) -> http.Answer:
-        """Takes a whole job document. Triggers that are given with their `id` keep their past."""
+        """Takes a whole job document, also one as GET returns it: what Horae made is ignored where it is as Horae made
+        it, and refused where it was changed; a document of an earlier `version` is refused (412). What changes nothing
+        makes no new version. Triggers that are given with their `id` keep their past."""
         job_id = request.path_id("job_id")
         draft = specs.parse_job(await request.document())
         return _job_reply(await self._jobs.replace(job_id, draft, expected_version=request.expected_version()))
