@@ -110,7 +110,7 @@ class LeasePart(Database):
     async def load_shares(self) -> tuple[dict[int, str], dict[int, str]]:
         owners: dict[int, str] = {}
         taken: dict[int, str] = {}
-        for segment, name, is_taken in sorted(await self._get("load_shares")):
+        for segment, name, is_taken in await self._get("load_shares"):
             (taken if is_taken else owners)[segment] = name
         return owners, taken
 
