@@ -19,7 +19,7 @@ from horae.core.runs import ledger
 from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, MadeRun, Result, Waiting, Want
 from horae.links.spool import AgentSpool
 from horae.service.agent import leash as leash_module
-from horae.service.agent.agent import Agent
+from horae.service.agent.agent import Agent, read_assignment
 from horae.service.agent.delivery import Delivery
 from horae.service.agent.leash import Leash
 from horae.service.execution import LocalLink
@@ -96,7 +96,7 @@ def second_copy(stack: ExitStack) -> None:
     """An agent starts a run that it was given again beside its own earlier attempt."""
 
     def start(self: Agent, executor: Any, a: Assignment, previous: str | None) -> None:
-        self._start(executor, [a], {})
+        self._start(executor, [(a, read_assignment(a))], {})
 
     _put(stack, Agent, "_wait_for_copy", start)
 

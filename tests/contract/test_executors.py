@@ -38,6 +38,23 @@ PATIENCE = 180  # seconds; reached only when something is broken
 GRACE = 0.5
 
 
+class Heard:
+    """Hands what work tells of itself on to whoever asked for it."""
+
+    def __init__(
+        self,
+        note_phase: Callable[[Phase], None] = lambda _: None,
+        note_progress: Callable[[Json], None] = lambda _: None,
+    ) -> None:
+        self._note_phase, self._note_progress = note_phase, note_progress
+
+    def note_phase(self, _: Assignment, phase: Phase) -> None:
+        self._note_phase(phase)
+
+    def note_progress(self, _: Assignment, progress: Json) -> None:
+        self._note_progress(progress)
+
+
 class MemoryOutput:
     """An output in memory, with an event for every growth."""
 
@@ -153,7 +170,7 @@ class Rig:
         output = output or MemoryOutput()
         kind = self.executor.kind
         assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data, owner)
-        work = Work(assignment, spec, output, timeout, START, note_phase=note_phase)
+        work = Work(assignment, spec, output, timeout, START, listener=Heard(note_phase))
         self.executor.start([work], lambda r: self._done(r, output))
         if timeout is not None:
             self._timers[run_id] = asyncio.create_task(self._time_out(run_id, timeout))

@@ -21,6 +21,7 @@ from horae.core.model import State
 from horae.executors.handlers.describer import Describer
 from horae.executors.processes.process import KeeperProcess
 from horae.ports.work import Work
+from tests.contract.test_executors import Heard
 from tests.contract.test_python_executor import DEADLINE, Make, RealClock, Rig, make, unchanged_path
 
 __all__ = ["make", "unchanged_path"]  # fixtures
@@ -150,7 +151,7 @@ async def until(condition: Any) -> None:
 async def test_progress_is_told_while_it_runs_and_the_last_word_arrives(rig: Rig, tmp_path: Path, handler: str) -> None:
     told: list[Any] = []
     work = rig.work({"handler": f"telling:{handler}", "env": {"go": str(tmp_path / "go")}})
-    work.note_progress = told.append
+    work.listener = Heard(note_progress=told.append)
     [run_id] = rig.start(work)
     last = {"step": "counted", "items": {"done": 10_000, "total": 10_000}}
     await until(lambda: last in told)

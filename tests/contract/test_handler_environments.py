@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from horae.core.model import Phase, Reason, State
+from tests.contract.test_executors import Heard
 from tests.contract.test_projects import wheel
 from tests.contract.test_python_executor import Make, Rig, make, unchanged_path  # noqa: F401  # fixtures
 
@@ -175,7 +176,7 @@ async def test_a_run_that_waits_for_its_environment_is_preparing_and_can_be_canc
         preparing.set()
 
     works = [rig.work("jobs/report"), rig.work("jobs/report")]
-    works[0].note_phase = note
+    works[0].listener = Heard(note)
     first, second = rig.start(*works)
     await asyncio.wait_for(preparing.wait(), 60)
     rig.executor.stop(second, Reason.REQUESTED)

@@ -17,6 +17,7 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as aio
 
 import horae
+from horae.app.roles import InboxRole
 from horae.core.definitions import Submission
 from horae.core.model import SECOND, Overlap, Policy, Run, RunFilter, State
 from horae.core.runs import inbox as inbox_rules
@@ -25,12 +26,15 @@ from horae.core.runs.orders import Order
 from horae.errors import Invalid, NotFound
 from horae.queues.local import LocalQueue
 from horae.queues.shared import SharedQueue
+from horae.service.cluster.coordination import Cluster
+from horae.service.execution import Execution
 from horae.service.jobs.inbox import BATCH, Inbox
 from horae.service.metrics import Metrics
 from horae.service.no_events import NoEvents
 from horae.stores.postgres import PostgresStore
 from horae.stores.postgres.notices import Notices
 from horae.testing import FakeClock, changed, make_job
+from tests.unit.service.parts import Probe
 
 
 @pytest.fixture
@@ -273,6 +277,29 @@ async def test_how_full_the_inbox_is_can_be_watched(store: PostgresStore, caller
     assert "horae_inbox_waiting 1.0" in text
     assert "horae_inbox_refused 1.0" in text
     assert "horae_inbox_oldest_seconds" in text
+
+
+@pytest.mark.parametrize("used_by", ["a grant", "the role of Horae"])
+async def test_an_inbox_is_looked_at_from_its_first_use_on(
+    store: PostgresStore, caller: asyncpg.Connection, clock: FakeClock, role: str, used_by: str
+):
+    probe, queue = Probe(store.for_roles()), LocalQueue()
+    cluster = Cluster(
+        store, queue, clock, Execution(store, queue, clock, Metrics()), node="n1", lease_seconds=15, dead_after=40,
+        is_exclusive=False,
+    )  # fmt: skip
+    inbox = Inbox(probe, queue, clock, Metrics())
+    draining = InboxRole(cluster, inbox, queue, clock)
+    queue.announce("inbox")
+    await draining.step()
+    assert probe.calls == {"level": 1}  # nobody has used it: this hint was for nothing
+
+    await (store.grant_inbox(role, 1, "local") if used_by == "a grant" else horae.enqueue(caller, "mail"))
+    queue.announce("inbox")
+    await draining.step()
+    queue.announce("inbox")
+    await draining.step()
+    assert probe.calls["has_handed"] == 1
 
 
 async def test_a_hint_after_the_commit_wakes_whoever_drains(caller: asyncpg.Connection, postgres_url: str):

@@ -14,21 +14,30 @@ from horae.app.roles import (
     LONGEST_PAUSE,
     AgentRole,
     CoordinatorRole,
+    OutsideRole,
     Pace,
+    PushRole,
     RetentionRole,
     SchedulerRole,
     persist,
 )
+from horae.contracts import DIALECTS
+from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, State
 from horae.core.runs.orders import Result
 from horae.core.time import moments
 from horae.errors import Error, Unavailable
 from horae.files import open_files
+from horae.links.outside import HttpWorkers
 from horae.ports.work import Done, Work
 from horae.queues.local import LocalQueue, LocalWatch
 from horae.service.agent.agent import Agent
 from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution, LocalLink
+from horae.service.external.dispatching import Dispatching
+from horae.service.external.loans import Lending
+from horae.service.external.members import ExternalMembers
+from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
@@ -57,6 +66,10 @@ class TimedWatch(LocalWatch):
     def __init__(self, hours: Hours, topic: str, real: LocalWatch) -> None:
         super().__init__()
         self._hours, self._topic, self._real = hours, topic, real
+
+    @property
+    def is_due(self) -> bool:
+        return self._real.is_due
 
     async def wait(self, seconds: float) -> bool:
         self._hours.waits.append((self._topic, seconds))
@@ -420,8 +433,60 @@ async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
         await role.step()
 
     assert probe.calls["take_lease"] == 1  # the one above
-    assert probe.calls["sweep"] == probe.calls["load_segments"] == 0
+    assert probe.calls["sweep"] == probe.calls["load_shares"] == 0
     assert probe.calls["list_nodes"] == 6  # it watches, to know who was silent should it lead
+
+
+async def test_a_leader_looks_at_once_when_it_is_told_that_somebody_came(
+    probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep
+):
+    role = CoordinatorRole(cluster, queue, clock, interval=60, look=60)
+    await role.campaign()
+    await role.step()
+    await role.step()
+    assert probe.calls["list_nodes"] == 1
+
+    queue.announce("nodes")
+    await role.step()
+    await role.step()
+    assert probe.calls["list_nodes"] == 2
+
+
+# ── workers outside Horae ──
+
+
+@pytest.fixture
+def members(probe: Probe, queue: Hours) -> ExternalMembers:
+    return ExternalMembers(probe, queue, node="n1")
+
+
+@pytest.fixture
+def outside(
+    probe: Probe, cluster: Cluster, queue: Hours, clock: NoSleep, jobs: Jobs, members: ExternalMembers
+) -> tuple[OutsideRole, PushRole]:
+    lending = Lending(probe, jobs, Execution(probe, queue, clock, Metrics()))
+    dispatching = Dispatching(probe, clock, jobs, lending, members, HttpWorkers(()), DIALECTS, offer_seconds=60)
+    pushing = Pushing(probe, clock, jobs, lending, members, dispatching, RpcDialect())
+    return OutsideRole(cluster, dispatching, clock, look=1), PushRole(cluster, pushing, queue, clock)
+
+
+async def test_a_leader_asks_the_store_about_outside_work_only_where_somebody_is_outside(
+    probe: Probe, cluster: Cluster, outside: tuple[OutsideRole, PushRole], members: ExternalMembers
+):
+    async def round_of_all() -> set[str]:
+        before = probe.calls.copy()
+        keeping, push = outside
+        for step in (keeping.step, push.push, push.tell_cancelled):
+            await step()
+        return set(probe.calls - before)
+
+    await give_segments(cluster, probe)
+    assert await round_of_all() == set()
+
+    await members.join("agent", "w1", address="10.0.0.1:9000")
+    assert await cluster.campaign()
+    await cluster.lead()
+    assert await round_of_all() >= {"load_kept", "list_nodes"}
 
 
 # ── retention ──

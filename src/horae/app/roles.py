@@ -44,7 +44,8 @@ NEXT_PURGE = 0.1  # and between batches of it: others have their turn
 PROGRESS_GAP = 1.0  # seconds between two words on how far the work of an agent is
 INBOX_SOON, INBOX_LATE = 0.002, 0.1  # seconds between looks at the inbox: while work arrives, and when none has
 INBOX_BESIDE = 1.0  # the latter where another leads, who looks as often
-INBOX_TEND = 5.0  # seconds between looks at how full it is, and for jobs that were resumed
+INBOX_TEND = 5.0  # seconds between looks at whether it is used and how full it is, and for jobs that were resumed
+INBOX_UNUSED = 1.0  # seconds for which whoever drains it rests, without a look, where nobody has ever used it
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
 REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
 BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
@@ -163,7 +164,7 @@ class CoordinatorRole:
         is `overdue` at the start is enqueued by the first that leads."""
         self._overdue = overdue
         self._cluster = cluster
-        self._waiting = queue.watch("waiting")
+        self._waiting, self._nodes = queue.watch("waiting"), queue.watch("nodes")
         self._clock = clock
         self._interval = interval
         self._look = look
@@ -176,7 +177,8 @@ class CoordinatorRole:
 
     async def step(self) -> None:
         cluster, now = self._cluster, self._clock.elapsed()
-        if now - self._looked_at >= self._look:
+        is_told = self._nodes.is_due and await self._nodes.wait(0)
+        if is_told or now - self._looked_at >= self._look:
             await (cluster.lead() if cluster.is_leader else cluster.look())
             self._looked_at = now
         more = await cluster.sweep() if cluster.is_leader else None
@@ -210,7 +212,7 @@ class OutsideRole:
         self._look = look
 
     async def step(self) -> None:
-        if self._cluster.is_leader:
+        if self._cluster.is_leader and self._cluster.has_outside:
             await self._dispatching.reassign()
         await self._clock.sleep(self._look)
 
@@ -230,25 +232,27 @@ class PushRole:
 
     async def push(self) -> None:
         """Without such workers nobody waits for runs: there may be thousands a second."""
-        if not await self._is_needed():
+        if not self._may_be_needed or not await self._pushing.has_workers():
             await self._clock.sleep(LOOK_FOR_WORKERS)
         elif not await self._pushing.push():
             await self._runs.wait(LOOK_FOR_WORKERS)
         await self._clock.sleep(PUSH_GAP)
 
     async def ask_health(self) -> None:
-        if self._cluster.is_leader:
+        if self._may_be_needed:
             await self._pushing.ask_health()
         await self._clock.sleep(HEALTH)
 
     async def tell_cancelled(self) -> None:
-        if self._cluster.is_leader:
+        if self._may_be_needed:
             await self._pushing.tell_cancelled()
         await self._cancels.wait(LOOK_FOR_WORKERS)
         await self._clock.sleep(PUSH_GAP)
 
-    async def _is_needed(self) -> bool:
-        return self._cluster.is_leader and await self._pushing.has_workers()
+    @property
+    def _may_be_needed(self) -> bool:
+        """Costs no statement: whoever leads looks at all nodes anyway."""
+        return self._cluster.is_leader and self._cluster.has_outside
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -259,7 +263,8 @@ class PushRole:
 
 class InboxRole:
     """Moves what others handed over in their own transactions on to the agents. Nobody tells when such a transaction
-    commits, unless it cares to, so it looks: often while work arrives, and ten times a second when none has."""
+    commits, unless it cares to, so it looks: often while work arrives, and ten times a second when none has. Where
+    nobody has ever handed anything over, nor may, it does not look at all."""
 
     def __init__(self, cluster: Cluster, inbox: Inbox, queue: Queue, clock: Clock) -> None:
         self._cluster = cluster
@@ -269,6 +274,10 @@ class InboxRole:
         self._pause = INBOX_SOON
 
     async def step(self) -> None:
+        if not self._inbox.is_used:
+            if await self._hint.wait(INBOX_UNUSED):
+                await self._inbox.tend()
+            return
         if await self._inbox.drain():
             self._pause = INBOX_SOON
         longest = INBOX_LATE if self._cluster.is_leader else INBOX_BESIDE

@@ -46,12 +46,22 @@ class ChunkStore(Protocol):
 
 
 class ChunkedOutput:
-    """The log of one attempt, from first byte to close."""
+    """The log of one attempt, from first byte to close. Most write nothing, and there are thousands a second: what is
+    as usual is said by the class."""
 
-    __slots__ = (
-        "_attempt", "_buffer", "_count", "_deadline", "_files", "_is_full", "_is_told", "_is_used", "_latest", "_left",
-        "_limit", "_lost", "_resume", "_skipped", "_storing", "_task", "_timer", "has_gaps",
-    )  # fmt: skip
+    has_gaps = False
+    _storing = 0  # bytes in the store's hands
+    _lost = 0  # bytes dropped since the last that was taken
+    _count = 0  # chunks stored
+    _skipped = 0  # bytes to be left out, since they are stored
+    _is_used = False
+    _is_full = False
+    _is_told = False  # that the store cannot be used
+    _deadline: float | None = None  # set by close: when to give up
+    _timer: asyncio.TimerHandle | None = None
+    _task: asyncio.Task[None] | None = None
+    _resume: Callable[[], None] | None = None  # a writer that pauses
+    _latest: asyncio.TimerHandle | None = None  # when it goes on at the latest
 
     def __init__(
         self, files: ChunkStore, attempt: tuple[int, int, int], limit: int, stored: Sequence[int] = ()
@@ -59,22 +69,10 @@ class ChunkedOutput:
         """`stored` are the sizes of chunks that are there already: as many bytes are left out of what is written."""
         self._files = files
         self._attempt = attempt
-        self._left = limit
-        self._limit = limit
+        self._left = self._limit = limit
         self._buffer = bytearray()  # not yet given to the store
-        self._storing = 0  # bytes in the store's hands
-        self._lost = 0  # bytes dropped since the last that was taken
-        self._count = len(stored)  # chunks stored
-        self._skipped = sum(stored)  # bytes to be left out, since they are stored
-        self.has_gaps = False
-        self._is_used = bool(stored)
-        self._is_full = False
-        self._is_told = False  # that the store cannot be used
-        self._deadline: float | None = None  # set by close: when to give up
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._resume: Callable[[], None] | None = None  # a writer that pauses
-        self._latest: asyncio.TimerHandle | None = None  # when it goes on at the latest
+        if stored:
+            self._count, self._skipped, self._is_used = len(stored), sum(stored), True
 
     @property
     def is_full(self) -> bool:

@@ -16,6 +16,14 @@ from horae.core.runs.orders import Assignment, Result
 from horae.ports.outputs import Output
 
 
+class Listener(Protocol):
+    """Is told how work goes on: one for all, because there are thousands a second."""
+
+    def note_phase(self, assignment: Assignment, phase: Phase) -> None: ...
+
+    def note_progress(self, assignment: Assignment, progress: Json) -> None: ...
+
+
 @dataclass(slots=True)
 class Work:
     """One attempt, ready to be executed."""
@@ -27,11 +35,20 @@ class Work:
     started_at: Moment
     previous: str | None = None  # result of the job's last success, JSON text, if its spec asks for it
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
-    note_phase: Callable[[Phase], None] = lambda _: None  # to be called when the work enters another phase
-    note_progress: Callable[[Json], None] = lambda _: None  # how far it is (core.work.progress); the newest word counts
-    facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
+    listener: Listener | None = None
     origin: Assignment | None = None  # the assignment with its secrets, where it may outlive this agent
     installation: str = ""  # its part of the trace id (core.runs.traces)
+    facts: Json = field(default_factory=dict)  # what became known while it was done: part of its result
+
+    def note_phase(self, phase: Phase) -> None:
+        """To be called when the work enters another phase."""
+        if self.listener is not None:
+            self.listener.note_phase(self.assignment, phase)
+
+    def note_progress(self, progress: Json) -> None:
+        """How far it is (core.work.progress); the newest word counts."""
+        if self.listener is not None:
+            self.listener.note_progress(self.assignment, progress)
 
 
 @dataclass(frozen=True, slots=True)

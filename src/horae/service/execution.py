@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from secrets import token_hex
 from typing import NamedTuple, Protocol
 
@@ -307,8 +307,9 @@ class _Books:
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
 
-    @property
+    @cached_property
     def run_ids(self) -> set[int]:
+        """Asked once all are judged."""
         return {result.run_id for result in self.final} | {waiting.result.run_id for waiting in self.waiting}
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:

@@ -19,11 +19,13 @@ from horae.core.runs.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT
 def make_sound(result: Result, faults: Sequence[str] = ()) -> None:
     """`faults` were found before, by whoever read it. Its times are those of a clock that may be wrong, and ours may be
     wrong too: the store places them."""
-    result.message = clean(result.message)
+    if result.message:
+        result.message = clean(result.message)
     result.started_at, result.finished_at = believable(result.started_at), believable(result.finished_at)
     if result.retry_after is not None:
         result.retry_after = min(result.retry_after, MAX_WAIT) if is_wait(result.retry_after) else None
-    found = [*faults, *_faults(result)]
+    has_more = result.result is not None or result.cursor is not None or result.exit_code is not None
+    found = [*faults, *_faults(result)] if has_more else faults
     if found:
         _blame(result, Reason.BAD_RESULT, "; ".join(found))
     elif result.state is State.SUCCEEDED and result.exit_code:

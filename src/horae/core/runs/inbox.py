@@ -139,6 +139,8 @@ class Level(NamedTuple):
     waiting: int
     oldest_at: Moment | None
     refused: int
+    is_used: bool  # somebody may hand work over, or has done so before
+    seen_at: Moment
 
 
 def judge(handed: Handed, target: Target | None, now: Moment) -> Order | Refusal:

@@ -207,32 +207,15 @@ class PythonExecutor:
         assert task is not None
         while self._inline and not task.cancelling():  # once cancelled, it is no place for another run
             live = self._inline.popleft()
-            live.task = task
+            live.task, function = task, live.route.function
             try:
-                end = await self._call_inline(live)
+                if live.stopped is not None or function is None:
+                    end = End(live.run_id, State.CANCELLED)
+                else:
+                    end = returned(live.run_id, await function(_context_of(live)))
             except BaseException as error:
-                end = raised(live.run_id, error, live, live.route.function)
+                end = raised(live.run_id, error, live, function)
             self._end(live, end, self._clock.now())
-
-    async def _call_inline(self, live: Live) -> End:
-        function = live.route.function
-        if live.stopped is not None or function is None:
-            return End(live.run_id, State.CANCELLED)
-        given = live.work.assignment
-        context = Context(
-            live,
-            given.run_id,
-            given.attempt,
-            given.fence,
-            given.job_id,
-            given.name,
-            given.due_at,
-            read_data(live.data()),
-            {**live.env()},
-            read_previous(live.work.previous),
-            live.work.installation,
-        )
-        return returned(live.run_id, await function(context))
 
     # ── environments ──
 
@@ -367,8 +350,7 @@ class PythonExecutor:
     def _end(self, live: Live, end: End, now: Moment, failure: Reason = Reason.ERROR, ailment: str = "") -> None:
         if self._live.pop(live.run_id, None) is None:
             return
-        result = _result(live, end, now, failure)
-        result.ailment = ailment
+        result = _result(live, end, now, failure, ailment)
         if result.output is None:
             live.done(result)
         else:
@@ -422,21 +404,28 @@ def _is_lost(gone: Exit) -> bool:
     return gone.message in (LEASE_RAN_OUT, DIED.message) or gone.reason == Reason.LOST
 
 
-def _result(live: Live, end: End, now: Moment, failure: Reason) -> Result:
+def _context_of(live: Live) -> Context:
+    """Return what an inline handler is given."""
+    work, given = live.work, live.work.assignment
+    return Context(
+        live, given.run_id, given.attempt, given.fence, given.job_id, given.name, given.due_at, read_data(live.data()),
+        {**live.env()}, read_previous(work.previous), work.installation,
+    )  # fmt: skip
+
+
+def _result(live: Live, end: End, now: Moment, failure: Reason, ailment: str) -> Result:
     """`failure` is why, if it failed: lost with the agent's keeper, it does not count as a try."""
-    given = live.work.assignment
-    result = Result(live.run_id, given.fence, STATES[end.state], "", live.started_at, now)
-    result.output = live.work.output.ref
+    work, state = live.work, STATES[end.state]
+    fence, policy = work.assignment.fence, work.assignment.policy
+    result = Result(live.run_id, fence, state, "", live.started_at, now, output=work.output.ref, ailment=ailment)
     if live.stopped is not None:
         _mark_stopped(result, live)
         return result
-    result.message = end.message
-    result.result = end.result
-    result.retry_after = end.retry_after
-    if end.state == State.FAILED:
+    result.message, result.result, result.retry_after = end.message, end.result, end.retry_after
+    if state is State.FAILED:
         result.reason = failure
-        settle(result, end, given.policy)
-    elif end.state == State.CANCELLED:
+        settle(result, end, policy)
+    elif state is State.CANCELLED:
         result.reason = Reason.REQUESTED
         result.final = True
     return result

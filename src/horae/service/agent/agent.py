@@ -20,8 +20,8 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -52,16 +52,29 @@ LOOK_SECONDS = 0.1  # between looks at what still runs
 LINGER_SECONDS = 5.0  # for work to end by itself before it is left to the next agent
 
 
+class Instructions(NamedTuple):
+    """What an agent reads of a job."""
+
+    spec: Json
+    timeout_seconds: float | None
+    asks_previous: bool  # for the result of the job's last success
+    names_secrets: bool
+
+
 @lru_cache(maxsize=10_000)
-def decode_spec(text: str) -> Any:
-    """Return a job's spec, decoded once per distinct text."""
-    return msgspec.json.decode(text)
+def _read(spec: str, policy: str) -> Instructions:
+    """Of the texts of a job, read once however many runs it has."""
+    read = msgspec.json.decode(spec, type=dict[str, Any])
+    timeout = policies.policy_from_text(policy).timeout_seconds
+    return Instructions(read, timeout, bool(read.get("previous_result")), '"secret"' in spec)
 
 
-def _whole_spec(assignment: Assignment) -> Any:
-    """Return the spec, with the source that it names."""
-    spec = decode_spec(assignment.spec)
-    return spec if assignment.source is None else {**spec, "source": msgspec.json.decode(assignment.source)}
+def read_assignment(a: Assignment) -> Instructions:
+    """Return them with the source that the spec names, if it does."""
+    read = _read(a.spec, a.policy)
+    if a.source is None:
+        return read
+    return read._replace(spec={**read.spec, "source": msgspec.json.decode(a.source)})
 
 
 class Agent:
@@ -162,16 +175,16 @@ class Agent:
             log.info("work.taken_up", attempts=",".join(f"{run_id}-{one.fence}" for run_id, one in held.items()))
 
     async def _take_up_one(self, executor: LastingExecutor, kept: Kept, memo: Memo) -> None:
-        a = memo.assignment
-        timeout = policies.policy_from_text(a.policy).timeout_seconds
+        a, read = memo.assignment, read_assignment(memo.assignment)
+        timeout = read.timeout_seconds
         output = await self._files.reopen(a.run_id, a.attempt, a.fence, self._output_limit)
-        work = self._work(a, output, timeout, self._clock.now(), {})
-        if why := self._secrets_missing(work):
+        work = self._work(a, read, output, self._clock.now(), None)
+        if why := self._secrets_missing(work, read):
             raise Error(why)
         executor.take_up(work, kept, memo, self._done)
         rest = None if timeout is None else max(0.0, timeout - (self._clock.elapsed() - memo.begun))
         self.workload.free[executor.kind] -= 1
-        self.workload.hold(executor, a, rest)
+        self.workload.hold(executor, [a], [rest])
         self.workload.is_idle.clear()
 
     # ── claim and start ──
@@ -207,37 +220,38 @@ class Agent:
 
     async def _take(self, claimed: Sequence[Assignment], life: int) -> int:
         """Start what was claimed, or hand it back: nothing that is ours may lie about unstarted."""
-        claimed = [a for a in claimed if not self._refuse_unreadable(a)]
-        curious = {a.job_id for a in claimed if decode_spec(a.spec).get("previous_result")}
+        read = [(a, told) for a in claimed if (told := self._read(a)) is not None]
+        curious = {a.job_id for a, told in read if told.asks_previous}
         try:
             previous = await self._link.load_previous(sorted(curious)) if curious else {}
         except BaseException:
-            self._hand_back(claimed)
+            self._hand_back([a for a, _ in read])
             raise
         if self.draining or self.health.ailment or life != self.leash.life or self.leash.is_over:
-            self._hand_back(claimed)
+            self._hand_back([a for a, _ in read])
             return 0
-        for a in claimed:
-            if a.run_id in self.workload.held:
+        fresh: dict[str, list[tuple[Assignment, Instructions]]] = {}
+        held = self.workload.held
+        for each in read:
+            a = each[0]
+            if a.run_id in held:
                 self._wait_for_copy(self._executors[a.kind], a, previous.get(a.job_id))
-        fresh = [a for a in claimed if a.run_id not in self.workload.held]
-        for kind in dict.fromkeys(a.kind for a in fresh):
-            self._start(self._executors[kind], [a for a in fresh if a.kind == kind], previous)
-        return len(claimed)
+            else:
+                fresh.setdefault(a.kind, []).append(each)
+        for kind, works in fresh.items():
+            self._start(self._executors[kind], works, previous)
+        return len(read)
 
-    def _refuse_unreadable(self, a: Assignment) -> bool:
+    def _read(self, a: Assignment) -> Instructions | None:
         """Fail a run whose job this agent cannot read: a newer version may have written it. The others go on."""
         try:
-            readable = isinstance(_whole_spec(a), dict) and policies.policy_from_text(a.policy) is not None
-            why = "" if readable else "its spec is no object"
+            return read_assignment(a)
         except (ValueError, TypeError, AttributeError) as error:
-            why = str(error)
-        if why:
             now = self._clock.now()
-            message = f"the agent {self.node.name} (version {self.node.version}) cannot read this job: {why}"
+            message = f"the agent {self.node.name} (version {self.node.version}) cannot read this job: {error}"
             self.delivery.add(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=message))
             self.delivery.announce()
-        return bool(why)
+            return None
 
     def _wait_for_copy(self, executor: Executor, a: Assignment, previous: str | None) -> None:
         """A run is given to us of which we still have an earlier attempt at work: that one was taken from us without
@@ -250,7 +264,7 @@ class Agent:
         if self.draining or self.health.ailment or not self.leash.is_joined:
             self._hand_back([a])
         else:
-            self._start(executor, [a], {} if previous is None else {a.job_id: previous})
+            self._start(executor, [(a, read_assignment(a))], {} if previous is None else {a.job_id: previous})
 
     def _hand_back(self, claimed: Sequence[Assignment]) -> None:
         now = self._clock.now()
@@ -258,37 +272,36 @@ class Agent:
             self.delivery.add(Result(a.run_id, a.fence, State.QUEUED, finished_at=now))
         self.delivery.announce()
 
-    def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
+    def _start(
+        self, executor: Executor, read: Sequence[tuple[Assignment, Instructions]], previous: Mapping[int, str]
+    ) -> None:
+        """What is of one kind."""
         now = self._clock.now()
-        self.workload.free[executor.kind] -= len(claimed)
+        self.workload.free[executor.kind] -= len(read)
+        self.workload.hold(executor, [a for a, _ in read], [told.timeout_seconds for _, told in read])
         works, refused = [], []
-        for a in claimed:
-            timeout = policies.policy_from_text(a.policy).timeout_seconds
+        for a, told in read:
             output = self._files.open(a.run_id, a.attempt, a.fence, self._output_limit)
-            work = self._work(a, output, timeout, now, previous)
-            if why := self._secrets_missing(work):
+            work = self._work(a, told, output, now, previous.get(a.job_id))
+            if why := self._secrets_missing(work, told):
                 refused.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, now, now, message=why))
             else:
                 works.append(work)
-            self.workload.hold(executor, a, timeout)
         self.workload.is_idle.clear()
         executor.start(works, self._done)
         for result in refused:
             self._done(result)
 
-    def _work(
-        self, a: Assignment, output: Output, timeout: float | None, now: Moment, previous: Mapping[int, str]
-    ) -> Work:
+    def _work(self, a: Assignment, read: Instructions, output: Output, now: Moment, previous: str | None) -> Work:
         return Work(
-            a, _whole_spec(a), output, timeout, now, previous.get(a.job_id), a.cursor,
-            note_phase=partial(self._note_phase, a), note_progress=partial(self._note_progress, a),
-            origin=a if self.workload.may_outlive_us(a.kind) else None, installation=self.leash.installation,
+            a, read.spec, output, read.timeout_seconds, now, previous, a.cursor, self,
+            a if self.workload.may_outlive_us(a.kind) else None, self.leash.installation,
         )  # fmt: skip
 
-    def _secrets_missing(self, work: Work) -> str:
+    def _secrets_missing(self, work: Work, read: Instructions) -> str:
         """Return why the work cannot be started, if a secret is missing; else it has those that it needs."""
-        a = work.assignment
-        return self._give_secrets(work) if '"secret"' in a.spec or a.kind in kinds.WITH_SECRETS else ""
+        needs_some = read.names_secrets or work.assignment.kind in kinds.WITH_SECRETS
+        return self._give_secrets(work) if needs_some else ""
 
     def _give_secrets(self, work: Work) -> str:
         """Return why the work cannot be started, if a secret is missing."""
@@ -299,7 +312,8 @@ class Agent:
         secrecy = self._secrecies[a.run_id] = Secrecy(a.secrets, others)
         return secrecy.cover(work, self._files.ref(a.run_id, a.attempt, a.fence))
 
-    def _note_phase(self, assignment: Assignment, phase: Phase) -> None:
+    # ── what the work tells ──
+    def note_phase(self, assignment: Assignment, phase: Phase) -> None:
         """Most work runs from the start, which the service knows: nothing is told of it, unless it was preparing."""
         run_id, kind = assignment.run_id, assignment.kind
         if run_id not in self.workload.held or not lifecycle.may_prepare(kind):
@@ -309,7 +323,7 @@ class Agent:
         if run_id in self._preparing or lifecycle.first_phase(kind) is Phase.PREPARING:
             self.delivery.note_phase((assignment.run_id, assignment.fence), phase)
 
-    def _note_progress(self, assignment: Assignment, progress: Json) -> None:
+    def note_progress(self, assignment: Assignment, progress: Json) -> None:
         run_id = assignment.run_id
         if run_id not in self.workload.held or not (said := read_progress(progress)):
             return
@@ -319,26 +333,27 @@ class Agent:
         self.delivery.note_progress((run_id, assignment.fence), hidden)
 
     def _done(self, result: Result) -> None:
-        running = self.workload.end(result.run_id)
-        self.delivery.drop_news(result.run_id)
-        self._preparing.discard(result.run_id)
+        run_id, workload, delivery = result.run_id, self.workload, self.delivery
+        running = workload.end(run_id)
+        delivery.drop_news(run_id)
+        self._preparing.discard(run_id)
         if running is None:
             return
         if result.ailment:
             self.health.note(result.ailment)
         make_sound(result)
-        if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
+        if (secrecy := self._secrecies.pop(run_id, None)) is not None:
             secrecy.hide(result)
         kind = running.executor.kind
-        self.workload.free[kind] += 1
-        self.delivery.add(_handed_back(result) if self.workload.was_let_go(result.run_id) else result)
-        if result.run_id in self.workload.successors:
-            self._start_successor(result.run_id)
-        if not self.workload.held:
-            self.workload.is_idle.set()
-        self.delivery.announce()
-        if kind in self.workload.hungry:
-            self.workload.slot_freed.set()
+        workload.free[kind] += 1
+        delivery.add(_handed_back(result) if workload.was_let_go(run_id) else result)
+        if run_id in workload.successors:
+            self._start_successor(run_id)
+        if not workload.held:
+            workload.is_idle.set()
+        delivery.announce()
+        if kind in workload.hungry:
+            workload.slot_freed.set()
 
     # ── stop ──
     async def drain(self, seconds: float) -> None:

@@ -147,8 +147,9 @@ class Delivery:
         self.progress_made.set()
 
     def drop_news(self, run_id: int) -> None:
-        self._phases.pop(run_id, None)
-        self._progress.pop(run_id, None)
+        if self._phases or self._progress:  # most runs have none
+            self._phases.pop(run_id, None)
+            self._progress.pop(run_id, None)
 
     async def send_phases(self) -> None:
         """Send the phases that have changed, once; kept and repeated when the service cannot be reached."""

@@ -13,7 +13,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from horae.core.model import Reason
@@ -79,14 +79,16 @@ class Workload:
     def may_outlive_us(self, kind: str) -> bool:
         return kind in self.lasters and self._keeper.keeps
 
-    def hold(self, executor: Executor, a: Assignment, timeout: float | None) -> None:
-        """`timeout` is what is left of it, in seconds."""
-        timer = None
-        if timeout is not None:
-            timer = asyncio.get_running_loop().call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
-        self.held[a.run_id] = Running(executor, a.fence, timer)
-        if self.may_outlive_us(a.kind):
-            self._unreleased.add((a.run_id, a.fence))
+    def hold(self, executor: Executor, claimed: Sequence[Assignment], timeouts: Sequence[float | None]) -> None:
+        """Runs of one kind. `timeouts` are what is left of each, in seconds."""
+        loop = asyncio.get_running_loop()
+        for a, timeout in zip(claimed, timeouts, strict=True):
+            timer = None
+            if timeout is not None:
+                timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
+            self.held[a.run_id] = Running(executor, a.fence, timer)
+        if self.may_outlive_us(executor.kind):
+            self._unreleased.update((a.run_id, a.fence) for a in claimed)
 
     def end(self, run_id: int) -> Running | None:
         """Return what was held of a run, and is no longer."""

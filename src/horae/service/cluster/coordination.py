@@ -38,7 +38,7 @@ A store that one process holds exclusively (SQLite) makes all of this immediate:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -188,6 +188,12 @@ class Cluster:
             sign = (node.beat, node.session, node.state)
             self._watches.setdefault(node.name, Watch()).see(sign, asked, answered, blind)
 
+    @property
+    def has_outside(self) -> bool:
+        """Whether there was a member outside Horae at the last look, living or gone: only for such there is work that
+        is kept for them, and calls."""
+        return any(map(is_external, self._nodes))
+
     def _is_silent(self, node: Node, seconds: float) -> bool:
         if node.name == self._node:
             return False
@@ -284,19 +290,11 @@ class Cluster:
         there = [node for node in present if _may_schedule(node) and not self._is_silent(node, self._ttl)]
         fit = there if self._is_shared else [node for node in there if _takes_work(node)] or there
         schedulers = [node.name for node in fit]
-        owners = {segment: owner for segment, (owner, _) in (await self._store.load_segments()).items()}
-        moves = (share if self._is_shared else gather)(owners, schedulers, await self._told())
+        owners, taken = await self._store.load_shares()
+        moves = (share if self._is_shared else gather)(owners, schedulers, _told(taken))
         if moves and self._lease is not None and await self._store.assign_segments(moves, self._lease):
             self.rebalances += 1
             self._queue.announce("due")
-
-    async def _told(self) -> dict[str, list[int]]:
-        """Nodes of Horae that were told their segments; one that shall have none, too."""
-        told: dict[str, list[int]] = {}
-        for segment, (name, _) in (await self._store.load_taken_segments()).items():
-            if not is_external_name(name):
-                told.setdefault(name, []).extend([segment] if segment >= 0 else [])
-        return told
 
     async def sweep(self) -> float | None:
         """See to runs that wait; return in how many seconds there is more to do, if anything waits."""
@@ -338,6 +336,15 @@ class Cluster:
             if not heirs or not await self.own_segments():
                 return
             await self._clock.sleep(LOOK)
+
+
+def _told(taken: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the nodes of Horae that were told their segments; one that shall have none, too."""
+    told: dict[str, list[int]] = {}
+    for segment, name in taken.items():
+        if not is_external_name(name):
+            told.setdefault(name, []).extend([segment] if segment >= 0 else [])
+    return told
 
 
 def _may_run(node: Node) -> bool:

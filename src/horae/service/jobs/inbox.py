@@ -7,7 +7,6 @@ No row may stop those behind it, whatever a stranger wrote into it: a batch that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import structlog
 
@@ -15,8 +14,7 @@ from horae.core.model import SECOND, Reason
 from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, judge
 from horae.errors import Error, Unavailable
 from horae.ports.clock import Clock
-from horae.ports.store import inbox
-from horae.ports.store.moments import StoreClock
+from horae.ports.store.inbox import Inbox as InboxStore
 from horae.ports.transport import Queue
 from horae.service.events import Events
 from horae.service.metrics import Metrics
@@ -25,10 +23,6 @@ from horae.service.no_events import NoEvents
 log = structlog.get_logger()
 REFUSED_KEPT = 30 * 86_400 * SECOND
 BATCH = 1000  # rows that change places in one transaction
-
-
-class InboxStore(inbox.Inbox, StoreClock, Protocol):
-    """The inbox, and what time it is."""
 
 
 class Inbox:
@@ -41,6 +35,7 @@ class Inbox:
         self._metrics = metrics
         self._events = events or NoEvents()
         self._reading = Reading()
+        self.is_used = False  # by anybody, ever, as far as we know: until then nobody looks
 
     async def drain(self) -> int:
         """Take a batch, if there is anything; return how many rows it was."""
@@ -91,13 +86,15 @@ class Inbox:
             )  # fmt: skip
 
     async def tend(self) -> None:
-        """Put back what waited for its job to be resumed, forget what was refused a month ago, and note how full the
-        inbox is."""
-        now = await self._store.now()
-        await self._store.readmit()
-        await self._store.drop_refused(now - REFUSED_KEPT)
+        """Note how full the inbox is, and whether anybody uses it; put back what waited for its job to be resumed, and
+        forget what was refused a month ago."""
         level = await self._store.level()
-        age = 0 if level.oldest_at is None else now - level.oldest_at
+        self.is_used = level.is_used
+        if level.refused:
+            await self._store.readmit()
+            await self._store.drop_refused(level.seen_at - REFUSED_KEPT)
+            level = await self._store.level()
+        age = 0 if level.oldest_at is None else level.seen_at - level.oldest_at
         self._metrics.inbox = (level.waiting, max(age, 0), level.refused)
 
 

@@ -94,7 +94,7 @@ class Secrets:
 
     async def provide(self, claimed: Sequence[Assignment]) -> Sequence[Assignment]:
         """Return what was claimed, each with the secrets it names."""
-        wanted = {a.run_id: names for a in claimed if (names := _names_in(a.spec) | _names_in(a.source or ""))}
+        wanted = {a.run_id: names for a in claimed if (names := _names_of(a))}
         if not wanted:
             return claimed
         jobs = sorted({a.job_id for a in claimed if a.run_id in wanted})
@@ -105,6 +105,11 @@ class Secrets:
             a._replace(secrets=_text(values[orgs[a.job_id]], wanted[a.run_id])) if a.run_id in wanted else a
             for a in claimed
         ]
+
+
+def _names_of(a: Assignment) -> frozenset[str]:
+    names = _names_in(a.spec)
+    return names if a.source is None else names | _names_in(a.source)
 
 
 def _text(values: Mapping[str, str | None], names: frozenset[str]) -> str:

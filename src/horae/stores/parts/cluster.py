@@ -107,6 +107,13 @@ class LeasePart(Database):
     async def load_segments(self) -> dict[int, tuple[str, int]]:
         return {row[0]: (row[1], row[2]) for row in await self._get("load_segments")}
 
+    async def load_shares(self) -> tuple[dict[int, str], dict[int, str]]:
+        owners: dict[int, str] = {}
+        taken: dict[int, str] = {}
+        for segment, name, is_taken in await self._get("load_shares"):
+            (taken if is_taken else owners)[segment] = name
+        return owners, taken
+
     async def take_segments(self, worker: str, wanted: int) -> list[int]:
         now = await self.now()
 

@@ -56,6 +56,12 @@ UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND
 -- load_segments [beat] --
 SELECT segment, owner, term FROM segments ORDER BY segment;
 
+-- load_shares [beat] --
+-- Who owns each, and who was told to hold it: the leader asks every second, so it is one statement.
+SELECT segment, owner, 0 FROM segments
+UNION ALL SELECT t.segment, t.worker, 1 FROM taken_segments t JOIN nodes n ON n.name = t.worker AND n.state = 'live'
+ORDER BY 1;
+
 -- drop_dead_segments --
 DELETE FROM taken_segments WHERE worker NOT IN (SELECT name FROM nodes WHERE state = 'live');
 

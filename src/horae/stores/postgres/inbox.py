@@ -74,7 +74,7 @@ class PostgresInbox(PostgresOrders):
         return len(await self._put("readmit"))
 
     async def level(self) -> Level:
-        return Level(*(await self._get("inbox_level"))[0])
+        return Level(*(await self._get("inbox_level", self._clock()))[0])
 
     async def drop_refused(self, before: Moment) -> int:
         return len(await self._put("drop_refused", before))

@@ -33,8 +33,11 @@ WITH back AS (
 INSERT INTO inbox (id, made_at, run_at, org, priority, role, owner, job, key, data) SELECT * FROM back RETURNING 1;
 
 -- inbox_level --
--- Of very many, some: a number beyond a hundred thousand says as much.
-SELECT count(*), min(made_at), (SELECT count(*) FROM inbox_refused)
+-- Of very many, some: a number beyond a hundred thousand says as much. The role of Horae itself needs no grant, so it is
+-- also asked whether there ever was a row.
+SELECT count(*), min(made_at), (SELECT count(*) FROM inbox_refused),
+  EXISTS (SELECT 1 FROM inbox_grants) OR (SELECT is_called FROM inbox_id_seq),
+  COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
 FROM (SELECT made_at FROM inbox ORDER BY id LIMIT 100000) AS waiting;
 
 -- grant_inbox --

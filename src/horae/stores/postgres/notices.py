@@ -52,8 +52,9 @@ class Notices:
 
     async def count_others(self) -> int:
         """Return how many listen or look beside us, in this database."""
-        self._listeners = int(await self._connection.fetchval(self._queries["count_listeners"], LISTENER))
-        self._pollers = int(await self._connection.fetchval(self._queries["count_pollers"], self._name))
+        row = await self._connection.fetchrow(self._queries["count_others"], LISTENER, self._name)
+        assert row is not None
+        self._listeners, self._pollers = row
         return self._listeners + self._pollers
 
     async def publish(self, text: str) -> None:
