@@ -46,8 +46,8 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs", "jobs": "jobs", "triggers": "jobs", "runs": "runs",
     "logs": "runs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs", "resume": "jobs",
-    "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "secret": "secrets", "token": "tokens",
-    "inbox": "inbox", "check": "local", "migrate": "local",
+    "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "queues": "queues", "secret": "secrets",
+    "token": "tokens", "inbox": "inbox", "check": "local", "migrate": "local",
 }  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",

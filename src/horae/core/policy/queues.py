@@ -229,7 +229,7 @@ class Place(NamedTuple):
     weight: int  # of that share
 
 
-_USERS = (("rpc", "user_id"), ("cluster", "userId"))  # where contracts keep for whom a job was made
+_USERS = {"rpc": "user_id", "cluster": "userId"}  # where contracts keep for whom a job was made
 _IN_DATA = "data."
 _NOTHING: Json = {}
 
@@ -245,13 +245,19 @@ def place(
 
 
 def user_of(owner: str, annotations: Mapping[str, Any]) -> str:
-    """Return for whom a job was made: the user whom a contract names, else its owner."""
-    for facade, name in _USERS:
-        ours = annotations.get(facade)
-        user = ours.get(name) if isinstance(ours, dict) else None
-        if user is not None:
-            return share_key(user if isinstance(user, str) else encode(user)) or owner
-    return share_key(owner)
+    """Return with whom the runs of a job share: the user whom a contract names, else its owner."""
+    return next((user for facade in _USERS if (user := _user_in(annotations, facade))), share_key(owner))
+
+
+def made_for(owner: str, annotations: Mapping[str, Any]) -> str:
+    """Return to whom what waits is counted, as the stores find it: the user of the RPC contract, else the owner."""
+    return _user_in(annotations, "rpc") or owner
+
+
+def _user_in(annotations: Mapping[str, Any], facade: str) -> str:
+    ours = annotations.get(facade)
+    user = ours.get(_USERS[facade]) if isinstance(ours, dict) else None
+    return "" if user is None else share_key(user if isinstance(user, str) else encode(user))
 
 
 def _share_in(data: str | Json | None, path: str) -> str:

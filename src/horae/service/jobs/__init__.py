@@ -26,6 +26,7 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
+from horae.core.policy.breaker import without_reason
 from horae.core.runs.orders import Lend
 from horae.core.work import kinds
 from horae.core.work.specs import Draft
@@ -33,12 +34,15 @@ from horae.errors import Conflict, Invalid, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
+from horae.ports.store.queues import PolicyCounts
+from horae.ports.store.queues import Queues as StoredQueues
 from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
 from horae.service.batching import Coalescer
 from horae.service.events import Events
+from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, Changes, Submitted, refuse_mismatch
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
@@ -48,22 +52,26 @@ from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
+from horae.service.policy.queues import Queues
+from horae.service.policy.quotas import Quotas
 from horae.service.secrets.sealing import Sealing
 
 BATCH = 1000  # jobs in one transaction
 
 
-class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
-    """Jobs, their triggers and their runs."""
+class JobStore(
+    Definitions, Moments, Runs, Writes, Attempts, Settings, StoredQueues, PolicyCounts, Protocol
+):  # fmt: skip
+    """Jobs, their triggers, their runs, and where those wait."""
 
 
 class Jobs:
     def __init__(
         self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
-        schemas: HandlerSchemas | None = None,
+        schemas: HandlerSchemas | None = None, most_waiting: int | None = None,
     ) -> None:  # fmt: skip
         """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
-        what data handlers take."""
+        what data handlers take. `most_waiting`: runs of one owner that may wait."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
@@ -72,7 +80,9 @@ class Jobs:
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._submits = Coalescer(self._submit_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
         self._data = DataCheck(schemas)
-        self.orders = Orders(store, queue, self._events, self._data)
+        self.queues = Queues(store, queue)
+        self._admission = Admission(self.queues, Quotas(store, most_waiting))
+        self.orders = Orders(store, queue, self._events, self._data, self._admission)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
@@ -92,7 +102,9 @@ class Jobs:
         Where keys exist, each of several drafts is done for itself. Whatever is done has an idempotency key of its own
         in the transaction that does it: whatever a broken request had done, its repeat goes on from there.
         """
+        await self._admission.check_drafts(drafts)
         await self._data.check_drafts(drafts)
+        await self._admission.check_waiting(drafts, owner, org)
         for number, draft in enumerate(drafts):
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)
@@ -205,6 +217,7 @@ class Jobs:
 
     # ── change ──
     async def replace(self, job_id: int, draft: Draft, *, expected_version: int | None = None) -> Job:
+        await self._admission.check_drafts([draft])
         await self._data.check_drafts([draft])
         return (await self._replace(job_id, draft, expected_version, None)).jobs[0]
 
@@ -219,14 +232,22 @@ class Jobs:
             return replace(
                 job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
                 segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
-                annotations=draft.annotations, triggers=triggers,
+                annotations=draft.annotations if draft.paused else without_reason(draft.annotations),
+                triggers=triggers,
             )  # fmt: skip
 
         return await self._changes.change_once(job_id, change, expected_version, idempotency)
 
     async def set_paused(self, job_id: int, paused: bool) -> Job:
-        """Stop or go on firing. Moments that pass while paused are not made up for."""
-        return await self._changes.change(job_id, lambda job, _: replace(job, paused=paused))
+        """Stop or go on firing. Moments that pass while paused are not made up for. A job that has paused itself
+        begins to count its failures anew."""
+
+        def change(job: Job, _: Moment) -> Job:
+            return replace(
+                job, paused=paused, annotations=job.annotations if paused else without_reason(job.annotations)
+            )
+
+        return await self._changes.change(job_id, change)
 
     async def delete(self, job_id: int) -> None:
         """For good. Moments that are due get their records first, and end with the other runs that wait."""

@@ -23,6 +23,7 @@ from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
 from horae.service.batching import Coalescer
 from horae.service.events import Events
+from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, refuse_mismatch
 from horae.service.jobs.data import DataCheck, refusal
 
@@ -67,14 +68,19 @@ class Recipe(NamedTuple):
     kind: str
     policy: Policy
     handler: str | None  # of Python code, whose parameters may say what data it takes
+    owner: str
+    annotations: Json  # for whom a contract made it
 
 
 Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
 
 
 class Orders:
-    def __init__(self, store: OrderStore, queue: Queue, events: Events, data: DataCheck) -> None:
+    def __init__(
+        self, store: OrderStore, queue: Queue, events: Events, data: DataCheck, admission: Admission
+    ) -> None:  # fmt: skip
         self._store = store
+        self._admission = admission
         self._data = data
         self._queue = queue
         self._events = events
@@ -120,11 +126,16 @@ class Orders:
         recipes = await self._find({request.job for request in requests.values()}, asker)
         answers: dict[int, Run | Error] = dict(await self._find_wrong(requests, recipes))
         orders: dict[int, tuple[Recipe, Order]] = {}
+        await self._admission.queues.refresh()
         for number, request in requests.items():
             recipe = recipes[request.job]
             if isinstance(recipe, Error):
                 answers[number] = recipe
-            elif number not in answers:
+            elif number in answers:
+                continue
+            elif refused := await self._admission.admit(recipe.policy, recipe.org, recipe.owner, recipe.annotations):
+                answers[number] = refused
+            else:
                 orders[number] = recipe, _order(recipe, request)
         if not orders:
             return answers
@@ -199,7 +210,7 @@ class Orders:
         if job is None:
             return _missing(name)
         handler = job.spec["handler"] if job.kind == "python" else None
-        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler)
+        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler, job.owner, job.annotations)
         seen = _visible(name, recipe, asker)
         if isinstance(seen, Error):
             return seen
