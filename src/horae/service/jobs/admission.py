@@ -8,15 +8,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Protocol
 
-from horae.core.model import Policy
-from horae.core.policy.queues import QueueState, made_for
+from horae.core.model import Json, Policy
+from horae.core.policy.queues import Queue, QueueState, made_for
 from horae.core.time import moments
 from horae.core.work.specs import Draft
 from horae.errors import MAX_PROBLEMS, Conflict, Error, Invalid, Problem
 from horae.service.policy.queues import Queues
-from horae.service.policy.quotas import Quotas
+from horae.service.policy.quotas import Ask, Quotas
+
+
+class Wanted(Protocol):
+    """What has to be known of the job of a run that somebody wants."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def org(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def annotations(self) -> Json: ...
 
 
 class Admission:
@@ -50,15 +63,25 @@ class Admission:
             for trigger in draft.triggers
             if (at := trigger.schedule.get("at")) is not None and moments.parse_moment(at) <= now
         )
-        for (user, name), runs in asked.items():
-            error = await self._quotas.take(org, user, self.queues.find(name), runs)
-            if error is not None:
-                raise error
+        asks = [Ask(org, user, self.queues.find(name), runs) for (user, name), runs in asked.items()]
+        for error in filter(None, await self._quotas.take(asks)):
+            raise error
 
-    async def admit(self, policy: Policy, org: int, owner: str, annotations: Mapping[str, Any]) -> Error | None:
-        """Let one run in, or return why not. What is known of queues must be fresh."""
-        queue = self.queues.find(policy.queue)
-        if queue.state is QueueState.DRAINING:
-            message = f"the queue '{queue.name}' is draining and takes nothing new"
-            return Conflict(message, code="E_QUEUE_DRAINING", hint=f"`horae queues resume {queue.name}` opens it")
-        return await self._quotas.take(org, made_for(owner, annotations), queue)
+    async def admit(self, wanted: Mapping[int, Wanted]) -> dict[int, Error]:
+        """Let runs in, each for itself; return why those that may not come in may not."""
+        await self.queues.refresh()
+        refused: dict[int, Error] = {}
+        asks: dict[int, Ask] = {}
+        for number, job in wanted.items():
+            queue = self.queues.find(job.policy.queue)
+            if queue.state is QueueState.DRAINING:
+                refused[number] = _draining(queue)
+            elif self._quotas.is_for(queue):
+                asks[number] = Ask(job.org, made_for(job.owner, job.annotations), queue)
+        answers = await self._quotas.take(list(asks.values())) if asks else ()
+        return refused | {number: error for number, error in zip(asks, answers, strict=False) if error is not None}
+
+
+def _draining(queue: Queue) -> Conflict:
+    message = f"the queue '{queue.name}' is draining and takes nothing new"
+    return Conflict(message, code="E_QUEUE_DRAINING", hint=f"`horae queues resume {queue.name}` opens it")

@@ -125,17 +125,14 @@ class Orders:
         """Return an answer to each request, but those whose job is no longer as we knew it."""
         recipes = await self._find({request.job for request in requests.values()}, asker)
         answers: dict[int, Run | Error] = dict(await self._find_wrong(requests, recipes))
+        known = {number: r for number, it in requests.items() if isinstance(r := recipes[it.job], Recipe)}
+        answers |= await self._admission.admit({number: r for number, r in known.items() if number not in answers})
         orders: dict[int, tuple[Recipe, Order]] = {}
-        await self._admission.queues.refresh()
         for number, request in requests.items():
             recipe = recipes[request.job]
             if isinstance(recipe, Error):
                 answers[number] = recipe
-            elif number in answers:
-                continue
-            elif refused := await self._admission.admit(recipe.policy, recipe.org, recipe.owner, recipe.annotations):
-                answers[number] = refused
-            else:
+            elif number not in answers:
                 orders[number] = recipe, _order(recipe, request)
         if not orders:
             return answers

@@ -11,6 +11,7 @@ nodes do the same, so for that long an owner may get as much more as there are n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +22,15 @@ from horae.ports.store.queues import PolicyCounts
 HOLDS = 1.0  # seconds
 RARELY = 20  # times as long as a count took
 REMEMBERED = 10_000  # counts
+
+
+class Ask(NamedTuple):
+    """Runs that somebody wants."""
+
+    org: int
+    user: str
+    queue: Queue
+    runs: int = 1
 
 
 class Line(NamedTuple):
@@ -48,19 +58,30 @@ class Quotas:
         """Return whether there is a limit to what may wait there."""
         return self._per_owner is not None or queue.most_waiting is not None
 
-    async def take(self, org: int, user: str, queue: Queue, runs: int = 1) -> Limited | None:
-        """Let so many runs in, all of them; or return why not."""
+    async def take(self, asked: Sequence[Ask]) -> list[Limited | None]:
+        """Let runs in, each ask for itself, all of it or nothing; or return why not. Counted before the first is let
+        in, for none of them is in the store yet."""
+        counts: dict[Line, _Count] = {}
+        for line, most in dict(limit for ask in asked for limit in self._limits(ask)).items():
+            counts[line] = await self._count(line, most)
+        return [self._let_in(ask, counts) for ask in asked]
+
+    def _limits(self, ask: Ask) -> list[tuple[Line, int]]:
+        org, user, queue, _ = ask
         limits = ((Line(org, user, None), self._per_owner), (Line(org, user, queue.id), queue.most_waiting))
-        counts = [(await self._count(line, most), most) for line, most in limits if most is not None]
-        for count, most in counts:
-            if count.waiting + runs > most:
+        return [(line, most) for line, most in limits if most is not None]
+
+    def _let_in(self, ask: Ask, counts: Mapping[Line, _Count]) -> Limited | None:
+        limits = self._limits(ask)
+        for line, most in limits:
+            if counts[line].waiting + ask.runs > most:
                 return Limited(
-                    f"{count.waiting} runs of {user} are waiting, and at most {most} may",
+                    f"{counts[line].waiting} runs of {ask.user} are waiting, and at most {most} may",
                     code="E_TOO_MUCH_WAITING",
                     hint="try again when some have started",
                 )
-        for count, _ in counts:
-            count.waiting += runs
+        for line, _ in limits:
+            counts[line].waiting += ask.runs
         return None
 
     async def _count(self, line: Line, most: int) -> _Count:
