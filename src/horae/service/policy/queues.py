@@ -47,6 +47,7 @@ class Queues:
         self._hints = hints
         self._changed = hints.watch("queues")
         self._known_until = -math.inf
+        self._reading: asyncio.Task[list[Queue]] | None = None
         self._by_name: dict[str, Queue] = {}
         self._by_id: dict[int, Queue] = {}
 
@@ -54,7 +55,15 @@ class Queues:
     async def refresh(self) -> None:
         """Have what is known no older than it may be. To be called before `find` and `by_id`, which do not wait."""
         if self._changed.is_due or asyncio.get_running_loop().time() >= self._known_until:
-            await self._read()
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read())
+                self._reading.add_done_callback(self._forget_reading)
+            await asyncio.shield(self._reading)  # one look for all who ask meanwhile
+
+    def _forget_reading(self, task: asyncio.Task[list[Queue]]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            task.exception()  # those who wait raise it; that nobody does is no fault
 
     async def _read(self) -> list[Queue]:
         if self._changed.is_due:  # before the look: what changes after it is announced again
