@@ -65,7 +65,7 @@ async def test_a_job_pauses_itself_after_so_many_failures_in_a_row(jobs: Jobs, e
     assert found.paused
     assert paused_because(found) == "its last 3 runs failed"
     assert heard.paused == [(job.id, "its last 3 runs failed")]
-    with pytest.raises(Conflict):
+    with pytest.raises(Conflict, match="is paused, because its last 3 runs failed; resume it first"):
         await jobs.run_now(job.id)
 
 

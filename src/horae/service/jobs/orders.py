@@ -15,6 +15,7 @@ import msgspec
 
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run
+from horae.core.policy.breaker import paused_because
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.errors import Conflict, Error, NotFound, Unavailable
@@ -214,7 +215,8 @@ class Orders:
         if job.deleted_at is not None:
             return _deleted(job.id)
         if job.paused:
-            return Conflict(f"job {job.id} is paused; resume it first", code="E_PAUSED")
+            why = f", because {because}" if (because := paused_because(job)) else ""
+            return Conflict(f"job {job.id} is paused{why}; resume it first", code="E_PAUSED")
         if len(self._recipes) >= REMEMBERED:
             del self._recipes[next(iter(self._recipes))]
         self._recipes[_name(name, asker)] = recipe

@@ -16,7 +16,7 @@ class Queues:
     """The endpoints of queues."""
 
     def __init__(self, services: Services) -> None:
-        self._queues = services.jobs.queues
+        self._jobs = services.jobs
 
     def operations(self) -> list[http.Operation]:
         op, queues, one = http.Operation, "/v1/queues", "/v1/queues/{name}"
@@ -35,20 +35,24 @@ class Queues:
         """Counts stop at 10,000 waiting runs of a queue, and at 50,000 blocked runs of all queues. Rates are found
         among the newest 10,000 live and the newest 10,000 ended runs, which count to the queue that their job names
         now."""
-        queues, figures, now = await self._queues.list(), await self._queues.figures(), await self._queues.now()
+        queues, figures, now = (
+            await self._jobs.queues.list(),
+            await self._jobs.queues.figures(),
+            await self._jobs.queues.now(),
+        )
         items = [_queue(queue, figures.get(queue.id, Figures()), now) for queue in queues]
         return http.reply(200, schemas.QueuePage(items))
 
     async def get_queue(self, request: http.Request) -> http.Answer:
-        queue = await self._queues.get(_name(request))
-        figures = (await self._queues.figures()).get(queue.id, Figures())
-        return http.reply(200, _queue(queue, figures, await self._queues.now()), [_etag(queue)])
+        queue = await self._jobs.queues.get(_name(request))
+        figures = (await self._jobs.queues.figures()).get(queue.id, Figures())
+        return http.reply(200, _queue(queue, figures, await self._jobs.queues.now()), [_etag(queue)])
 
     async def put_queue(self, request: http.Request) -> http.Answer:
         """201 when it is new. Takes what reading it gives; what is left out has its default, but the state stays as it
         is."""
         document, version = await request.document(), request.expected_version()
-        queue, is_new = await self._queues.put(_name(request), document, version)
+        queue, is_new = await self._jobs.queues.put(_name(request), document, version)
         return http.reply(201 if is_new else 200, _queue(queue), [_etag(queue)])
 
     async def pause(self, request: http.Request) -> http.Answer:
@@ -64,11 +68,11 @@ class Queues:
         return await self._set_state(request, QueueState.DRAINING)
 
     async def _set_state(self, request: http.Request, state: QueueState) -> http.Answer:
-        return http.reply(200, _queue(await self._queues.set_state(_name(request), state)))
+        return http.reply(200, _queue(await self._jobs.queues.set_state(_name(request), state)))
 
     async def delete_queue(self, request: http.Request) -> http.Answer:
         """It must have been draining for some seconds, no job may name it, and nothing may be in it."""
-        await self._queues.delete(_name(request))
+        await self._jobs.queues.delete(_name(request))
         return http.Reply(204)
 
 
