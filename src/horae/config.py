@@ -82,6 +82,7 @@ class Config:
     startup_timeout: float
     allowed_hosts: tuple[str, ...]
     require_token: bool
+    most_waiting_per_owner: int
     history_days: int | None  # None: as the installation is old (see app.server.settle_retention)
     files: str  # a directory, or the address of a bucket
     files_endpoint: str

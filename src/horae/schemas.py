@@ -69,6 +69,11 @@ class Policy(Struct):
             "since 1970. At each start of Horae such a job runs if its last success is longer ago than its interval."
         ),
     ]
+    queue: Annotated[str, Meta(description="Where its runs wait.")] = model.DEFAULT_QUEUE_NAME
+    share: Annotated[str, Meta(description="With whom they share it: owner, or a path into their data.")] = "owner"
+    pause_after_failures: Annotated[
+        int | None, Meta(description="Failed runs in a row after which the job pauses itself.")
+    ] = None
 
 
 class Cursor(Struct):
@@ -99,6 +104,7 @@ class Job(Struct):
     triggers: list[Trigger]
     deleted_at: When | UnsetType = UNSET
     cursor: Annotated[Cursor | UnsetType | None, Meta(description="Of a sync that is read by its id.")] = UNSET
+    paused_because: Annotated[str | UnsetType, Meta(description="Why it has paused itself.")] = UNSET
 
 
 class Submitted(Struct):
@@ -374,6 +380,44 @@ class SecretPage(Struct):
     cursor: None = None
 
 
+class QueueFigures(Struct):
+    """How a queue stands. Counts stop at some limit: then they say at least how much there is."""
+
+    waiting: Annotated[Count, Meta(description="Runs that wait for an agent.")]
+    waiting_is_cut: Annotated[bool, Meta(description="There are more.")]
+    blocked: Annotated[dict[str, int], Meta(description="Runs that wait for something else, by reason.")]
+    blocked_is_cut: Annotated[bool, Meta(description="There are more, of this queue or of others.")]
+    running: Count
+    oldest_due_at: Annotated[When | None, Meta(description="Due moment of what waits longest for an agent.")]
+    oldest_wait_seconds: float | None
+    in_last_minute: Annotated[Count, Meta(description="Runs that came.")]
+    out_last_minute: Annotated[Count, Meta(description="Runs that ended.")]
+
+
+class Queue(Struct):
+    """Where runs wait for an agent."""
+
+    name: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["open", "paused", "draining"]})]
+    priority_offset: int
+    labels: list[str]
+    kinds: list[str]
+    concurrency: int | None
+    rate: str | None
+    burst: int
+    weights: dict[str, int]
+    most_waiting: int | None
+    version: Count
+    created_at: Annotated[When | None, Meta(description="Null for the default queue, which was always there.")]
+    updated_at: When | None
+    figures: QueueFigures | UnsetType = UNSET
+
+
+class QueuePage(Struct):
+    items: list[Queue]
+    cursor: None = None
+
+
 class KeyRotation(Struct):
     key: str
     resealed: int
@@ -440,6 +484,6 @@ class SubmitPlan(Struct):
 SHOWN = (
     Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Handler, HandlerPage, Health, Job,
     JobPage, KeyRotation, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress,
-    Readiness, Rerun, RerunAnswers, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share,
-    SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    Queue, QueueFigures, QueuePage, Readiness, Rerun, RerunAnswers, Retry, Run, RunDetail, RunPage, Secret, SecretPage,
+    Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

@@ -219,6 +219,8 @@ SETTINGS: tuple[Setting, ...] = (
             "Further names under which browsers may reach this server; who comes by one needs a token.", "none"),
     Setting("require_token", FLAG, False,
             "Whether also the user who runs this server needs a token; on loopback only others do."),
+    Setting("most_waiting_per_owner", whole(0, 1_000_000_000), 0,
+            "Runs of one owner that may wait; who asks for more is refused. 0 is no limit."),
     Setting("history_days", whole(0, 36_500), _nothing,
             "Days for which ended runs and their output are kept; 0 keeps them for ever.",
             f"{HISTORY_DAYS}; 0 on an installation that is older than this default"),

@@ -34,6 +34,7 @@ from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.jobs.breaker import Breaker
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
 from horae.service.secrets.named import Secrets
@@ -110,7 +111,10 @@ class World:
         self.files = open_files(directory / "outputs")
         keys = FileKeys(directory / "secrets.key")
         secrets, sealing = Secrets(store, keys), Sealing(store, keys)
-        self.execution = Execution(store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing)
+        self.execution = Execution(
+            store, self.queue, clock, self.metrics, secrets=secrets, sealing=sealing,
+            after_failures=Breaker(store, self.queue, sealing).look,
+        )  # fmt: skip
         self.firing = Firing(store, self.queue, clock, self.metrics)
         self.handlers = Handlers()
         self.jobs = Jobs(store, self.queue, sealing=sealing, schemas=self.handlers)

@@ -66,6 +66,7 @@ from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.jobs.breaker import Breaker
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
@@ -123,6 +124,7 @@ class App:
             roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
             events=self.broker.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
             installation=installation,
+            after_failures=Breaker(roles, self.queue, sealing, self.broker.events).look,
         )  # fmt: skip
         self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
         place_of_output = "" if self.files.is_shared else config.node
@@ -149,7 +151,10 @@ class App:
         )
         self.peers = GrpcPeers(secret, authority_of(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
-        jobs = Jobs(store, self.queue, self.broker.events, sealing, self.describer)
+        jobs = Jobs(
+            store, self.queue, self.broker.events, sealing, self.describer,
+            most_waiting=config.most_waiting_per_owner or None,
+        )  # fmt: skip
         lending, members = Lending(roles, jobs, self.execution), self._members(roles)
         self.dispatching = Dispatching(
             roles, clock, jobs, lending, members, self.outside_workers, DIALECTS, offer_seconds=config.scan_interval

@@ -135,8 +135,14 @@ def _schedules(job: Json) -> str:
 
 def _next_and_state(job: Json) -> tuple[str, Cell]:
     moments = [trigger["next_at"] for trigger in job["triggers"] if trigger["next_at"]]
-    state = Cell("paused", "yellow") if job["paused"] else Cell("active", "green")
+    why = f" ({job['paused_because']})" if job.get("paused_because") else ""
+    state = Cell(f"paused{why}", "yellow") if job["paused"] else Cell("active", "green")
     return local_time(min(moments, default=None)), state
+
+
+def _paused(job: Json) -> str:
+    why = job.get("paused_because")
+    return (f"yes, because {why}" if why else "yes") if job["paused"] else "no"
 
 
 def show_jobs(session: Session, jobs: JobArguments) -> int:
@@ -153,7 +159,7 @@ def _show_job(screen: Screen, found: Json) -> None:
             ("key", found["key"] or ""),
             ("owner", found["owner"]),
             ("kind", found["kind"]),
-            ("paused", "yes" if found["paused"] else "no"),
+            ("paused", _paused(found)),
             ("segment", str(found["segment"])),
             ("version", str(found["version"])),
             ("created", local_time(found["created_at"])),

@@ -48,9 +48,9 @@ LAST_PORT = 65535
 COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs", "export": "exporting", "jobs": "jobs", "triggers": "jobs",
     "runs": "runs", "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs",
-    "resume": "jobs",
-    "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "secret": "secrets", "token": "tokens",
-    "inbox": "inbox", "check": "local", "migrate": "local", "completion": "completion",
+    "resume": "jobs", "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "queues": "queues",
+    "secret": "secrets", "token": "tokens", "inbox": "inbox", "check": "local", "migrate": "local",
+    "completion": "completion",
 }  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         NodePage,
         Overview,
         Preview,
+        Queue,
+        QueuePage,
         RerunAnswers,
         Run,
         RunDetail,
@@ -345,6 +347,38 @@ def overview() -> Call[Overview]:
 def health() -> Call[Health]:
     """Whether the server lives, and which version it is."""
     return _get("/healthz")
+
+
+# ── queues ──
+
+
+def queues() -> Call[QueuePage]:
+    """Queues by name, and how they stand."""
+    return _get("/v1/queues", has="items")
+
+
+def queue(name: str) -> Call[Queue]:
+    """One queue, and how it stands."""
+    return _get(_queue(name), has="name")
+
+
+def set_queue(name: str, document: Mapping[str, Any], *, version: int | None = None) -> Call[Queue]:
+    """Make or replace a queue; with `version`, only if it still is that one."""
+    return _send("PUT", _queue(name), document, {"If-Match": f'"{version}"'} if version is not None else {})
+
+
+def change_queue(name: str, verb: str) -> Call[Queue]:
+    """Verbs: pause, resume, drain."""
+    return _send("POST", f"{_queue(name)}/{verb}")
+
+
+def delete_queue(name: str) -> Call[None]:
+    """Delete a queue that is drained, that no job names and in which nothing waits."""
+    return _send("DELETE", _queue(name))
+
+
+def _queue(name: str) -> str:
+    return f"/v1/queues/{quote(name, safe='')}"
 
 
 # ── secrets ──

@@ -295,6 +295,26 @@ def fields_of(value: Any, path: str, problems: Problems, expected: str) -> Field
     return None
 
 
+MAX_LABELS = 32
+LABEL_PATTERN = r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}"
+_LABEL = re.compile(LABEL_PATTERN)
+
+
+def read_labels(fields: Fields, implied: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return what an agent must have; `implied` is asked for in any case."""
+    path = fields.at("labels")
+    labels = set(implied)
+    for index, label in enumerate(fields.items("labels", MAX_LABELS, "labels")):
+        if type(label) is not str:
+            fields.problems.add(f"{path}[{index}]", "E_TYPE", *type_words("must be text", label))
+        elif not _LABEL.fullmatch(label):
+            message = "1 to 63 letters, digits or any of _./:=- expected, beginning with a letter or digit"
+            fields.problems.add(f"{path}[{index}]", "E_PATTERN", message)
+        else:
+            labels.add(label)
+    return tuple(sorted(labels))
+
+
 def refuse_twins(names: list[str | None], path: str, what: str, problems: Problems) -> None:
     """Note every name that stands a second time; `path` has {} for the index."""
     if len(set(names)) == len(names):

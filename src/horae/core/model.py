@@ -18,6 +18,8 @@ Json = dict[str, Any]
 SEGMENTS = 100
 LOST_LIMIT = 5  # attempts lost with their agent before the run is failed(lost)
 DEFAULT_ORG = 1
+DEFAULT_QUEUE_NAME = "default"  # of jobs that name none
+OWNER_SHARE = "owner"  # a run shares its queue with those of the same owner
 LARGEST_ORG = 2**31 - 1
 LARGEST_ID = 2**63 - 1  # of jobs, triggers, runs and everything else that the store numbers
 SCOPES = ("user", "agent")  # what a token is good for: the HTTP API, or joining as an agent
@@ -65,6 +67,7 @@ class Reason(StrEnum):
     START_DEADLINE = "start_deadline"  # nobody claimed it in time
     RETRY = "retry"  # waiting for the next attempt
     LATER = "later"  # ordered for a moment that is still to come
+    QUEUE_DRAINING = "queue_draining"  # its queue takes nothing new
     LIMIT = "limit"  # what it must have beyond a slot is not to be had yet
     LOST = "lost"  # its agent died too often
     EXIT = "exit"  # the work ended with a failure of its own
@@ -144,6 +147,9 @@ class Policy:
     labels: tuple[str, ...] = ()  # an agent must have all of them
     offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
     synced_at: Moment | None = None  # its last success before it came here; with it, what is overdue runs at a start
+    queue: str = DEFAULT_QUEUE_NAME  # where its runs wait, by name (core.policy.queues)
+    share: str = OWNER_SHARE  # with whom they share it; or data.<path>: with those that have the same there
+    pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
 
 
 @record

@@ -36,6 +36,7 @@ Topic = Literal[
     "waiting",  # blocked runs for the sweep
     "cancel",  # running runs that shall stop, and nodes of which something is wanted
     "nodes",  # somebody came or went
+    "queues",  # what queues there are, and what they are like
     "inbox",  # work that was handed over in a transaction of somebody's own
 ]
 
@@ -68,7 +69,9 @@ class WorkPublisher(Protocol):
         """Ask every agent to look for runs."""
 
 
-EventKind = Literal["job.submitted", "job.deleted", "run.queued", "run.started", "run.retrying", "run.finished"]
+EventKind = Literal[
+    "job.submitted", "job.deleted", "job.paused", "run.queued", "run.started", "run.retrying", "run.finished"
+]  # fmt: skip
 
 
 class Event(NamedTuple):

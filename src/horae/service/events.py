@@ -56,6 +56,10 @@ class Events:
     def job_deleted(self, job_id: int) -> None:
         self._job("job.deleted", job_id, str(job_id), {})
 
+    def job_paused(self, job: Job, because: str) -> None:
+        """It has paused itself."""
+        self._job("job.paused", job.id, f"{job.id}-{job.version}", {"name": job.name, "because": because})
+
     def run_queued(self, run: Run) -> None:
         self._run("run.queued", run.id, run.job_id, run.fence, {"state": run.state.word, "kind": run.kind})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from secrets import token_hex
@@ -73,12 +73,15 @@ class Execution:
         events: Events | None = None,
         beat_gap: float = 0.0,
         installation: str = "",
+        after_failures: Callable[[Collection[int]], Awaitable[None]] | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
         that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
         `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
-        `installation` is its part of trace ids."""
+        `installation` is its part of trace ids. `after_failures` is told of jobs whose runs have failed, of those that
+        pause themselves when that happens too often."""
         self._installation = installation
+        self._after_failures = after_failures
         self._events = events or NoEvents()
         self._store = store
         self._queue = queue
@@ -252,6 +255,8 @@ class Execution:
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
+        if self._after_failures is not None and (failing := books.failing(finished.accepted)):
+            await self._after_failures(failing)
         return finished.accepted
 
     async def _finish_all(self, every: list[_Books]) -> list[Finished]:
@@ -306,6 +311,7 @@ class _Books:
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
+        self.breakers: set[int] = set()  # runs of jobs that pause themselves when they fail too often
 
     @cached_property
     def run_ids(self) -> set[int]:
@@ -317,9 +323,17 @@ class _Books:
         results = (*self.final, *(waiting.result for waiting in self.waiting))
         return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
 
+    def failing(self, accepted: Collection[int]) -> set[int]:
+        """Return the jobs of runs that failed for good, of those that want it to have consequences."""
+        failed = (State.FAILED, State.TIMED_OUT)
+        ended = (each.run_id for each in self.final if each.run_id in self.breakers and each.state in failed)
+        return {self.jobs[run_id] for run_id in ended if run_id in accepted}
+
     def judge(self, result: Result, held: Held) -> None:
         """Decide about an attempt that did not succeed."""
         self.jobs[result.run_id] = held.job_id
+        if "pause_after_failures" in held.policy:
+            self.breakers.add(result.run_id)
         if result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:

@@ -19,6 +19,9 @@ class NoEvents(Events):
     def job_deleted(self, job_id: int) -> None:
         return
 
+    def job_paused(self, job: Job, because: str) -> None:
+        return
+
     def run_queued(self, run: Run) -> None:
         return
 

@@ -31,7 +31,9 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.jobs.breaker import Breaker
 from horae.service.metrics import Metrics
+from horae.service.secrets.sealing import Sealing
 from horae.testing.adapters import MemoryOutputs, MemoryStore, NoKeeper, Perform, Recorded, Recorder
 from horae.testing.loop import VirtualClock, VirtualLoop
 
@@ -58,7 +60,8 @@ class Engine:
         self._kinds, self._segments = set[str](), set[int]()  # of the jobs that there are: nobody looks for others
         self._terms: dict[int, int] = {}
         metrics, outputs = Metrics(), MemoryOutputs()
-        execution = Execution(store, queue, clock, metrics)
+        breaker = Breaker(store, queue, Sealing(store))
+        execution = Execution(store, queue, clock, metrics, after_failures=breaker.look)
         self._link = LocalLink(execution, store, queue)
         self._cluster = Cluster(
             store, queue, clock, execution, node=NAME, lease_seconds=FOREVER, dead_after=FOREVER, is_exclusive=True

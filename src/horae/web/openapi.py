@@ -17,6 +17,8 @@ import msgspec
 
 from horae import schemas
 from horae.core import model
+from horae.core.fields import LABEL_PATTERN, MAX_LABELS
+from horae.core.policy import queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron
 from horae.core.work import kinds, policies, specs
@@ -201,6 +203,11 @@ _EVENT: Json = {  # one server-sent event
 _WORDS: Json = {"type": "array", "maxItems": 64, "items": {"type": "string", "minLength": 1, "maxLength": 64}}
 _MOMENT: Json = {"type": "string", "format": "date-time"}
 _DURATION: Json = {"type": ["string", "number"], "description": "As 90s, 10m or 1h30m, or in seconds."}
+_LABELS: Json = {
+    "type": "array",
+    "maxItems": MAX_LABELS,
+    "items": {"type": "string", "pattern": f"^{LABEL_PATTERN}$"},
+}
 
 
 def _or_null(schema: Json) -> Json:
@@ -295,11 +302,49 @@ _JOB: Json = {
     "misfire": {**_choice(model.Misfire, 0), "description": "What becomes of moments nobody could fire."},
     "policy": {**_ref("Policy"), "description": "All of these in the form in which they are shown, in their place."},
     "priority": {**_whole(0, 9), "description": "9 goes first."},
-    "labels": {
-        "type": "array",
-        "maxItems": policies.MAX_LABELS,
-        "items": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}$"},
+    "labels": _LABELS,
+    "queue": {
+        "type": "string",
+        "pattern": f"^{queues.NAME_PATTERN}$",
+        "description": "Where its runs wait: default, unless said.",
     },
+    "share": {
+        "type": "string",
+        "pattern": f"^(?:{policies.SHARE_PATTERN})$",
+        "maxLength": queues.MAX_SHARE,
+        "description": "With whom its runs share their queue: owner, or a path into their data such as data.tenant.",
+    },
+    "pause_after_failures": {
+        **_whole(1, policies.MAX_FAILURES),
+        "description": "The job pauses itself after so many failed runs in a row.",
+    },
+}
+
+_QUEUE: Json = {
+    "name": {"type": "string", "description": "That of the address."},
+    "state": {"enum": list(map(str, queues.QueueState)), "description": "As it is, unless said."},
+    "priority_offset": {
+        **_whole(-queues.FARTHEST, queues.FARTHEST),
+        "description": "Added to the priority of its runs when queues are compared.",
+    },
+    "labels": {**_LABELS, "description": "An agent must have all of them to take from it."},
+    "kinds": {"type": "array", "items": {"enum": list(kinds.KINDS)}, "description": "That it takes; empty: any."},
+    "concurrency": _or_null({**_whole(1, queues.MOST), "description": "Runs of it that may run at once."}),
+    "rate": _or_null(
+        {"type": "string", "pattern": f"^{queues.RATE_PATTERN}$", "description": "Starts, such as 100/min."}
+    ),
+    "burst": {**_whole(1, queues.FASTEST), "description": "Starts at once, under a rate."},
+    "weights": {
+        "type": "object",
+        "maxProperties": queues.MAX_WEIGHTS,
+        "additionalProperties": _whole(1, queues.HEAVIEST),
+        "description": "Of shares; one that is not named has 1.",
+    },
+    "most_waiting": _or_null({**_whole(1, queues.MOST), "description": "Runs of one owner that may wait."}),
+    "version": {"description": "Ignored, as all that Horae sets."},
+    "created_at": {},
+    "updated_at": {},
+    "figures": {},
 }
 
 _RUN: Json = {
@@ -388,6 +433,7 @@ REQUESTS: Json = {
         },
         "name",
     ),
+    "QueueDocument": _object(_QUEUE),
     "SecretRequest": _object({"value": {"type": "string", "minLength": 1, "maxLength": MAX_VALUE}}, "value"),
     "PreviewRequest": _object({**_TRIGGER, "count": _whole(1, 1000)}, anyOf=_any_of(*_SCHEDULE_KINDS)),
 }

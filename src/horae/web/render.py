@@ -11,6 +11,8 @@ from msgspec import UNSET, Struct, convert, json, to_builtins
 
 from horae import schemas
 from horae.core import model
+from horae.core.policy.breaker import paused_because
+from horae.core.policy.queues import Queue, render_queue
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
@@ -74,11 +76,19 @@ def job(it: model.Job) -> schemas.Job:
         updated_at=stamp(it.updated_at),
         triggers=[trigger(each) for each in it.triggers],
         deleted_at=UNSET if it.deleted_at is None else stamp(it.deleted_at),
+        paused_because=paused_because(it) or UNSET,
     )
 
 
 def plan(them: Iterable[Planned]) -> schemas.SubmitPlan:
     return schemas.SubmitPlan([schemas.PlannedJob(it.draft.name, it.draft.key, it.outcome, it.job_id) for it in them])
+
+
+def queue(it: Queue) -> schemas.Queue:
+    return schemas.Queue(
+        **render_queue(it), version=it.version, created_at=when(it.created_at or None),
+        updated_at=when(it.updated_at or None),
+    )  # fmt: skip
 
 
 def cursor(it: model.Cursor | None) -> schemas.Cursor | None:

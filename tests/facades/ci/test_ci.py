@@ -457,3 +457,16 @@ async def test_a_login_gives_a_cookie_that_opens_the_other_routes(world: World, 
         await world.services.access.revoke(1)
         assert (await far.get(f"{API}/job_status/{made.json()['job_id']}")).status_code == 401
     assert (await world.jobs.get(made.json()["job_id"])).owner == "ann"
+
+
+async def test_a_file_may_name_a_queue(world: World) -> None:
+    await world.jobs.queues.put("builds", {})
+    made = await submit(world, one(queue="builds", labels=["linux"]))
+    job = await world.jobs.get(made["job_id"])
+    assert (job.policy.queue, job.policy.labels[0]) == ("builds", "linux")
+
+
+async def test_a_file_that_names_a_queue_that_is_not_there_is_refused(world: World) -> None:
+    answer = await world.http.post(f"{API}/submit_job", content=one(queue="biulds"))
+    assert answer.status_code == 400
+    assert "there is no queue 'biulds'" in answer.text

@@ -484,6 +484,9 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "labels": ["a"],
         "offered": False,
         "synced_at": None,
+        "queue": "default",
+        "share": "owner",
+        "pause_after_failures": None,
     }
 
 
@@ -516,3 +519,34 @@ def test_the_examples_are_accepted(path: Path) -> None:
 def test_every_field_of_work_has_a_schema() -> None:
     fields = {field for kind in kinds.KINDS.values() for field in kind.fields}
     assert fields == schemas.FIELDS.keys()
+
+
+# ── queue, share, pause_after_failures ──
+
+
+def test_a_job_says_where_its_runs_wait_and_with_whom_they_share():
+    policy = specs.parse_job({**JOB, "queue": "reports", "share": "data.tenant.id", "pause_after_failures": 5}).policy
+    assert (policy.queue, policy.share, policy.pause_after_failures) == ("reports", "data.tenant.id", 5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("queue", "a b", "E_PATTERN"), ("queue", "x" * 64, "E_PATTERN"), ("queue", 7, "E_TYPE"),
+        ("queue", "", "E_EMPTY"), ("share", "tenant", "E_PATTERN"), ("share", "data.", "E_PATTERN"),
+        ("share", "data", "E_PATTERN"), ("share", "data.a b", "E_PATTERN"), ("share", ["owner"], "E_TYPE"),
+        ("pause_after_failures", 0, "E_RANGE"), ("pause_after_failures", 1001, "E_RANGE"),
+        ("pause_after_failures", True, "E_TYPE"),
+    ],
+)  # fmt: skip
+def test_a_queue_a_share_or_a_number_of_failures_that_makes_no_sense_is_told(field: str, value: object, code: str):
+    with pytest.raises(Invalid) as caught:
+        specs.parse_job({**JOB, field: value})
+    assert [(p.path, p.code) for p in caught.value.listed()] == [(field, code)]
+
+
+def test_of_these_too_what_has_its_default_is_left_out_of_the_text():
+    policy = specs.parse_job({**JOB, "queue": "default", "share": "owner"}).policy
+    assert policies.policy_text(policy) == "{}"
+    other = specs.parse_job({**JOB, "queue": "x", "share": "data.a", "pause_after_failures": 2}).policy
+    assert policies.policy_from_text(policies.policy_text(other)) == other

@@ -21,14 +21,26 @@ from horae.core.secrets import sealing
 from horae.core.secrets.references import shown_references
 from horae.core.spelling import suggest
 from horae.core.work import commands, projects, queries, schemas, syncs
+from horae.core.work.policies import POLICY_FIELDS
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
-    "schedule", "timezone", "run_once", "run_at", "triggers", "policy",
-    "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
+    "schedule", "timezone", "run_once", "run_at", "triggers", *POLICY_FIELDS,
 })  # fmt: skip
 READ_ONLY: dict[str, Note] = dict.fromkeys(
-    ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at", "cursor"),
+    [
+        "id",
+        "org",
+        "job_id",
+        "version",
+        "created_at",
+        "updated_at",
+        "deleted_at",
+        "next_at",
+        "last_at",
+        "cursor",
+        "paused_because",
+    ],
     ("E_READ_ONLY", "this field is set by Horae", "leave it out"),
 )
 

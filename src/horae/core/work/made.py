@@ -14,10 +14,13 @@ from typing import Any
 
 from horae.core.fields import Fields, Problems, join, shown
 from horae.core.model import LARGEST_ID, Cursor, Job, Json, Moment, Trigger, record
+from horae.core.policy.breaker import paused_because
 from horae.core.time import moments, schedule
 from horae.errors import Invalid, Stale
 
-_JOB = frozenset({"id", "owner", "org", "version", "created_at", "updated_at", "deleted_at", "cursor"})
+_JOB = frozenset(
+    {"id", "owner", "org", "version", "created_at", "updated_at", "deleted_at", "cursor", "paused_because"}
+)
 _BESIDE_WORK = _JOB - {"cursor"}  # of a sync, `cursor` is a column where its fields stand at the top
 _TRIGGER = frozenset({"id", "job_id", "description", "next_at", "last_at", "version", "created_at"})
 _HINT = "leave it out, or send it as it was read"
@@ -86,7 +89,7 @@ def check_job(made: Made, triggers: Sequence[Made | None], job: Job, cursor: Cur
     values = {"id": job.id, "owner": job.owner, "org": job.org}
     times: dict[str, Moment | None] = {"created_at": job.created_at}
     if not is_older(made, job):
-        values["version"] = job.version
+        values |= {"version": job.version, "paused_because": paused_because(job)}
         times |= {"updated_at": job.updated_at, "deleted_at": job.deleted_at}
         for each in triggers:
             if each is not None:

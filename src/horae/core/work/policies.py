@@ -11,27 +11,29 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import TypeVar
 
-from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, shown, type_words
+from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
 from horae.core.model import Json, Misfire, Overlap, Policy, Retry
+from horae.core.policy import queues
 from horae.core.spelling import suggest
 from horae.core.time.moments import HORIZON
 from horae.errors import Invalid
 
-MAX_LABELS = 32
 MAX_WAITING = 1000  # runs of one job that may wait, and missed moments that may be made up for
 MAX_CLASSES = 50  # of exceptions
 MAX_CLASS = 200  # characters of the name of one
+MAX_FAILURES = 1000  # in a row, after which a job pauses itself
+SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
-_POLICY_FIELDS = frozenset(
-    {"policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels"}
-)
-_LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
+POLICY_FIELDS = frozenset({
+    "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
+    "share", "pause_after_failures",
+})  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
 
 def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
     """`implied` are labels that the work itself asks for."""
-    if _POLICY_FIELDS.isdisjoint(fields.values) and not implied:
+    if POLICY_FIELDS.isdisjoint(fields.values) and not implied:
         return _DEFAULT
     if "policy" in fields.values:
         return _read_shown(fields, implied)
@@ -48,13 +50,16 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         timeout_seconds=fields.seconds("timeout", None, 1),
         start_deadline_seconds=fields.seconds("start_deadline", None, 1),
         priority=_read_priority(fields),
-        labels=_read_labels(fields, implied),
+        labels=read_labels(fields, implied),
+        queue=_read_queue(fields),
+        share=_read_share(fields),
+        pause_after_failures=fields.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
     )
 
 
 def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
     """Return the policy in the form in which the API shows it (render_policy); what is left out has its default."""
-    for name in sorted(_POLICY_FIELDS & fields.values.keys() - {"policy"}):
+    for name in sorted(POLICY_FIELDS & fields.values.keys() - {"policy"}):
         fields.fault(name, "E_FIELD_CONFLICT", "stands beside policy", "write all of it inside policy, or none")
     inner = fields_of(fields.values["policy"], fields.at("policy"), fields.problems, "must be a mapping")
     if inner is None:
@@ -72,7 +77,10 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         timeout_seconds=inner.number("timeout_seconds", None, 1, MAX_SECONDS),
         start_deadline_seconds=inner.number("start_deadline_seconds", None, 1, MAX_SECONDS),
         priority=_read_priority(inner),
-        labels=_read_labels(inner, implied),
+        labels=read_labels(inner, implied),
+        queue=_read_queue(inner),
+        share=_read_share(inner),
+        pause_after_failures=inner.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -184,18 +192,24 @@ def _read_priority(fields: Fields) -> int:
     return _DEFAULT.priority
 
 
-def _read_labels(fields: Fields, implied: tuple[str, ...]) -> tuple[str, ...]:
-    path = fields.at("labels")
-    labels = set(implied)
-    for index, label in enumerate(fields.items("labels", MAX_LABELS, "labels")):
-        if type(label) is not str:
-            fields.problems.add(f"{path}[{index}]", "E_TYPE", *type_words("must be text", label))
-        elif not _LABEL.fullmatch(label):
-            message = "1 to 63 letters, digits or any of _./:=- expected, beginning with a letter or digit"
-            fields.problems.add(f"{path}[{index}]", "E_PATTERN", message)
-        else:
-            labels.add(label)
-    return tuple(sorted(labels))
+_QUEUE = re.compile(queues.NAME_PATTERN)
+_SHARE = re.compile(SHARE_PATTERN)
+
+
+def _read_queue(fields: Fields) -> str:
+    name = fields.text("queue")
+    if name is not None and not _QUEUE.fullmatch(name):
+        message = f"the name of a queue has 1 to 63 letters, digits or any of _.-, got {shown(name)}"
+        fields.fault("queue", "E_PATTERN", message, "`horae queues` lists them")
+    return name or _DEFAULT.queue
+
+
+def _read_share(fields: Fields) -> str:
+    share = fields.text("share", queues.MAX_SHARE)
+    if share is not None and not _SHARE.fullmatch(share):
+        message = f"owner, or a path into the data of runs such as data.tenant, expected, got {shown(share)}"
+        fields.fault("share", "E_PATTERN", message)
+    return share or _DEFAULT.share
 
 
 def render_policy(policy: Policy) -> Json:
@@ -221,6 +235,9 @@ def render_policy(policy: Policy) -> Json:
         "labels": list(policy.labels),
         "offered": policy.offered,
         "synced_at": policy.synced_at,
+        "queue": policy.queue,
+        "share": policy.share,
+        "pause_after_failures": policy.pause_after_failures,
     }
 
 

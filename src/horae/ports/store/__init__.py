@@ -10,6 +10,7 @@ from horae.ports.store.definitions import Definitions
 from horae.ports.store.history import EndedRuns, History
 from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
+from horae.ports.store.queues import PolicyCounts, Queues
 from horae.ports.store.runs import Runs, WaitingRuns
 from horae.ports.store.sources import Sources
 from horae.ports.store.tokens import Tokens
@@ -33,6 +34,8 @@ class Store(
     Settings,
     Sources,
     Tokens,
+    Queues,
+    PolicyCounts,
     Protocol,
 ):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.

@@ -25,17 +25,21 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
+from horae.core.policy.breaker import without_reason
 from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
+from horae.ports.store.queues import PolicyCounts
+from horae.ports.store.queues import Queues as StoredQueues
 from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
 from horae.service.events import Events
+from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
@@ -46,20 +50,24 @@ from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
+from horae.service.policy.queues import Queues
+from horae.service.policy.quotas import Quotas
 from horae.service.secrets.sealing import Sealing
 
 
-class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
-    """Jobs, their triggers and their runs."""
+class JobStore(
+    Definitions, Moments, Runs, Writes, Attempts, Settings, StoredQueues, PolicyCounts, Protocol
+):  # fmt: skip
+    """Jobs, their triggers, their runs, and where those wait."""
 
 
 class Jobs:
     def __init__(
         self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
-        schemas: HandlerSchemas | None = None,
+        schemas: HandlerSchemas | None = None, most_waiting: int | None = None,
     ) -> None:  # fmt: skip
         """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
-        what data handlers take."""
+        what data handlers take. `most_waiting`: runs of one owner that may wait."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
@@ -67,11 +75,15 @@ class Jobs:
         self._due = DueMoments(store, queue)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
-        self.orders = Orders(store, queue, self._events, self._data)
+        self.queues = Queues(store, queue)
+        self._admission = Admission(self.queues, Quotas(store, most_waiting))
+        self.orders = Orders(store, queue, self._events, self._data, self._admission)
         self.reruns = Reruns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
-        self._submits = Submits(store, self._events, self._changes, self._sealing, self._data, self.cursors)
+        self._submits = Submits(
+            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
+        )
         self.overdue = Overdue(store, self._changes)
 
     # ── submit ──
@@ -131,8 +143,15 @@ class Jobs:
         return await self._submits.replace(job_id, draft, expected_version)
 
     async def set_paused(self, job_id: int, paused: bool) -> Job:
-        """Stop or go on firing. Moments that pass while paused are not made up for."""
-        return await self._changes.change(job_id, lambda job, _: replace(job, paused=paused))
+        """Stop or go on firing. Moments that pass while paused are not made up for. A job that has paused itself
+        begins to count its failures anew."""
+
+        def change(job: Job, _: Moment) -> Job:
+            return replace(
+                job, paused=paused, annotations=job.annotations if paused else without_reason(job.annotations)
+            )
+
+        return await self._changes.change(job_id, change)
 
     async def delete(self, job_id: int) -> None:
         """For good. Moments that are due get their records first, and end with the other runs that wait."""

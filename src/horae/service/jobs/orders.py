@@ -16,6 +16,7 @@ import msgspec
 
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
+from horae.core.policy.breaker import paused_because
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.errors import Conflict, Error, NotFound, Unavailable
@@ -24,6 +25,7 @@ from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
 from horae.service.batching import Coalescer, read_ahead
 from horae.service.events import Events
+from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, refuse_mismatch
 from horae.service.jobs.data import DataCheck, refusal
 
@@ -68,6 +70,8 @@ class Recipe(NamedTuple):
     kind: str
     policy: Policy
     handler: str | None  # of Python code, whose parameters may say what data it takes
+    owner: str
+    annotations: Json  # for whom a contract made it
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -75,8 +79,11 @@ Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
 
 
 class Orders:
-    def __init__(self, store: OrderStore, queue: Queue, events: Events, data: DataCheck) -> None:
+    def __init__(
+        self, store: OrderStore, queue: Queue, events: Events, data: DataCheck, admission: Admission
+    ) -> None:  # fmt: skip
         self._store = store
+        self._admission = admission
         self._data = data
         self._queue = queue
         self._events = events
@@ -142,6 +149,8 @@ class Orders:
         """Return an answer to each request, but those whose job is no longer as we knew it."""
         recipes = await self._find({request.job for request in requests.values()}, asker)
         answers: dict[int, Run | Error] = dict(await self._find_wrong(requests, recipes))
+        known = {number: r for number, it in requests.items() if isinstance(r := recipes[it.job], Recipe)}
+        answers |= await self._admission.admit({number: r for number, r in known.items() if number not in answers})
         orders: dict[int, tuple[Recipe, Order]] = {}
         for number, request in requests.items():
             recipe = recipes[request.job]
@@ -222,14 +231,15 @@ class Orders:
         if job is None:
             return _missing(name)
         handler = job.spec["handler"] if job.kind == "python" else None
-        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler)
+        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler, job.owner, job.annotations)
         seen = _visible(name, recipe, asker)
         if isinstance(seen, Error):
             return seen
         if job.deleted_at is not None:
             return _deleted(job.id)
         if job.paused:
-            return Conflict(f"job {job.id} is paused; resume it first", code="E_PAUSED")
+            why = f", because {because}" if (because := paused_because(job)) else ""
+            return Conflict(f"job {job.id} is paused{why}; resume it first", code="E_PAUSED")
         if len(self._recipes) >= REMEMBERED:
             del self._recipes[next(iter(self._recipes))]
         self._recipes[_name(name, asker)] = recipe

@@ -15,11 +15,13 @@ from typing import NamedTuple
 from horae.core.definitions import Idempotency, Receipt, Submission
 from horae.core.fields import Problems
 from horae.core.model import LARGEST_ID, Job, Moment
+from horae.core.policy.breaker import without_reason
 from horae.core.work import kinds, syncs
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid
 from horae.service.batching import Coalescer
 from horae.service.events import Events
+from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, Change, Changes, ChangeStore, Submitted, refuse_mismatch
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
@@ -52,13 +54,21 @@ class _Item(NamedTuple):
 
 class Submits:
     def __init__(
-        self, store: ChangeStore, events: Events, changes: Changes, sealing: Sealing, data: DataCheck, cursors: Cursors
+        self,
+        store: ChangeStore,
+        events: Events,
+        changes: Changes,
+        sealing: Sealing,
+        data: DataCheck,
+        admission: Admission,
+        cursors: Cursors,
     ) -> None:
         self._store = store
         self._events = events
         self._changes = changes
         self._sealing = sealing
         self._data = data
+        self._admission = admission
         self._cursors = cursors
         self._waiting = Coalescer(self._make_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
 
@@ -66,6 +76,7 @@ class Submits:
         """Create jobs, up to BATCH all of them or none, and more a batch at a time; a draft whose key exists already
         replaces that job, and then each of its batch stands for itself."""
         drafts = await self._check(drafts, owner, org)
+        await self._admission.check_waiting(drafts, owner, org)
         parts = []
         with self._sealing.writing():
             for start in range(0, len(drafts), BATCH):
@@ -95,6 +106,7 @@ class Submits:
     async def replace(self, job_id: int, draft: Draft, expected_version: int | None) -> Job:
         """Replace one job. Of a document that was read before, what Horae made must be as it made it, and its version
         the present one."""
+        await self._admission.check_drafts([draft])
         await self._data.check_drafts([draft])
         fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
         cursor = await self._cursors.get(job_id) if draft.made and draft.kind == syncs.SYNC else None
@@ -108,6 +120,7 @@ class Submits:
     # ── what may be submitted ──
     async def _check(self, drafts: Sequence[Draft], owner: str, org: int) -> Sequence[Draft]:
         """Return the drafts, without the ids that another installation gave to triggers."""
+        await self._admission.check_drafts(drafts)
         await self._data.check_drafts(drafts)
         hidden = []
         for number, draft in enumerate(drafts):
@@ -241,5 +254,5 @@ def _replaced(job: Job, draft: Draft, fresh: Sequence[int], now: Moment) -> Job:
     return replace(
         job, name=draft.name, key=draft.key, kind=draft.kind, spec=spec, policy=draft.policy,
         segment=job.segment if draft.segment is None else draft.segment, paused=draft.paused,
-        annotations=draft.annotations, triggers=triggers,
+        annotations=draft.annotations if draft.paused else without_reason(draft.annotations), triggers=triggers,
     )  # fmt: skip

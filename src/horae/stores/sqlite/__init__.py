@@ -5,6 +5,7 @@ from __future__ import annotations
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.history import PastPart
 from horae.stores.parts.moments import MomentPart
+from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
 from horae.stores.parts.sources import SourcePart
 from horae.stores.parts.tokens import TokenPart
@@ -23,6 +24,7 @@ class SqliteStore(
     SearchPart,
     PastPart,
     VaultPart,
+    QueuePart,
     SourcePart,
     TokenPart,
 ):

@@ -11,6 +11,7 @@ from horae.web.native.cluster import Cluster
 from horae.web.native.jobs import Jobs
 from horae.web.native.many import Intake
 from horae.web.native.organisations import Organisations
+from horae.web.native.queues import Queues
 from horae.web.native.reruns import Reruns
 from horae.web.native.runs import Runs
 from horae.web.native.secrets import Secrets
@@ -28,8 +29,7 @@ class Native:
         intake = Intake()
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
-            Reruns(services),
-            self.cluster, Tokens(services), Secrets(services),
+            Reruns(services), self.cluster, Queues(services), Tokens(services), Secrets(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -1,0 +1,34 @@
+"""Breakers: a job whose runs fail again and again pauses itself, and says why.
+
+The row of failures begins anew with every change of the job, a resume among them: only runs made since then count. So
+nothing is counted anywhere but in the history that is kept anyway, and whoever looks comes to the same result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from horae.core.model import Job, Json
+
+FACADE = "horae"  # our own part of a job's annotations
+_BECAUSE = "paused_because"
+
+
+def paused_because(job: Job) -> str:
+    """Return why a job has paused itself; empty if it did not."""
+    ours = job.annotations.get(FACADE)
+    why = ours.get(_BECAUSE) if job.paused and isinstance(ours, dict) else None
+    return why if isinstance(why, str) else ""
+
+
+def trip(job: Job, failures: int) -> Job:
+    """Return the job, paused."""
+    runs = "its last run" if failures == 1 else f"its last {failures} runs"
+    return replace(job, paused=True, annotations={**job.annotations, FACADE: {_BECAUSE: f"{runs} failed"}})
+
+
+def without_reason(annotations: Json) -> Json:
+    """Return the annotations of a job that is not paused."""
+    return (
+        {name: value for name, value in annotations.items() if name != FACADE} if FACADE in annotations else annotations
+    )

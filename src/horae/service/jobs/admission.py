@@ -1,0 +1,87 @@
+"""Whether work may come in: the queue that it names is there and takes it, and not too much of its owner waits already.
+
+Asked of whatever people ask for. Moments of triggers are not asked about here: a full quota never stops one, and what
+a queue that is draining does to one is in its record.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from horae.core.model import Json, Policy
+from horae.core.policy.queues import Queue, QueueState, made_for
+from horae.core.time import moments
+from horae.core.work.specs import Draft
+from horae.errors import MAX_PROBLEMS, Conflict, Error, Invalid, Problem
+from horae.service.policy.queues import Queues
+from horae.service.policy.quotas import Ask, Quotas
+
+
+class Wanted(Protocol):
+    """What has to be known of the job of a run that somebody wants."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def org(self) -> int: ...
+    @property
+    def owner(self) -> str: ...
+    @property
+    def annotations(self) -> Json: ...
+
+
+class Admission:
+    def __init__(self, queues: Queues, quotas: Quotas) -> None:
+        self.queues = queues
+        self._quotas = quotas
+
+    async def check_drafts(self, drafts: Sequence[Draft]) -> None:
+        """Refuse jobs whose queue is not there, or does not take them."""
+        found: list[Problem] = []
+        for number, draft in enumerate(drafts):
+            try:
+                await self.queues.check(draft.policy, draft.kind)
+            except Invalid as error:
+                path = f"jobs[{number}].queue" if len(drafts) > 1 else "queue"
+                found.append(Problem(path, error.code, error.message, error.hint))
+            if len(found) > MAX_PROBLEMS:
+                break
+        if found:
+            raise Invalid.of(found)
+
+    async def check_waiting(self, drafts: Sequence[Draft], owner: str, org: int) -> None:
+        """Refuse jobs that run at once, where more would wait than may."""
+        limited = [draft for draft in drafts if self._quotas.is_for(self.queues.find(draft.policy.queue))]
+        if not limited:
+            return
+        now = await self.queues.now()
+        asked = Counter(
+            (made_for(owner, draft.annotations), draft.policy.queue)
+            for draft in limited
+            for trigger in draft.triggers
+            if (at := trigger.schedule.get("at")) is not None and moments.parse_moment(at) <= now
+        )
+        asks = [Ask(org, user, self.queues.find(name), runs) for (user, name), runs in asked.items()]
+        for error in filter(None, await self._quotas.take(asks)):
+            raise error
+
+    async def admit(self, wanted: Mapping[int, Wanted]) -> dict[int, Error]:
+        """Let runs in, each for itself; return why those that may not come in may not."""
+        await self.queues.refresh()
+        refused: dict[int, Error] = {}
+        asks: dict[int, Ask] = {}
+        for number, job in wanted.items():
+            queue = self.queues.find(job.policy.queue)
+            if queue.state is QueueState.DRAINING:
+                refused[number] = _draining(queue)
+            elif self._quotas.is_for(queue):
+                asks[number] = Ask(job.org, made_for(job.owner, job.annotations), queue)
+        answers = await self._quotas.take(list(asks.values())) if asks else ()
+        return refused | {number: error for number, error in zip(asks, answers, strict=False) if error is not None}
+
+
+def _draining(queue: Queue) -> Conflict:
+    message = f"the queue '{queue.name}' is draining and takes nothing new"
+    return Conflict(message, code="E_QUEUE_DRAINING", hint=f"`horae queues resume {queue.name}` opens it")

@@ -1,0 +1,185 @@
+"""Queues: kept, changed, and known by heart.
+
+Every job names a queue, and every run is born into one, so what queues there are is remembered. It is read anew when
+somebody announces a change, and at the latest a few seconds later: whoever decides by it may be that far behind. What
+must not go wrong by it is said where it is done: a queue is deleted only when nobody can take it for open any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from horae.core.model import SECOND, Moment, Policy
+from horae.core.policy.queues import (
+    DEFAULT_NAME,
+    DEFAULT_QUEUE,
+    MAX_QUEUES,
+    Figures,
+    Queue,
+    QueueState,
+    check_name,
+    parse_queue,
+)
+from horae.core.spelling import suggest
+from horae.core.work.kinds import KINDS
+from horae.errors import Conflict, Error, Invalid, NotFound, Stale
+from horae.ports.store.moments import StoreClock
+from horae.ports.store.queues import Queues as QueueStore
+from horae.ports.store.queues import QueueUse
+from horae.ports.transport import Queue as Hints
+
+REFRESH = 2.0  # seconds for which what is known of queues holds, unless a change is announced
+KNOWN_BY_ALL = 5 * SECOND  # after which every process knows of a change, announced or not
+TRIES = 8  # of a change that races with another
+
+
+class QueuesStore(QueueStore, StoreClock, Protocol):
+    """Queues, and the clock that says how long ago one was changed."""
+
+
+class Queues:
+    def __init__(self, store: QueuesStore, hints: Hints) -> None:
+        self._store = store
+        self._hints = hints
+        self._changed = hints.watch("queues")
+        self._known_until = -math.inf
+        self._reading: asyncio.Task[list[Queue]] | None = None
+        self._by_name: dict[str, Queue] = {}
+        self._by_id: dict[int, Queue] = {}
+
+    # ── what is known ──
+    async def refresh(self) -> None:
+        """Have what is known no older than it may be. To be called before `find` and `by_id`, which do not wait."""
+        if self._changed.is_due or asyncio.get_running_loop().time() >= self._known_until:
+            if self._reading is None:
+                self._reading = asyncio.create_task(self._read())
+                self._reading.add_done_callback(self._forget_reading)
+            await asyncio.shield(self._reading)  # one look for all who ask meanwhile
+
+    def _forget_reading(self, task: asyncio.Task[list[Queue]]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            task.exception()  # those who wait raise it; that nobody does is no fault
+
+    async def _read(self) -> list[Queue]:
+        if self._changed.is_due:  # before the look: what changes after it is announced again
+            await self._changed.wait(0)
+        began = asyncio.get_running_loop().time()
+        queues = await self._store.list_queues()
+        self._by_name, self._by_id = {q.name: q for q in queues}, {q.id: q for q in queues}
+        self._known_until = began + REFRESH
+        return queues
+
+    def find(self, name: str) -> Queue:
+        """Return the queue of this name; the default queue where it is gone. No due moment is lost for want of one."""
+        return self._by_name.get(name) or self.by_id(DEFAULT_QUEUE)
+
+    def by_id(self, queue_id: int) -> Queue:
+        return self._by_id.get(queue_id) or Queue(DEFAULT_QUEUE, DEFAULT_NAME)
+
+    async def resolve(self, name: str) -> Queue:
+        """Return the queue of this name, which must exist: perhaps only since a moment ago, elsewhere."""
+        await self.refresh()
+        if name not in self._by_name:
+            await self._read()
+        if name not in self._by_name:
+            hint = suggest(name, self._by_name, repr) or f"`horae queues set {name}` makes it"
+            raise Invalid(f"there is no queue '{name}'", code="E_QUEUE_UNKNOWN", hint=hint, path="queue")
+        return self._by_name[name]
+
+    async def check(self, policy: Policy, kind: str) -> Queue:
+        """Return the queue of a job; raises Invalid where there is none, or it does not take such work."""
+        queue = await self.resolve(policy.queue)
+        if not queue.takes(kind):
+            message = f"the queue '{queue.name}' takes {' and '.join(queue.kinds)}, and this is {kind}"
+            raise Invalid(message, code="E_QUEUE_KIND", hint="name another queue", path="queue")
+        return queue
+
+    # ── read ──
+    async def list(self) -> list[Queue]:
+        """Return all of them as they are now, by name."""
+        return await self._read()
+
+    async def get(self, name: str) -> Queue:
+        await self._read()
+        return self._named(name)
+
+    async def figures(self) -> Mapping[int, Figures]:
+        """Return how queues stand, by id."""
+        return await self._store.load_queue_figures()
+
+    async def now(self) -> Moment:
+        return await self._store.now()
+
+    def _named(self, name: str) -> Queue:
+        if name not in self._by_name:
+            hint = suggest(name, self._by_name, repr) or "`horae queues` lists them"
+            raise NotFound(f"there is no queue '{name[:64]}'", hint=hint)
+        return self._by_name[name]
+
+    # ── change ──
+    async def put(self, name: str, document: Any, expected_version: int | None = None) -> tuple[Queue, bool]:
+        """Make a queue, or replace what it is like; returns it, and whether it is new. With `expected_version`, only if
+        it still has that one."""
+        for _ in range(TRIES):
+            await self._read()
+            before = self._by_name.get(check_name(name))
+            wanted = parse_queue(document, name, KINDS, QueueState.OPEN if before is None else before.state)
+            if expected_version is not None and expected_version != (0 if before is None else before.version):
+                there = "is not there" if before is None else f"is at version {before.version}"
+                raise Stale(f"the queue '{name}' {there}, you changed version {expected_version}")
+            saved = await self._save(wanted, before)
+            if saved is not None:
+                self._hints.announce("queues")
+                return saved, before is None
+        raise Conflict(f"the queue '{name}' is being changed by somebody else; try again")
+
+    async def _save(self, wanted: Queue, before: Queue | None) -> Queue | None:
+        if before is not None:
+            return await self._store.save_queue(replace(wanted, version=before.version))
+        if len(self._by_name) >= MAX_QUEUES:
+            raise Conflict(f"there are {MAX_QUEUES} queues, and that is the limit", code="E_LIMIT")
+        return await self._store.add_queue(wanted, MAX_QUEUES)
+
+    async def set_state(self, name: str, state: QueueState) -> Queue:
+        """Pause, drain, or let go on."""
+        queue = await self._store.set_queue_state(name, state)
+        if queue is None:
+            await self._read()
+            return self._named(name)  # raises, unless it was made just now
+        self._hints.announce("queues")
+        if state is not QueueState.PAUSED:
+            self._hints.announce("runs")  # what waited there may be started
+        return queue
+
+    async def delete(self, name: str) -> None:
+        """It must have been draining for so long that everybody knows: then no run can be born into it."""
+        await self._read()
+        queue = self._named(name)
+        if queue.id == DEFAULT_QUEUE:
+            hint = "`horae queues set default` configures it"
+            raise Conflict("the default queue stays: it can only be configured", code="E_QUEUE_IN_USE", hint=hint)
+        if queue.state is not QueueState.DRAINING:
+            message = f"the queue '{name}' is {queue.state}: drain it first, so that nothing new comes"
+            raise Conflict(message, code="E_QUEUE_IN_USE", hint=f"`horae queues drain {name}`")
+        if await self._store.now() - queue.updated_at < KNOWN_BY_ALL:
+            message = f"the queue '{name}' is draining since a moment ago, and not every node knows yet"
+            raise Conflict(message, code="E_QUEUE_IN_USE", hint="try again in a few seconds")
+        use = await self._store.delete_queue(queue)
+        if use is not None:
+            raise _in_use(name, use)
+        self._hints.announce("queues")
+
+
+def _in_use(name: str, use: QueueUse) -> Error:
+    jobs = f"by {use.jobs} {'job' if use.jobs == 1 else 'jobs'}" if use.jobs else ""
+    runs = f"by {use.runs} {'run' if use.runs == 1 else 'runs'} in it" if use.runs else ""
+    return Conflict(
+        f"the queue '{name}' is needed {' and '.join(filter(None, (jobs, runs)))}",
+        code="E_QUEUE_IN_USE",
+        hint="let the jobs name another queue, or delete them" if use.jobs else "wait for them, or cancel them",
+    )

@@ -1,0 +1,252 @@
+"""Every row of docs/reference/policy.md, on both stores: what a policy does, and what holds without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from horae.core.model import SECOND, Job, Policy, Run, State
+from horae.core.policy.order import Line, Share, counted, passes
+from horae.core.policy.queues import QueueState, place
+from horae.core.runs.lifecycle import backoff
+from horae.core.runs.orders import Assignment, Result
+from horae.errors import Conflict, Invalid, Limited
+from horae.service.execution import Execution
+from horae.service.firing import Firing
+from horae.service.jobs import Jobs
+from horae.service.jobs.breaker import Breaker
+from horae.service.metrics import Metrics
+from horae.service.secrets.sealing import Sealing
+from horae.testing import START, FakeClock
+
+from ...claiming import claim
+from .parts import BOTH, Probe, Told, draft, fire_due, ledger, node, set_clock, submitted, words
+
+pytestmark = BOTH
+
+MINUTE = 60 * SECOND
+N1 = node("n1")
+
+
+@pytest.fixture
+def execution(probe: Probe, queue: Told, clock: FakeClock, metrics: Metrics) -> Execution:
+    look = Breaker(probe, queue, Sealing(probe.store)).look
+    return Execution(probe, queue, clock, metrics, after_failures=look)
+
+
+async def take(probe: Probe, *labels: str, most: int = 1) -> list[Assignment]:
+    return await claim(probe.store, "n1", "python", labels, most)
+
+
+async def asked(jobs: Jobs, job: Job, count: int) -> list[tuple[str, str]]:
+    """State and reason of runs that are asked for one after the other."""
+    runs = [await jobs.run_now(job.id) for _ in range(count)]
+    return [(run.state.word, run.reason) for run in runs]
+
+
+async def end(jobs: Jobs, execution: Execution, claimed: Assignment, state: State) -> Run:
+    await execution.finish([Result(claimed.run_id, claimed.fence, state, finished_at=await jobs.now())])
+    return await jobs.get_run(claimed.run_id)
+
+
+async def missed(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock, **fields: Any) -> list[str]:
+    """What becomes of ten moments that nobody could fire, a minute apart, the last five seconds ago."""
+    job = await submitted(jobs, schedule="1m", overlap="allow", **fields)
+    set_clock(clock, (job.triggers[0].next_at or 0) + 9 * MINUTE + 5 * SECOND)
+    await fire_due(firing)
+    return [f"{state} {reason}".strip() for _, state, reason in words(await ledger(probe, job.id))]
+
+
+# ── of jobs ──
+
+
+@pytest.mark.policy("overlap-forbid")
+async def test_a_run_beside_another_is_skipped(jobs: Jobs):
+    assert await asked(jobs, await submitted(jobs), 2) == [("queued", ""), ("skipped", "overlap")]
+
+
+@pytest.mark.policy("overlap-queue")
+async def test_a_run_waits_for_the_other_if_there_is_room(jobs: Jobs):
+    job = await submitted(jobs, overlap="queue")
+    assert await asked(jobs, job, 3) == [("queued", ""), ("blocked", "overlap"), ("skipped", "overlap")]
+    wide = await submitted(jobs, overlap={"policy": "queue", "limit": 2})
+    assert [state for state, _ in await asked(jobs, wide, 4)] == ["queued", "blocked", "blocked", "skipped"]
+
+
+@pytest.mark.policy("overlap-replace")
+async def test_a_run_takes_the_place_of_those_before(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs, overlap="replace")
+    first = await jobs.run_now(job.id)
+    await take(probe)
+    second, third = await jobs.run_now(job.id), await jobs.run_now(job.id)
+    assert (await jobs.get_run(first.id)).cancel_requested
+    assert [(await jobs.get_run(run.id)).state.word for run in (second, third)] == ["cancelled", "blocked"]
+
+
+@pytest.mark.policy("overlap-allow")
+async def test_runs_may_be_live_side_by_side(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs, overlap="allow")
+    await asked(jobs, job, 3)
+    assert len(await take(probe, most=5)) == 3
+
+
+@pytest.mark.policy("misfire-run-latest")
+async def test_of_missed_moments_the_latest_runs(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
+    found = await missed(jobs, firing, probe, clock)
+    assert found == ["coalesced misfire"] * 9 + ["queued"]
+
+
+@pytest.mark.policy("misfire-run-all")
+async def test_of_missed_moments_the_last_ones_run(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
+    found = await missed(jobs, firing, probe, clock, misfire={"policy": "run_all", "limit": 3})
+    assert found == ["coalesced misfire"] * 7 + ["queued"] * 3
+
+
+@pytest.mark.policy("misfire-skip")
+async def test_missed_moments_may_be_skipped(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
+    found = await missed(jobs, firing, probe, clock, misfire="skip")
+    assert found == ["skipped misfire"] * 9 + ["queued"]  # the last is not a minute late yet
+
+
+@pytest.mark.policy("retry")
+async def test_a_run_is_tried_as_often_as_it_may_be(jobs: Jobs, execution: Execution, probe: Probe, clock: FakeClock):
+    once, twice = await submitted(jobs), await submitted(jobs, retry={"attempts": 2, "backoff": "10s", "jitter": 0})
+    await jobs.run_now(once.id)
+    (claimed,) = await take(probe)
+    assert (await end(jobs, execution, claimed, State.FAILED)).state is State.FAILED
+
+    await jobs.run_now(twice.id)
+    (claimed,) = await take(probe)
+    run = await end(jobs, execution, claimed, State.FAILED)
+    assert (run.state.word, run.reason, run.eligible_at) == ("blocked", "retry", START + 10 * SECOND)
+    clock.advance(10)
+    await probe.store.sweep()
+    (claimed,) = await take(probe)
+    assert (claimed.attempt, (await end(jobs, execution, claimed, State.FAILED)).state) == (2, State.FAILED)
+
+
+@pytest.mark.policy("retry-backoff")
+async def test_the_wait_grows_up_to_a_bound(jobs: Jobs):
+    retry = {"attempts": 9, "backoff": "10s", "factor": 3, "cap": "100s", "jitter": 0}
+    kept = (await jobs.get((await submitted(jobs, retry=retry)).id)).policy.retry
+    assert [backoff(kept, run_id=1, attempt=n) for n in (1, 2, 3, 4)] == [10, 30, 90, 100]
+    usual = (await jobs.get((await submitted(jobs, retry=5)).id)).policy.retry
+    assert all(0.9 <= backoff(usual, run_id=n, attempt=1) <= 1.1 for n in range(100))
+
+
+@pytest.mark.policy("timeout")
+async def test_a_run_that_took_too_long_is_timed_out(jobs: Jobs, execution: Execution, probe: Probe):
+    """That it is killed is shown with every executor (tests/contract/test_executors.py)."""
+    job = await submitted(jobs, timeout="10m")
+    assert (await jobs.get(job.id)).policy.timeout_seconds == 600
+    assert (await submitted(jobs)).policy.timeout_seconds is None
+    await jobs.run_now(job.id)
+    (claimed,) = await take(probe)
+    assert '"timeout_seconds":600' in claimed.policy
+    assert (await end(jobs, execution, claimed, State.TIMED_OUT)).state is State.TIMED_OUT
+
+
+@pytest.mark.policy("start-deadline")
+async def test_a_run_that_nobody_starts_in_time_is_skipped(jobs: Jobs, probe: Probe, clock: FakeClock):
+    patient, hasty = await submitted(jobs), await submitted(jobs, start_deadline="4m")
+    runs = [await jobs.run_now(job.id) for job in (patient, hasty)]
+    clock.advance(241)
+    await probe.store.sweep()
+    found = [await jobs.get_run(run.id) for run in runs]
+    assert [(run.state.word, run.reason) for run in found] == [("queued", ""), ("skipped", "start_deadline")]
+
+
+@pytest.mark.policy("priority")
+async def test_what_has_a_higher_priority_starts_first(jobs: Jobs, probe: Probe):
+    usual, urgent, free = await submitted(jobs), await submitted(jobs, priority=9), await submitted(jobs)
+    runs = [await jobs.run_now(usual.id), await jobs.run_now(urgent.id), await jobs.run_now(free.id, priority=7)]
+    assert [run.priority for run in runs] == [5, 9, 7]
+    assert [(await take(probe))[0].run_id for _ in runs] == [runs[1].id, runs[2].id, runs[0].id]
+
+
+@pytest.mark.policy("labels")
+async def test_an_agent_must_have_every_label(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs, labels=["gpu", "zone=eu"])
+    await jobs.run_now(job.id)
+    assert await take(probe) == await take(probe, "gpu") == []
+    assert len(await take(probe, "gpu", "zone=eu")) == 1
+
+
+@pytest.mark.policy("queue")
+async def test_a_job_names_a_queue_that_is_there(jobs: Jobs):
+    await jobs.queues.put("reports", {})
+    assert (await submitted(jobs)).policy.queue == "default"
+    job = await submitted(jobs, queue="reports")
+    kept = (await jobs.get(job.id)).policy
+    assert place(kept, "ann", None, jobs.queues.find(kept.queue)).queue == jobs.queues.find("reports").id != 0
+    with pytest.raises(Invalid):
+        await submitted(jobs, queue="other")
+
+
+@pytest.mark.policy("share")
+async def test_a_run_shares_by_owner_or_by_its_data(jobs: Jobs):
+    queue = await jobs.queues.get("default")
+    own, by_tenant = await submitted(jobs), await submitted(jobs, share="data.tenant")
+    kept = [(await jobs.get(job.id)).policy for job in (own, by_tenant)]
+    assert [place(policy, "ann", {"tenant": "t1"}, queue).share for policy in kept] == ["ann", "t1"]
+
+
+@pytest.mark.policy("pause-after-failures")
+async def test_a_job_pauses_itself(jobs: Jobs, execution: Execution, probe: Probe):
+    careless, careful = await submitted(jobs), await submitted(jobs, pause_after_failures=2)
+    for job in (careless, careful, careless, careful):
+        await jobs.run_now(job.id)
+        (claimed,) = await take(probe)
+        await end(jobs, execution, claimed, State.FAILED)
+    assert [(await jobs.get(job.id)).paused for job in (careless, careful)] == [False, True]
+
+
+# ── of queues ──
+
+
+@pytest.mark.policy("queue-draining")
+async def test_a_queue_that_is_draining_takes_nothing_new(jobs: Jobs, probe: Probe):
+    job = await submitted(jobs, overlap="allow")
+    await jobs.run_now(job.id)
+    await jobs.queues.set_state("default", QueueState.DRAINING)
+    with pytest.raises(Conflict, match="draining"):
+        await jobs.run_now(job.id)
+    assert len(await take(probe)) == 1  # what waits is started
+
+
+@pytest.mark.policy("queue-kinds")
+async def test_a_queue_takes_only_its_kinds(jobs: Jobs):
+    await jobs.queues.put("builds", {"kinds": ["shell"]})
+    with pytest.raises(Invalid, match="takes shell"):
+        await submitted(jobs, queue="builds")
+
+
+@pytest.mark.policy("queue-weights")
+async def test_a_share_gets_as_much_as_it_weighs(jobs: Jobs):
+    queue, _ = await jobs.queues.put("default", {"weights": {"bob": 2, "eve": 4}})
+    shares = [place(Policy(), owner, None, queue) for owner in ("ann", "bob", "eve")]
+    asked = [(Share(Line(at.queue, 5), at.share), at.weight) for at in shares for _ in range(700)]
+    order = sorted((n, share.key) for share, weight, runs in counted(asked) for n in passes(0, 0, runs, weight))
+    first = [key for _, key in order[:700]]
+    assert [first.count(key) for key in ("ann", "bob", "eve")] == [100, 200, 400]
+
+
+@pytest.mark.policy("queue-most-waiting")
+async def test_an_owner_may_have_so_much_waiting_in_a_queue(jobs: Jobs):
+    await jobs.queues.put("default", {"most_waiting": 2})
+    job = await submitted(jobs, overlap="allow")
+    await asked(jobs, job, 2)
+    with pytest.raises(Limited):
+        await jobs.run_now(job.id)
+    (other,) = (await jobs.submit([draft()], owner="ann")).jobs
+    await jobs.run_now(other.id)
+
+
+@pytest.mark.policy("most-waiting-per-owner")
+async def test_an_owner_may_have_so_much_waiting_in_all(probe: Probe, queue: Told):
+    jobs = Jobs(probe, queue, most_waiting=2)
+    job = await submitted(jobs, overlap="allow")
+    await asked(jobs, job, 2)
+    with pytest.raises(Limited):
+        await jobs.run_now(job.id)
