@@ -49,6 +49,17 @@ class Retry(Struct):
     never: Annotated[list[str], Meta(description="Classes of exceptions after which it is not.")] = []
 
 
+class RateLimit(Struct):
+    rate: Annotated[str, Meta(description="Starts in a time, such as 100/min.")]
+    burst: Annotated[int, Meta(description="Starts at once.")]
+    per: Annotated[str, Meta(description="What is counted together: job, owner, queue or data.PATH.")]
+
+
+class ConcurrencyLimit(Struct):
+    limit: Annotated[int, Meta(description="Runs at once.")]
+    per: Annotated[str, Meta(description="What is counted together: job, owner, queue or data.PATH.")]
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -67,6 +78,8 @@ class Policy(Struct):
             "since 1970. At each start of Horae such a job runs if its last success is longer ago than its interval."
         ),
     ]
+    rate_limits: list[RateLimit] = []
+    concurrency_limits: list[ConcurrencyLimit] = []
 
 
 class Cursor(Struct):

@@ -131,6 +131,23 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many starts in a time, however long what is started takes."""
+
+    rate: str  # such as 100/min (core.policy.limits)
+    burst: int = 1  # starts at once
+    per: str = "job"  # or owner, queue, data.<path>: what is counted together
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencyLimit:
+    """So many that run at the same time."""
+
+    limit: int
+    per: str = "job"  # as of RateLimit
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     overlap: Overlap = Overlap.FORBID
     overlap_limit: int = 1  # how many may wait under `queue`
@@ -143,6 +160,8 @@ class Policy:
     labels: tuple[str, ...] = ()  # an agent must have all of them
     offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
     synced_at: Moment | None = None  # its last success before it came here; with it, what is overdue runs at a start
+    rate_limits: tuple[RateLimit, ...] = ()
+    concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
 
 
 @record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.history import PastPart
+from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.search import SearchPart
 from horae.stores.parts.sources import SourcePart
@@ -19,6 +20,7 @@ class SqliteStore(
     SqliteAttempts,
     SqliteCluster,
     AttemptPart,
+    LimitPart,
     MomentPart,
     SearchPart,
     PastPart,
