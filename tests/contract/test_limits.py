@@ -37,6 +37,7 @@ from horae.testing import START, FakeClock, changed, make_job
 from ..unit.service.parts import node
 
 DEFAULT = Queue(0, "default")
+KINDS = ("python", "shell", "sync", "git_java")
 DAY = 86_400 * SECOND
 FIVE = Policy(concurrency_limits=(ConcurrencyLimit(5),))
 ONE = Policy(concurrency_limits=(ConcurrencyLimit(1),))
@@ -423,8 +424,10 @@ async def test_nothing_starts_while_a_failover_is_in_doubt(postgres_store: Postg
 # ── many at once ──
 async def test_many_claims_at_once_never_exceed_a_limit(store: Store):
     await define(store)
-    await order(store, 40)
-    answers = await asyncio.gather(*(start(store, offer(10, f"n{number}")) for number in range(12)))
+    for kind in KINDS:
+        await order(store, 10, kind=kind)
+    offers = [offer(10, f"n{number}", kind=KINDS[number % 4]) for number in range(12)]
+    answers = await asyncio.gather(*(start(store, one) for one in offers))
     assert sum(map(len, answers)) == 5
     assert len(await running(store)) == 5
 
@@ -434,21 +437,23 @@ async def test_twelve_claimers_of_one_key_of_five_never_start_six(postgres_url: 
 
 
 async def compete(url: str, seconds: float) -> None:
-    """Twelve processes' worth of claimers start and finish runs of overlapping keys, while somebody counts."""
+    """Twelve processes' worth of claimers start and finish runs of overlapping keys, while somebody counts. They are for
+    different kinds of work, so that no two of them have to choose the same runs: only the lock keeps them apart."""
     policy = Policy(concurrency_limits=(ConcurrencyLimit(5), ConcurrencyLimit(3, "data.tenant")))
     stores = [PostgresStore(url) for _ in range(12)]
     for one in stores:
         await one.open()
     await define(stores[0], policy)
     for tenant in range(4):
-        await order(stores[0], 1000, policy, data={"tenant": tenant})
+        for kind in KINDS:
+            await order(stores[0], 300, policy, data={"tenant": tenant}, kind=kind)
     deadline = time.monotonic() + seconds
     finished: Counter[str] = Counter()
 
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number]
         while time.monotonic() < deadline:
-            held = await start(store, offer(chance.randint(1, 8), f"n{number}"))
+            held = await start(store, offer(chance.randint(1, 8), f"n{number}", kind=KINDS[number % 4]))
             assert len(held) <= 5
             await asyncio.sleep(chance.random() / 200)
             await store.finish([done(one) for one in held])
