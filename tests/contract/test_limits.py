@@ -30,6 +30,9 @@ from horae.core.policy.demands import Demand, Offer, Place, Use, demand_of
 from horae.core.policy.queues import Queue
 from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting, Want
 from horae.ports.store import Store
+from horae.queues.local import LocalQueue
+from horae.service.execution import Execution
+from horae.service.metrics import Metrics
 from horae.stores.parts import limits as parts
 from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
@@ -154,7 +157,7 @@ async def test_a_started_run_is_as_a_claimed_one(store: Store, clock: FakeClock)
 async def test_nothing_waits_when_nothing_demands(store: Store):
     await define(store)
     await store.enqueue([Order(NewRun(1, "python", 5, Overlap.ALLOW))])
-    assert await store.claim_demanding([offer()]) == Claimed([[]])
+    assert await store.claim_demanding([offer()]) == Claimed([[]], [{"python": 100}])
 
 
 async def test_a_lost_attempt_gives_back_what_it_had(store: Store):
@@ -421,6 +424,32 @@ async def test_nothing_starts_while_a_failover_is_in_doubt(postgres_store: Postg
     assert one.fence > 2**20
 
 
+# ── through the service ──
+async def test_an_agent_gets_what_its_limits_allow_and_the_end_of_one_wakes_it_for_the_next(store: Store):
+    queue, agent = LocalQueue(), node("n1")
+    execution, woken = Execution(store, queue, FakeClock(), Metrics()), queue.watch("runs")
+    await define(store)
+    ordinary = [r.ids[0] for r in await store.enqueue([Order(NewRun(1, "python", 5, Overlap.ALLOW))] * 2)]
+    made = await order(store, 8)
+
+    first = await execution.claim(agent, {"python": 10})
+    assert sorted(ids(first)) == [*ordinary, *made[:5]]
+    assert not woken.is_due
+    await execution.finish([done(one) for one in first if one.run_id == made[0]])
+    assert woken.is_due
+    assert ids(await execution.claim(agent, {"python": 10})) == made[5:6]
+
+
+async def test_what_limits_hold_takes_no_room_from_ordinary_runs(store: Store):
+    await define(store, ONE)
+    await order(store, 5, ONE)
+    ordinary = [r.ids[0] for r in await store.enqueue([Order(NewRun(1, "python", 1, Overlap.ALLOW))] * 5)]
+    execution = Execution(store, LocalQueue(), FakeClock(), Metrics())
+    claimed = await execution.claim(node("n1"), {"python": 4})
+    assert len(claimed) == 4
+    assert len(set(ids(claimed)) & set(ordinary)) == 3
+
+
 # ── many at once ──
 async def test_many_claims_at_once_never_exceed_a_limit(store: Store):
     await define(store)
@@ -437,7 +466,7 @@ async def test_twelve_claimers_of_one_key_of_five_never_start_six(postgres_url: 
 
 
 async def compete(url: str, seconds: float) -> None:
-    """Twelve processes' worth of claimers start and finish runs of overlapping keys, while somebody counts. They are for
+    """Twelve processes' worth of claimers start and finish runs of overlapping keys, while somebody counts. They are of
     different kinds of work, so that no two of them have to choose the same runs: only the lock keeps them apart."""
     policy = Policy(concurrency_limits=(ConcurrencyLimit(5), ConcurrencyLimit(3, "data.tenant")))
     stores = [PostgresStore(url) for _ in range(12)]

@@ -37,6 +37,7 @@ Topic = Literal[
     "cancel",  # running runs that shall stop, and nodes of which something is wanted
     "nodes",  # somebody came or went
     "inbox",  # work that was handed over in a transaction of somebody's own
+    "limits",  # runs that demand more than a slot, and what they wait for
 ]
 
 

@@ -41,12 +41,14 @@ class Start(NamedTuple):
     run_id: int
     offer: int  # its number
     kind: str
+    slots: int
 
 
 class Claimed(NamedTuple):
     """What claims of demanding runs came to."""
 
     given: list[list[Assignment] | None]  # to each offer; None: of a session that is over
+    room: list[dict[str, int]]  # that each offer has left, by kind
     is_waiting: bool = False  # such runs wait
     is_cut: bool = False  # and some of them could start, if there were room, or if one looked again
     wait: float | None = None  # seconds until a rate allows another start
@@ -57,6 +59,13 @@ class Admission(NamedTuple):
     moved: dict[str, Limit]  # limits whose rate has moved on
     next_at: Moment | None  # when a rate allows another start
     is_cut: bool  # somebody may start, but there was no room
+
+    def room_left(self, offers: Sequence[Offer]) -> list[dict[str, int]]:
+        """Return what is left for ordinary runs."""
+        room = [dict(offer.room) for offer in offers]
+        for start in self.starts:
+            room[start.offer][start.kind] -= start.slots
+        return room
 
 
 def admit(
@@ -84,7 +93,7 @@ def admit(
                 break
         elif head.demand_id is not None:
             books.start(head)
-            starts.append(Start(head.run_id, number, head.kind))
+            starts.append(Start(head.run_id, number, head.kind, head.demand.slots))
     return Admission(starts, books.moved, books.next_at, is_cut)
 
 

@@ -54,7 +54,7 @@ class LimitPart(Database):
     async def claim_demanding(self, offers: Sequence[Offer], *, standby: str | None = None) -> Claimed:
         waiting = await self._load_waiting()
         if not waiting:
-            return Claimed([[] for _ in offers])
+            return nothing_for(offers)
         return await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
 
     async def _load_waiting(self) -> dict[int, Demand]:
@@ -70,7 +70,7 @@ class LimitPart(Database):
     ) -> Steps[Claimed]:
         floor = self._fence_floor()
         if floor is None:
-            return Claimed([[] for _ in offers], is_waiting=True)
+            return nothing_for(offers)._replace(is_waiting=True)
         scene = yield from self._look(offers, waiting, standby)
         asked = [offer if scene.is_valid(offer) else offer._replace(room={}) for offer in offers]
         admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now)
@@ -79,7 +79,7 @@ class LimitPart(Database):
         waits = [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
         waits += [0.0] if scene.has_more(admission) else []
         waits += [ROUND_GAP] if self._looked_at else []
-        return Claimed(given, True, admission.is_cut, min(waits, default=None))
+        return Claimed(given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None))
 
     def _look(self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None) -> Steps[Scene]:
         held = yield from self._hold(sorted({use.key for demand in waiting.values() for use in demand.uses}))
@@ -182,6 +182,10 @@ class Scene:
         found = Counter(head.demand_id for head in self.heads)
         left = {head.demand_id for head in self.heads if head.run_id not in started}
         return any(count == self._most and demand_id not in left for demand_id, count in found.items())
+
+
+def nothing_for(offers: Sequence[Offer]) -> Claimed:
+    return Claimed([[] for _ in offers], [dict(offer.room) for offer in offers])
 
 
 def _read(text: str | None) -> Any:
