@@ -27,6 +27,7 @@ from horae.core.model import (
 )
 from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Demand, Offer, Place, Use, demand_of
+from horae.core.policy.limits import why_waiting
 from horae.core.policy.queues import Queue
 from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting, Want
 from horae.ports.store import Store
@@ -422,6 +423,43 @@ async def test_nothing_starts_while_a_failover_is_in_doubt(postgres_store: Postg
     postgres_store._past.met_at = float("-inf")
     [one] = await start(postgres_store)
     assert one.fence > 2**20
+
+
+# ── what people see ──
+async def test_limits_are_shown_as_they_stand(store: Store):
+    policy = Policy(concurrency_limits=(ConcurrencyLimit(2, "data.tenant"),), rate_limits=(RateLimit("100/min", 3),))
+    await define(store, policy)
+    made = await order(store, 5, policy, data={"tenant": "acme"})
+    await start(store)
+
+    at_once, rate = await store.load_limits()
+
+    assert (at_once.limit.key, at_once.limit.capacity) == ('at_once:data.tenant:"acme":local', 2)
+    assert (at_once.used, at_once.waiting, at_once.runs) == (2, 3, tuple(made[:2]))
+    assert (rate.rate, rate.waiting, rate.next_at(START)) == ("100/min", 3, START)
+    assert await store.load_limits(made[0]) == []  # it runs
+    states = await store.load_limits(made[4])
+    assert why_waiting(states, START, str) == (f"2 of 2 run with tenant acme: runs {made[0]}, {made[1]}", None)
+
+
+async def test_a_run_that_waits_for_a_rate_says_until_when(store: Store):
+    policy = Policy(rate_limits=(RateLimit("100/min", per="owner"),))
+    await define(store, policy)
+    made = await order(store, 2, policy)
+    await start(store)
+    words = f"waits for the rate 100/min of owner local: next at {START + 600_000}"
+    assert why_waiting(await store.load_limits(made[1]), START, str) == (words, START + 600_000)
+
+
+async def test_a_resource_of_the_cluster_is_shown_with_its_units(store: Store):
+    await store.set_resource("license-x", 3)
+    await define(store, Policy())
+    made = await order(store, 2, Policy(), resources=[("license-x", 2)])
+    await start(store)
+    [state] = await store.load_limits(made[1])
+    assert (state.limit.capacity, state.used, state.waiting) == (3, 2, 1)
+    words = f"2 of 3 are in use of resource license-x, and it wants 2: runs {made[0]}"
+    assert why_waiting([state], START, str) == (words, None)
 
 
 # ── through the service ──

@@ -9,6 +9,7 @@ burst + window / period, over restarts too, since the moment is a row.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from horae.errors import Invalid
 UNITS = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "day": 86_400 * SECOND}
 MOST_PER_SECOND = SECOND  # one start in a microsecond
 LARGEST_BURST = 1_000_000
+SHOWN_RUNS = 5  # of those that hold a limit
 _RATE = re.compile(r"([1-9][0-9]{0,14})/(s|min|h|day)")
 
 
@@ -87,3 +89,56 @@ class Limit(NamedTuple):
 
 def _least(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
+
+
+class LimitState(NamedTuple):
+    """A limit as it stands."""
+
+    limit: Limit
+    used: int = 0  # units
+    waiting: int = 0  # runs, as far as they were counted
+    runs: tuple[int, ...] = ()  # some of those that use it now
+    cost: int = 1  # units that one that waits wants of it
+
+    @property
+    def rate(self) -> str:
+        """The rate in words, in the unit in which it is a whole number; empty if there is none."""
+        if self.limit.period is None:
+            return ""
+        counts = {unit: UNITS[unit] // self.limit.period for unit in UNITS}
+        unit = next(
+            (unit for unit, count in counts.items() if count and -(-UNITS[unit] // count) == self.limit.period), ""
+        )
+        return f"{counts[unit]}/{unit}" if unit else f"1 every {self.limit.period / SECOND:g} s"
+
+    def next_at(self, now: Moment) -> Moment | None:
+        """Return when the rate allows a start; None if there is no rate."""
+        return None if self.limit.period is None else self.limit.free_at(now)
+
+
+def name_of(key: str) -> str:
+    """Return a key in words: "owner ann", "tenant acme"."""
+    what, _, rest = key.partition(":")
+    per, _, which = rest.partition(":")
+    if per.startswith("data."):
+        value = which.rpartition(":")[0].strip('"')
+        return f"{per.rpartition('.')[2]} {value}" if value else f"no {per.rpartition('.')[2]}"
+    return f"{per} {which}" if which else f"{what.removesuffix('_rate')} {per}"
+
+
+def why_waiting(states: Sequence[LimitState], now: Moment, stamp: Callable[[Moment], str]) -> tuple[str, Moment | None]:
+    """Return in one sentence what holds a run that uses these limits, and the moment from which a rate lets it start,
+    unless something must end first."""
+    for state in states:
+        limit = state.limit
+        if not limit.has_room(state.used, state.cost):
+            shown = ", ".join(map(str, state.runs[:SHOWN_RUNS])) + ("…" if len(state.runs) > SHOWN_RUNS else "")
+            verb = "are in use of" if state.cost > 1 else "run with"
+            wanted = f", and it wants {state.cost}" if state.cost > 1 else ""
+            holders = f": runs {shown}" if shown else ""
+            return f"{state.used} of {limit.capacity} {verb} {name_of(limit.key)}{wanted}{holders}", None
+    rates = [(at, state) for state in states if (at := state.next_at(now)) is not None and at > now]
+    if rates:
+        at, state = max(rates, key=lambda each: each[0])
+        return f"waits for the rate {state.rate} of {name_of(state.limit.key)}: next at {stamp(at)}", at
+    return "waits for an agent that has room for it", None

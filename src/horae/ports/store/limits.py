@@ -8,6 +8,7 @@ from typing import Protocol
 from horae.core.model import Moment
 from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Demand, Offer
+from horae.core.policy.limits import LimitState
 
 
 class Limits(Protocol):
@@ -24,6 +25,10 @@ class Limits(Protocol):
 
         No limit is exceeded, however many ask at once: neither what its capacity is, by what job and queue say now, nor
         its rate, which is kept over restarts. Whatever ends an attempt gives back what it had."""
+
+    async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
+        """Return how the limits stand that runs use or wait for, by key, to look at; of very many, some. With a run,
+        those that it waits for: none, if it waits for none."""
 
     async def drop_demands(self, before: Moment, limit: int) -> int:
         """Drop up to `limit` demands that no live run has and nobody asked for since a moment, and keys that no demand

@@ -11,13 +11,13 @@ the order limits, nodes, live, and nobody waits for a row of `live`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from horae.core.model import SECOND, Moment
 from horae.core.policy.admission import Admission, Claimed, Head, admit
 from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_from_text, limits_of
-from horae.core.policy.limits import Limit
+from horae.core.policy.limits import Limit, LimitState
 from horae.core.policy.queues import Queue
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment
@@ -27,6 +27,8 @@ from horae.stores.rows import Row, encode, from_json
 
 DEMANDS_AT_ONCE = 500  # that one claim looks at; the next one goes on behind them
 HEADS_AT_ONCE = 2000  # runs of them, if there are many
+COUNTED = 1000  # runs that wait with one demand, for people to see
+MOST_HOLDING = 5000  # running ones
 ROUND_GAP = 0.1  # seconds between two claims while there are more demands than one looks at
 HOUR = 3600 * SECOND  # a row that is used says so at most once in it
 
@@ -119,6 +121,20 @@ class LimitPart(Database):
             rows = yield "lock_limits", self._list(keys)
         return {row[0]: row for row in rows}
 
+    async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
+        wanted = ("waiting_demands", 0, DEMANDS_AT_ONCE) if run_id is None else ("demand_of_run", run_id)
+        demands = {row[0]: _demand(row[1]) for row in await self._get(*wanted)}
+        queues = {row[0]: _queue(row[0], 0, None, row[1]) for row in await self._get("load_queue_documents")}
+        states: dict[str, LimitState] = {}
+        for id_, waiting, policy, queue in await self._get("load_waiting_of", self._list(list(demands)), COUNTED):
+            if policy is not None:  # else it started meanwhile
+                _add(states, demands[id_], policy, queues[queue], waiting=waiting)
+        asked = {use.key for demand in demands.values() for use in demand.uses} if run_id is not None else None
+        for id_, document, policy, queue in await self._get("load_holding", MOST_HOLDING):
+            _add(states, _demand(document), policy, queues[queue], run_id=id_, only=asked)
+        kept = {row[0]: row for row in await self._get("load_keys", self._list(sorted(states)))}
+        return [_with_row(states[key], kept.get(key)) for key in sorted(states)]
+
     async def drop_demands(self, before: Moment, limit: int) -> int:
         dropped = await self._put("drop_demands", before, limit)
         limits = await self._put("drop_limits", before, await self.now())
@@ -182,6 +198,33 @@ class Scene:
         found = Counter(head.demand_id for head in self.heads)
         left = {head.demand_id for head in self.heads if head.run_id not in started}
         return any(count == self._most and demand_id not in left for demand_id, count in found.items())
+
+
+def _add(
+    states: dict[str, LimitState], demand: Demand, policy: str, queue: Queue, *, waiting: int = 0,
+    run_id: int | None = None, only: Collection[str] | None = None,
+) -> None:  # fmt: skip
+    """Count runs that wait, or one that runs, with what they demand."""
+    limits = limits_of(policies.policy_from_text(policy), queue, demand.uses)
+    for use in demand.uses:
+        if only is None or use.key in only:
+            known = states.get(use.key)
+            limit = limits[use.key] if known is None else known.limit
+            if known is None:
+                known = LimitState(limit)
+            elif run_id is None:
+                known = known._replace(limit=limit.tightened(limits[use.key]))
+            used, runs = (0, ()) if run_id is None else (use.cost, (run_id,))
+            known = known._replace(used=known.used + used, waiting=known.waiting + waiting, runs=(*known.runs, *runs))
+            states[use.key] = known if run_id is not None else known._replace(cost=use.cost)
+
+
+def _with_row(state: LimitState, row: Row | None) -> LimitState:
+    if row is None:
+        return state
+    _, capacity, ready_at = row
+    limit = state.limit._replace(ready_at=ready_at)
+    return state._replace(limit=limit if capacity is None else limit._replace(capacity=capacity))
 
 
 def nothing_for(offers: Sequence[Offer]) -> Claimed:

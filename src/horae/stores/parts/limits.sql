@@ -24,3 +24,25 @@ ON CONFLICT (key) DO UPDATE SET capacity = excluded.capacity, used_at = excluded
 -- drop_resource --
 -- What waits for some of it is held by it no longer.
 UPDATE limits SET capacity = NULL WHERE key = $1 AND capacity IS NOT NULL RETURNING key;
+
+-- demand_of_run --
+SELECT demand, (SELECT m.document FROM demands m WHERE m.id = l.demand) FROM live l
+WHERE id = $1 AND state = {blocked} AND reason = 'limit' AND demand IS NOT NULL;
+
+-- load_waiting_of --
+-- How many wait with each of these demands, as far as they are counted, and what the job and queue of the first one say.
+SELECT d.value,
+  (SELECT count(*) FROM (SELECT 1 FROM live w WHERE w.state = {blocked} AND w.reason = 'limit' AND w.demand = d.value LIMIT $2) AS c),
+  (SELECT (SELECT j.policy FROM jobs j WHERE j.id = l.job_id) FROM live l
+   WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = d.value ORDER BY l.priority DESC, l.pass, l.id LIMIT 1),
+  (SELECT l.queue FROM live l
+   WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = d.value ORDER BY l.priority DESC, l.pass, l.id LIMIT 1)
+FROM {ids} AS d;
+
+-- load_holding --
+-- Running runs that use limits, with what their job says.
+SELECT l.id, (SELECT m.document FROM demands m WHERE m.id = l.demand), (SELECT j.policy FROM jobs j WHERE j.id = l.job_id),
+  l.queue FROM live l WHERE l.state = {running} AND l.demand IS NOT NULL ORDER BY l.id LIMIT $1;
+
+-- load_queue_documents --
+SELECT id, document FROM queues;

@@ -80,3 +80,6 @@ RETURNING r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
 DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL
   AND key NOT IN (SELECT u ->> 0 FROM demands d CROSS JOIN json_array_elements(CAST(d.document AS json) -> 0) AS t(u))
 RETURNING key;
+
+-- load_keys --
+SELECT key, capacity, ready_at FROM limits WHERE key = ANY($1::text[]);

@@ -78,3 +78,6 @@ RETURNING id, fence, attempt, job_id, trigger_id, due_at, kind,
 DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL
   AND key NOT IN (SELECT u.value ->> 0 FROM demands d CROSS JOIN json_each(d.document, '$[0]') AS u)
 RETURNING key;
+
+-- load_keys --
+SELECT key, capacity, ready_at FROM limits WHERE key IN (SELECT value FROM json_each($1));
