@@ -25,11 +25,10 @@ from horae.core.model import (
     RunFilter,
     State,
 )
-from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Demand, Offer, Place, Use, demand_of
 from horae.core.policy.limits import why_waiting
 from horae.core.policy.queues import Queue
-from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Claimed, NewRun, Order, Result, Waiting, Want
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service.execution import Execution

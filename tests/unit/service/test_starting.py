@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from horae.core.model import ConcurrencyLimit, Policy
-from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Demand, Offer, Use
 from horae.core.policy.queues import Queue
-from horae.core.runs.orders import Assignment
+from horae.core.runs.orders import Assignment, Claimed
 from horae.queues.local import LocalQueue
 from horae.service.policy.demands import REMEMBERED_SECONDS, Demands, is_limited
 from horae.service.policy.starting import LOOK_GAP, Starting

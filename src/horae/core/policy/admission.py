@@ -14,7 +14,6 @@ from typing import NamedTuple
 from horae.core.model import Moment
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import Limit
-from horae.core.runs.orders import Assignment
 
 ONE_SLOT = Demand()
 SLOTS = "slots"  # of the run's kind of work: every run takes one at least
@@ -42,16 +41,6 @@ class Start(NamedTuple):
     offer: int  # its number
     kind: str
     slots: int
-
-
-class Claimed(NamedTuple):
-    """What claims of demanding runs came to."""
-
-    given: list[list[Assignment] | None]  # to each offer; None: of a session that is over
-    room: list[dict[str, int]]  # that each offer has left, by kind
-    is_waiting: bool = False  # such runs wait
-    is_cut: bool = False  # and some of them could start, if there were room, or if one looked again
-    wait: float | None = None  # seconds until a rate allows another start
 
 
 class Admission(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from horae.core.model import Moment
-from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import LimitState
+from horae.core.runs.orders import Claimed
 
 
 class Limits(Protocol):

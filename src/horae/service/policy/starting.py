@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from horae.core.policy.admission import Claimed
 from horae.core.policy.demands import Offer
+from horae.core.runs.orders import Claimed
 from horae.ports.clock import Clock
 from horae.ports.transport import Queue, Topic
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from horae.core.model import SECOND, Moment
-from horae.core.policy.admission import Admission, Claimed, Head, admit
+from horae.core.policy.admission import Admission, Head, admit
 from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_from_text, limits_of
 from horae.core.policy.limits import Limit, LimitState
 from horae.core.policy.queues import Queue
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment
+from horae.core.runs.orders import Assignment, Claimed
 from horae.core.work import policies
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, encode, from_json
