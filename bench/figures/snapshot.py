@@ -22,7 +22,7 @@ MADE, CLAIMED = 1000, 100  # runs at a time
 JOBS = 100
 # What claims read of the live runs: entries of their index, and blocks of the table and of its indexes.
 READ = """SELECT idx_tup_read, (SELECT heap_blks_hit + heap_blks_read + idx_blks_hit + idx_blks_read
-FROM pg_statio_user_tables WHERE relname = 'live') FROM pg_stat_user_indexes WHERE indexrelname = 'live_queued'"""
+FROM pg_statio_user_tables WHERE relname = 'live') FROM pg_stat_user_indexes WHERE indexrelname = 'live_order'"""
 
 
 @figure(

@@ -7,6 +7,7 @@ import pytest
 from horae.core.definitions import Submission
 from horae.core.model import State
 from horae.core.runs.orders import Fire, NewRun, Order, Result, Waiting
+from horae.stores.lines import Lines
 from horae.stores.postgres import PostgresStore, arrays, database, lanes
 from horae.testing import START, make_job
 
@@ -42,7 +43,7 @@ async def test_a_hot_statement_scans_no_table_and_loops_over_none(
     args = {
         "fire": [
             START,
-            *arrays.fire_arrays([Fire(i, 0, 1, START, START + 1, START, new, START) for i in ids]),
+            *arrays.fire_arrays([Fire(i, 0, 1, START, START + 1, START, new, START) for i in ids], Lines()),
             [0],
             [1],
         ],

@@ -135,8 +135,7 @@ class Execution:
             for number, wants in enumerate(left)
         ]
         given = [a for each in claimed for a in each or ()]
-        if len(given) < sum(want.capacity for wants in asked for want in wants):
-            await self._look_again(labels)
+        await self._look_again(labels)
         if given:
             now, metrics = self._clock.now(), self._metrics
             metrics.claimed += len(given)

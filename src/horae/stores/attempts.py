@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
@@ -10,7 +10,8 @@ from horae.core.model import Moment, State
 from horae.core.runs.orders import Result, Waiting, Want
 from horae.stores.rows import Row
 
-RANK, PIN, RUN, _, _, _, _, DUE, KIND = range(9)  # columns of a run that was found for claims; RANK is -priority
+# Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
+RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS = range(17)
 
 
 def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:
@@ -28,7 +29,7 @@ def deal(wants: Sequence[Want], found: Sequence[Row]) -> list[list[Row]]:
     given: list[list[Row]] = [[] for _ in wants]
     mine = {(want.node, want.kind): number for number, want in enumerate(wants)}
     once = {row[RUN]: row for row in found}
-    for row in sorted(once.values(), key=itemgetter(RANK, DUE, RUN)):
+    for row in in_order(once.values()):
         pin, kind = row[PIN], row[KIND]
         if left[kind]:
             left[kind] -= 1
@@ -37,6 +38,17 @@ def deal(wants: Sequence[Want], found: Sequence[Row]) -> list[list[Row]]:
     for row in rest:
         given[next(slots[row[KIND]])].append(row)
     return given
+
+
+def in_order(found: Iterable[Row]) -> list[Row]:
+    """Return the best first: by rank; of queues with equal rank, that whose head waits longest; by pass."""
+    since: dict[tuple[str, int, int], Moment] = {}
+    ordered = []
+    for row in sorted(found, key=itemgetter(PASS, RUN)):
+        line = row[KIND], row[RANK], row[QUEUE]
+        since[line] = max(row[DUE], since.get(line, row[DUE]))
+        ordered.append((row[RANK], since[line], row[QUEUE], row[PASS], row[RUN], row))
+    return [row for *_, row in sorted(ordered, key=itemgetter(0, 1, 2, 3, 4))]
 
 
 def _slots(wants: Sequence[Want], given: Sequence[Sequence[Row]], kind: str) -> Iterator[int]:

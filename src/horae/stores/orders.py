@@ -8,7 +8,7 @@ from dataclasses import replace
 from horae.core.definitions import Receipt
 from horae.core.model import Moment, Phase, Reason, Run, State
 from horae.core.runs.ledger import new_run
-from horae.core.runs.orders import MadeRun, Order, Outcome, Placed
+from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed
 from horae.core.work import policies
 from horae.stores.idempotency import Known, replay
 from horae.stores.rows import Row, decode
@@ -17,6 +17,7 @@ OVERLAPPED = Outcome(State.SKIPPED, Reason.OVERLAP, "another run of this job was
 LATER = Outcome(State.BLOCKED, Reason.LATER)
 FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
 QUEUED = Outcome(State.QUEUED)
+LIMITED = Outcome(State.BLOCKED, Reason.LIMIT)
 GONE = Receipt([])
 STALE = Receipt([], stale=True)
 
@@ -39,6 +40,11 @@ def refused(order: Order, version: int | None) -> Receipt | None:
     if version is None:
         return GONE
     return None if order.version in (None, version) else STALE
+
+
+def waiting_outcome(run: NewRun) -> Outcome:
+    """What a run becomes that nothing else of its job hinders."""
+    return QUEUED if run.demand is None else LIMITED
 
 
 def full(waiting: int) -> Outcome:
@@ -69,6 +75,7 @@ def replies(orders: Sequence[Order], made: Mapping[int, Receipt], known: Known) 
 
 def waited(row: Row) -> Order:
     """Return an order whose moment has come: what the job says it is now, and of the order what it said itself."""
-    run_id, job_id, due_at, created_at, start_by, priority, data, pin, kind, policy = row
+    run_id, job_id, due_at, created_at, start_by, priority, data, pin, kind, policy, queue, share, demand = row
     new = new_run(job_id, kind, policies.policy_from_text(policy), due_at, data=data, pin=pin)
-    return Order(replace(new, priority=priority, start_by=start_by), run_at=due_at, placed=Placed(run_id, created_at))
+    new = replace(new, priority=priority, start_by=start_by, queue=queue, share=share or "", demand=demand)
+    return Order(new, run_at=due_at, placed=Placed(run_id, created_at))

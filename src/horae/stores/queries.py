@@ -6,7 +6,9 @@ A query has a name, and one home beside the part of a store that asks it: `parts
     -- load_due [fire] --
     -- One sentence on what it is for.
     SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`;
-                            {queued}, {running} …: the numbers of states
+                            {queued}, {running} …: the numbers of states;
+                            {waiting_state}, {waiting_reason}: of a row of `live` that may go to an agent;
+                            {open_queues}: queues from which workers without labels may take
 
 In brackets: the lane on which the roles ask it (the database of PostgreSQL has them); all that have one are small, or
 found by an index. What has none can wait.
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 
-from horae.core.model import State
+from horae.core.model import Reason, State
 from horae.core.runs.holdings import FACTOR, PRIME
 
 _HEADER = re.compile(r"^-- (\w+)(?: \[(\w+)\])? --$", re.M)
@@ -77,6 +79,12 @@ def _read(dialect: str) -> Iterator[tuple[str, str | None, str]]:
 _MIXED = f"((id % {PRIME} * {FACTOR} + fence) % {PRIME})"
 DIGEST = f"({_MIXED} * {_MIXED} % {PRIME})"
 
+# Who asks for more than a slot waits until it can have that.
+WAITING_STATE = f"CASE WHEN demand IS NULL THEN {State.QUEUED:d} ELSE {State.BLOCKED:d} END"
+WAITING_REASON = f"CASE WHEN demand IS NULL THEN '' ELSE '{Reason.LIMIT}' END"
+# From which anybody may take, whatever labels he has.
+OPEN_QUEUES = "(SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND labels IS NULL)"
+
 
 def _fill(statement: str, dialect: str) -> str:
     false = "false" if dialect == "postgres" else "0"
@@ -85,6 +93,9 @@ def _fill(statement: str, dialect: str) -> str:
         statement.replace("{ids}", ids)
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
+        .replace("{open_queues}", OPEN_QUEUES)
+        .replace("{waiting_state}", WAITING_STATE)
+        .replace("{waiting_reason}", WAITING_REASON)
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")
         .replace("{job_columns}", JOB_COLUMNS)
         .replace("{history_columns}", HISTORY_COLUMNS)

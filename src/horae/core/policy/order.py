@@ -1,63 +1,101 @@
 """Who goes next: weighted fair shares, decided when a run is made.
 
-Runs of a queue and priority are started in the order of their *pass*. Each share (an owner, or a key of one's choice)
-counts its own passes: a run comes one stride after the one before it, and the heavier the share, the shorter its
-stride. So among shares that all have something waiting, starts are dealt out by weight, while a claim stays one walk
-along an index, however much waits.
+Runs of one line (kind of work, queue and priority) are started in the order of their *pass*. Each share (an owner,
+or a key of one's choice) counts its own passes: a run comes one stride after the one before it, and the heavier the
+share, the shorter its stride. So among shares that all have something waiting, starts are dealt out by weight, while a
+claim stays one walk along an index, however much waits.
 
-A share that was idle begins where the others are by now (`now_at`), not where it stopped: it starts with the next
-claim, and nobody can save up a right of way. What one share has waiting delays nobody else.
+A share that was idle goes on from where its line is by now, not from where it stopped: it starts with the next claim,
+and nobody can save up a right of way. What one share has waiting delays nobody else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 STRIDE = 1_000_000  # of a share of weight 1
+ANYONE = "-"  # the share of runs that name none
 
 
 class Line(NamedTuple):
     """Runs that are compared with each other."""
 
+    kind: str
     queue: int
     priority: int
 
 
+class Sharer(Protocol):
+    """What of a run to be decides about its place."""
+
+    kind: str
+    queue: int
+    priority: int
+    share: str
+    weight: int
+
+
 class Share(NamedTuple):
-    """A share of one line."""
+    """Who shares a line, in the one order in which everybody locks them."""
 
-    line: Line
+    kind: str
+    queue: int
+    priority: int
     key: str
+    weight: int
+
+    @property
+    def line(self) -> Line:
+        return Line(self.kind, self.queue, self.priority)
+
+    @property
+    def stride(self) -> int:
+        return STRIDE // self.weight
 
 
-def stride(weight: int) -> int:
-    return STRIDE // weight
+class Places(NamedTuple):
+    """New runs, told apart by share: which one of `shares` (from 1) each belongs to, and which run of it (from 1) it
+    is. Both are empty where there is one share."""
+
+    shares: list[Share]
+    numbers: list[int]
+    nths: list[int]
 
 
-def passes(last: int, now_at: int, count: int, weight: int) -> range:
-    """Return the passes of as many new runs of a share, whose last run had the pass `last`; the others of its line are
-    at `now_at`."""
-    step = stride(weight)
-    first = max(last, now_at) + step
-    return range(first, first + count * step, step)
+def share_of(run: Sharer) -> Share:
+    return Share(run.kind, run.queue, run.priority, run.share or ANYONE, run.weight)
 
 
-def counted(shares: Sequence[tuple[Share, int]]) -> list[tuple[Share, int, int]]:
-    """(share, weight) of new runs → (share, weight, how many), in the one order in which everybody locks them."""
-    ordered = sorted(shares)
-    return [(share, max(weight for _, weight in same), len(same)) for share, group in groupby(ordered, _share_of)
-            for same in (list(group),)]  # fmt: skip
+def places_of(runs: Iterable[Sharer]) -> Places:
+    whose = [share_of(run) for run in runs]
+    shares = sorted(set(whose))
+    if len(shares) < 2:
+        return Places(shares, [], [])
+    numbers = {share: number for number, share in enumerate(shares, 1)}
+    counts = dict.fromkeys(shares, 0)
+    nths = []
+    for share in whose:
+        counts[share] += 1
+        nths.append(counts[share])
+    return Places(shares, [numbers[share] for share in whose], nths)
 
 
-def _share_of(one: tuple[Share, int]) -> Share:
-    return one[0]
+def passes(places: Places, count: int, last: Sequence[int]) -> list[int]:
+    """Return the pass of each new run; `last` is that of each share, or of its line, whichever is further."""
+    strides = [share.stride for share in places.shares]
+    if not places.numbers:
+        return [last[0] + nth * strides[0] for nth in range(1, count + 1)]
+    return [
+        last[number - 1] + nth * strides[number - 1] for number, nth in zip(places.numbers, places.nths, strict=True)
+    ]
 
 
-def furthest(started: Iterable[tuple[Line, int]]) -> dict[Line, int]:
-    """(line, pass) of runs that were started → how far each line has come."""
-    far: dict[Line, int] = {}
-    for line, at in started:
-        far[line] = max(at, far.get(line, at))
+def furthest(places: Places, passes: Sequence[int]) -> list[int]:
+    """Return how far each share is with these runs."""
+    if not places.numbers:
+        return [max(passes)]
+    far = [0] * len(places.shares)
+    for number, at in zip(places.numbers, passes, strict=True):
+        far[number - 1] = max(far[number - 1], at)
     return far

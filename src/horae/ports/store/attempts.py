@@ -18,7 +18,9 @@ class Attempts(Protocol):
         """Give queued runs to nodes, which all have these labels: running, attempt + 1, fence + 1. Answers what each
         want got, in their order; one that got less than its room would have got no more by asking alone.
 
-        Of a kind, higher priority first, then the older due moment, and every node gets one before any gets two.
+        Of a kind, higher priority first (with the offset of its queue), then the smaller pass (core.policy.order), and
+        every node gets one before any gets two. Of queues with equal priority, the one whose head waits longest. Queues
+        that are paused, or want labels that the nodes have not, give nothing.
         Pinned runs go to their node only; runs that need labels go to nodes that have them all; runs past their start
         deadline go to nobody. A run is given to one caller, however many ask at once. Nobody gets any while claims that
         a failover of the database lost may still be held. The phase is the first one of the kind
@@ -31,8 +33,8 @@ class Attempts(Protocol):
         """
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
-        """After a claim with these labels that got less than its room: None, or the seconds after which another one may
-        find what this one overlooked."""
+        """After a claim with these labels: None, or the seconds after which another one may find what this one
+        overlooked, or kept from others meanwhile."""
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         """(run id, fence, phase) each: noted where the run is running under the same fence, and, with `session`, on a

@@ -11,7 +11,7 @@ SELECT node, id, fence FROM live WHERE state = {running} AND node IN {names};
 
 -- load_queued [claim] --
 SELECT id, attempt + 1, kind, priority, needs IS NOT NULL OR pin IS NOT NULL FROM live
-WHERE state = {queued} ORDER BY kind, priority DESC, due_at, id LIMIT $1;
+WHERE state = {queued} ORDER BY kind, queue, priority DESC, pass, id LIMIT $1;
 
 -- postpone --
 -- What waits for a run that still writes, goes on waiting.

@@ -34,7 +34,7 @@ RETURNING id;
 -- load_kept [claim] --
 -- Queued runs that only workers outside Horae may have.
 SELECT l.id, l.job_id, o.progress FROM live l LEFT JOIN loans o ON o.run_id = l.id
-WHERE l.state = {queued} AND l.pin = $1 ORDER BY l.priority DESC, l.due_at, l.id LIMIT $2;
+WHERE l.state = {queued} AND l.pin = $1 ORDER BY l.priority DESC, l.pass, l.id LIMIT $2;
 
 -- mark_kept --
 UPDATE live SET reason = $3 WHERE id IN {ids} AND state = {queued} AND pin = $2 AND reason <> $3;

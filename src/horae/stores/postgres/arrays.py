@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from horae.core.model import Job, State
+from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import NEVER, Fire, Order, Result, Waiting, Want
+from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
+from horae.stores.lines import Lines
 from horae.stores.postgres import marks
 from horae.stores.rows import job_values
 
@@ -45,32 +47,40 @@ def array_text(labels: Sequence[str]) -> str | None:
     return "{" + ",".join(f'"{label}"' for label in labels) + "}" if labels else None
 
 
-def fire_arrays(fires: Sequence[Fire]) -> Columns:
+def fire_arrays(fires: Sequence[Fire], lines: Lines) -> Columns:
     """What has its usual value goes as NULL, and costs nothing when that holds for the whole batch."""
     rows = [
         (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
-         None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.kind, b.priority or None,
-         b.overlap or None, b.start_by, b.data, array_text(b.needs), f.reserved, f.reserve or None,
-         None if newest == f.cur_at else newest)
+         None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.overlap or None, b.start_by, b.data,
+         array_text(b.needs), f.reserved, f.reserve or None, None if newest == f.cur_at else newest, b.demand)
         for f in fires
         for b, newest in ((f.run, f.newest),)
     ]  # fmt: skip
-    return columns(rows, 17)
+    return columns(rows, 16) + share_arrays([f.run for f in fires], lines)
+
+
+def share_arrays(runs: Sequence[NewRun], lines: Lines) -> Columns:
+    """To which share each run belongs, and which one of it it is; then the shares."""
+    shares, numbers, nths = places_of(runs)
+    rows = [
+        (share.kind, share.queue, share.priority, share.key, share.stride, lines.at(share.line)) for share in shares
+    ]
+    return [numbers, nths, *columns(rows, 6)]
 
 
 _NO_KEY = (None, None, None)
 _NOT_PLACED = (None, None)
 
 
-def order_arrays(orders: Sequence[Order]) -> Columns:
+def order_arrays(orders: Sequence[Order], lines: Lines) -> Columns:
     rows = [
-        (b.job_id, b.kind, b.priority, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version,
-         order.run_at, order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-         *(order.placed or _NOT_PLACED))
+        (b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
+         order.start_within, *((key.scope, key.key, key.digest) if key else _NO_KEY), *(order.placed or _NOT_PLACED),
+         b.demand)
         for order in orders
         for b, key in ((order.run, order.idempotency),)
     ]  # fmt: skip
-    return columns(rows, 16)
+    return columns(rows, 15) + share_arrays([order.run for order in orders], lines)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:
@@ -78,7 +88,12 @@ def want_arrays(wants: Sequence[Want]) -> Columns:
 
 
 def claim_arrays(wants: Sequence[Want], begin: marks.Begin) -> Columns:
-    return want_arrays(wants) + columns(begin.gaps, 3) + columns(begin.marks, 4)
+    return want_arrays(wants) + columns(begin.gaps, 4) + columns(begin.marks, 5)
+
+
+def line_arrays(lines: Lines) -> Columns:
+    """How far those lines have come that are to be written down now."""
+    return columns(lines.unsaved(), 4)
 
 
 def result_arrays(results: Sequence[Result]) -> Columns:

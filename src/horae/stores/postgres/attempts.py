@@ -6,19 +6,24 @@ import time
 from collections.abc import Mapping, Sequence
 
 from horae.core.model import Phase
+from horae.core.policy.order import Line
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import settle
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
-from horae.stores.postgres.arrays import array_text, claim_arrays, result_arrays, waiting_arrays
+from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import encode
 
+OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
+
 
 class PostgresAttempts(PostgresDatabase, WritePart):
     """Runs that agents work on, and what nobody has begun."""
+
+    _is_unused = False  # the last claim locked more than it took: another one may have found too little
 
     async def claim(
         self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
@@ -30,14 +35,15 @@ class PostgresAttempts(PostgresDatabase, WritePart):
                 return claimed
             begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
             arrays = claim_arrays(wants, begin)
-            *rows, (_, stepped, *_) = await connection.fetch(
-                self.queries["claim"], self._clock(), floor, labels, *arrays, standby
+            *rows, (_, stepped, _, _, unused, *_) = await connection.fetch(
+                self.queries["claim"], self._clock(), floor, labels, *arrays, standby, *line_arrays(self._lines)
             )
+        self._lines.note_started((row[7], row[10], row[11], row[12]) for row in rows if row[11] is not None)
+        self._is_unused = bool(unused)
         if begin.marks or (stepped or 0) > marks.FEW:
-            taken = [(priority, kind, due_at, run_id) for _, run_id, _, _, _, _, due_at, kind, _, _, priority in rows
-                     if run_id is not None]  # fmt: skip
+            taken = [(Line(row[7], row[10], row[11]), (row[12], row[1])) for row in rows if row[11] is not None]
             self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
-        for number, run_id, *rest, job, data, _ in rows:
+        for number, run_id, *rest, job, data, _, _, _ in rows:
             given = claimed[number - 1]
             if run_id is None or given is None:  # of a session that is over
                 claimed[number - 1] = None
@@ -47,7 +53,8 @@ class PostgresAttempts(PostgresDatabase, WritePart):
         return claimed
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
-        return self._marks.look_again(labels)
+        seconds = self._marks.look_again(labels)
+        return OTHERS_WAIT if self._is_unused and seconds is None else seconds
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
         rows = await self._get("load_backlog", kinds, limit)

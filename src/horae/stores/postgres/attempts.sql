@@ -7,51 +7,62 @@ SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = {running};
 
 -- claim --
--- Many wants of nodes with the same labels, in one statement: the best runs of each kind by the partial index, which the
--- literal state lets serve, and those pinned to one of the nodes by theirs; the best of both are dealt out, every node's
--- first slot before anybody's second. What the job says is looked up row by row, as one array: a join could begin with
--- all jobs. The start deadline is met now: it does not bind a second attempt.
+-- Many wants of nodes with the same labels, in one statement: the best runs of each kind and open queue by the partial
+-- index, which the literal state lets serve, and those pinned to one of the nodes by theirs; the best of all are dealt
+-- out, every node's first slot before anybody's second. Of queues whose runs are of equal rank, the one whose head waits
+-- longest goes first. What the job says is looked up row by row, as one array: a join could begin with all jobs. The
+-- start deadline is met now: it does not bind a second attempt.
 -- The rows of the nodes are locked only where there is something to claim, and in order, as beats lock them: no new line
 -- of a node opens before this has committed, and a want of an earlier line gets one row without an id.
--- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); the row of number 0 says how
--- many entries of the index were gone by, as the server counts them for this session.
--- A node that stands by ($16) has only what is pinned to it, and kinds that the active one cannot do.
+-- Where to look is said by ranges of priorities, and by places to begin at (stores.marks); kinds and queues of which
+-- nothing is said are looked through as a whole. The row of number 0 says how many entries of the index were gone by, as
+-- the server counts them for this session, and how many runs were locked for nothing.
+-- A node that stands by ($18) has only what is pinned to it, and kinds that the active one cannot do.
+-- How far lines had come when this process last told ($19 …) is written down beside it.
 WITH c AS MATERIALIZED (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
-    pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) AS counted
+    pg_stat_get_xact_tuples_returned(to_regclass('live_order')) AS counted
 ), w AS MATERIALIZED (
   SELECT * FROM unnest($4::text[], $5::text[], $6::int[], $7::smallint[], $8::bigint[])
     WITH ORDINALITY AS t(node, kind, room, phase, session, number)
 ), k AS MATERIALIZED (
-  SELECT kind, sum(room) AS room, min(counted) AS counted, $16::text IS NULL OR EXISTS (
+  SELECT kind, sum(room) AS room, min(counted) AS counted, $18::text IS NULL OR EXISTS (
     SELECT 1 FROM segments s LEFT JOIN nodes n ON n.name = s.owner WHERE s.segment = 0
-      AND (s.owner = $16 OR n.state <> 'gone' AND NOT jsonb_exists(n.kinds::jsonb, kind))) AS is_open
+      AND (s.owner = $18 OR n.state <> 'gone' AND NOT jsonb_exists(n.kinds::jsonb, kind))) AS is_open
   FROM w CROSS JOIN c GROUP BY kind
+), u AS MATERIALIZED (
+  SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[])
+), m AS MATERIALIZED (
+  SELECT t.*, u.priority_offset FROM unnest($9::text[], $10::smallint[], $11::smallint[], $12::smallint[])
+    AS t(kind, queue, lowest, highest) JOIN u ON u.id = t.queue
+  UNION ALL SELECT k.kind, u.id, (-32768)::smallint, 32767::smallint, u.priority_offset FROM k CROSS JOIN u
+  WHERE NOT EXISTS (SELECT 1 FROM unnest($9::text[], $10::smallint[]) AS t(kind, queue)
+                    WHERE t.kind = k.kind AND t.queue = u.id)
 ), found AS MATERIALIZED (
-  SELECT q.* FROM unnest($9::text[], $10::smallint[], $11::smallint[]) AS g(kind, lowest, highest)
-  JOIN k USING (kind) CROSS JOIN LATERAL (
-    SELECT id, kind, pin, priority, due_at FROM live
-    WHERE state = {queued} AND live.kind = g.kind AND priority <= g.highest AND priority >= g.lowest
+  SELECT q.*, q.priority + m.priority_offset AS rank FROM m JOIN k USING (kind) CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, queue, pass, due_at FROM live
+    WHERE state = {queued} AND live.kind = m.kind AND live.queue = m.queue AND priority <= m.highest AND priority >= m.lowest
       AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
       AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
-  UNION ALL SELECT q.* FROM unnest($12::text[], $13::smallint[], $14::bigint[], $15::bigint[])
-    AS m(kind, priority, due_at, id)
-  JOIN k USING (kind) CROSS JOIN LATERAL (
-    SELECT id, kind, pin, priority, due_at FROM live
-    WHERE state = {queued} AND live.kind = m.kind AND live.priority = m.priority AND (live.due_at, live.id) > (m.due_at, m.id)
-      AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
+    ORDER BY priority DESC, pass, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
+  UNION ALL SELECT q.*, q.priority + u.priority_offset
+  FROM unnest($13::text[], $14::smallint[], $15::smallint[], $16::bigint[], $17::bigint[])
+    AS m(kind, queue, priority, pass, id) JOIN u ON u.id = m.queue JOIN k USING (kind) CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, queue, pass, due_at FROM live
+    WHERE state = {queued} AND live.kind = m.kind AND live.queue = m.queue AND live.priority = m.priority
+      AND (live.pass, live.id) > (m.pass, m.id) AND pin IS NULL AND (needs IS NULL OR needs <@ $3::text[])
       AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-    ORDER BY priority DESC, due_at, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
-  UNION ALL SELECT q.* FROM w CROSS JOIN LATERAL (
-    SELECT id, kind, pin, priority, due_at FROM live
+    ORDER BY priority DESC, pass, id LIMIT k.room FOR UPDATE SKIP LOCKED) AS q WHERE k.is_open
+  UNION ALL SELECT q.*, q.priority + u.priority_offset FROM w CROSS JOIN LATERAL (
+    SELECT id, kind, pin, priority, queue, pass, due_at FROM live
     WHERE state = {queued} AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
-      AND (start_by IS NULL OR start_by > (SELECT now FROM c))
-    ORDER BY priority DESC, due_at, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q
+      AND (start_by IS NULL OR start_by > (SELECT now FROM c)) AND live.queue IN (SELECT id FROM u)
+    ORDER BY priority DESC, pass, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q JOIN u ON u.id = q.queue
 ), best AS MATERIALIZED (
   SELECT id, kind, pin, nth FROM (
-    SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY priority DESC, due_at, id) AS nth,
-      row_number() OVER (PARTITION BY kind ORDER BY priority DESC, due_at, id) AS place FROM found) AS f
+    SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY rank DESC, since, queue, pass, id) AS nth,
+      row_number() OVER (PARTITION BY kind ORDER BY rank DESC, since, queue, pass, id) AS place
+    FROM (SELECT *, max(due_at) OVER (PARTITION BY kind, queue, rank ORDER BY pass, id) AS since FROM found) AS o) AS f
   JOIN k USING (kind) WHERE place <= room
 ), line AS MATERIALIZED (
   SELECT name, session FROM nodes
@@ -75,17 +86,23 @@ FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy, j.owner] FROM jobs j WHERE j.id = r.job_id), r.data,
-  CASE WHEN r.pin IS NULL THEN r.priority END
+  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass
+), saved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT kind, queue, priority, '', pass FROM unnest($19::text[], $20::smallint[], $21::smallint[], $22::bigint[])
+    AS t(kind, queue, priority, pass) ORDER BY 1, 2, 3
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
-SELECT * FROM claimed UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
-UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_queued')) - min(counted),
-  NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM k;
+SELECT * FROM claimed
+UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted),
+  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM k;
 
 -- load_backlog [claim] --
 -- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
 SELECT k.kind, q.pin, q.needs, count(*) FROM unnest($1::text[]) AS k(kind) CROSS JOIN LATERAL (
-  (SELECT pin, needs FROM live WHERE state = {queued} AND live.kind = k.kind AND pin IS NULL AND needs IS NULL
-   ORDER BY priority DESC, due_at, id LIMIT $2)
+  (SELECT pin, needs FROM live WHERE state = {queued} AND live.kind = k.kind AND pin IS NULL AND needs IS NULL LIMIT $2)
   UNION ALL (SELECT pin, needs FROM live WHERE state = {queued} AND live.kind = k.kind AND pin IS NOT NULL LIMIT $2)
   UNION ALL (SELECT pin, needs FROM live
     WHERE state = {queued} AND live.kind = k.kind AND pin IS NULL AND needs IS NOT NULL LIMIT $2)) AS q
@@ -125,7 +142,7 @@ WITH c AS (
     priority, lost, kind, reason, node, message, result, output, data
   FROM d
 ), p AS (
-  UPDATE live s SET state = {queued}, gate = s.job_id, reason = ''
+  UPDATE live s SET state = {waiting_state}, gate = s.job_id, reason = {waiting_reason}
   WHERE s.id = ANY(ARRAY(
     SELECT min(w.id) FROM live w
     WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
@@ -151,7 +168,8 @@ WITH c AS (
     AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
          message, output)
 ), u AS (
-  UPDATE live r SET state = x.next_state, reason = x.next_reason, eligible_at = x.eligible_at, lost = r.lost + x.lost,
+  UPDATE live r SET state = CASE WHEN x.next_state = {queued} THEN {waiting_state} ELSE x.next_state END,
+    reason = CASE WHEN x.next_state = {queued} AND demand IS NOT NULL THEN 'limit' ELSE x.next_reason END, eligible_at = x.eligible_at, lost = r.lost + x.lost,
     phase = 1, note = NULL
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason,
@@ -165,7 +183,7 @@ SELECT * FROM u RETURNING run_id;
 
 -- promote --
 -- The oldest waiting successor of each job takes the free gate.
-UPDATE live s SET state = {queued}, gate = s.job_id, reason = ''
+UPDATE live s SET state = {waiting_state}, gate = s.job_id, reason = {waiting_reason}
 WHERE s.id = ANY(ARRAY(
   SELECT min(w.id) FROM live w
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY($1::bigint[])
@@ -184,7 +202,7 @@ SELECT
 
 -- release --
 -- What still waits for a run that writes was not put off yet, if there are very many.
-UPDATE live SET state = {queued}, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
+UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
   ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id;

@@ -40,6 +40,7 @@ from horae.core.model import Moment
 from horae.errors import ConfigError, Unavailable
 from horae.stores import limits
 from horae.stores.database import Database, Steps, T, too_slow
+from horae.stores.lines import Lines
 from horae.stores.postgres import marks
 from horae.stores.postgres.lanes import LOST, Connection, Cut, HeldUp, Lane, Pool, connect
 from horae.stores.postgres.pooled import PooledConnection
@@ -122,6 +123,7 @@ class PostgresDatabase(Database):
         self._is_for_roles = False
         self._past = Failovers(lease)
         self._marks = marks.Marks()
+        self._lines = Lines()
 
     def for_roles(self) -> Self:
         store = copy.copy(self)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from horae.core.model import Moment, Overlap, State
+from horae.core.policy.order import share_of
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome
-from horae.stores.orders import FOLLOWING, QUEUED, full
+from horae.stores.orders import FOLLOWING, full, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.postgres.arrays import fire_arrays
 from horae.stores.postgres.definitions import PostgresDefinitions
@@ -30,7 +31,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
     async def fire(
         self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
     ) -> Fired:
-        arrays = [*fire_arrays(fires), list(terms or ()), list((terms or {}).values())]
+        arrays = [*fire_arrays(fires, self._lines), list(terms or ()), list((terms or {}).values())]
         if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
             advanced, _, made, skipped, now, refused = await self._row(self._fire, "fire", self._clock(), *arrays)
             return Fired(set(advanced or ()), len(made or ()), skipped, now, frozenset(refused))
@@ -82,10 +83,14 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
         if new.overlap == Overlap.REPLACE:
             ended = await self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
             holder = holder if holder and holder[0] not in ended.ended else None
-        outcome = FOLLOWING if holder else QUEUED
+        outcome = FOLLOWING if holder else waiting_outcome(new)
+        share = share_of(new)
+        at = await connection.fetchval(
+            self.queries["next_pass"], *share.line, share.key, share.stride, self._lines.at(share.line)
+        )
         await connection.execute(
             self.queries["add_successor"], run_id, new.job_id, trigger_id, due_at, created_at,
             None if holder else new.job_id, new.start_by, outcome.state, outcome.reason, new.priority, new.overlap,
-            new.kind, list(new.needs) or None, new.data, new.pin,
+            new.kind, list(new.needs) or None, new.data, new.pin, new.queue, at, new.demand,
         )  # fmt: skip
         return outcome

@@ -27,23 +27,32 @@ SELECT d.trigger_id, EXISTS (
 FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- fire --
--- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate
--- taken become history at once; those of `queue` and `replace` are left to the caller.
-WITH v AS MATERIALIZED (
-  SELECT trigger_id, segment, version, cur_at, next_at, last_at, COALESCE(due_at, cur_at) AS due_at,
-    unborn IS NULL AS born, kind, COALESCE(priority, 0::smallint) AS priority,
-    COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, reserve,
-    COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id
+-- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate taken become
+-- history at once; those of `queue` and `replace` are left to the caller.
+-- Kind, queue and priority are those of the share ($20 …) to which a run belongs, the first unless it is said. Shares
+-- are locked in one order, before anything else, and move on with the runs that were made.
+WITH s AS MATERIALIZED (
+  SELECT array_agg(GREATEST(g.now_at,
+    (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
+     FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
+  )) AS at
+  FROM unnest($20::text[], $21::smallint[], $22::smallint[], $23::text[], $25::bigint[])
+    AS g(kind, queue, priority, key, now_at)
+), v AS MATERIALIZED (
+  SELECT trigger_id, segment, version, cur_at, t.next_at, t.last_at, COALESCE(due_at, cur_at) AS due_at,
+    unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, reserve,
+    COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id, COALESCE(share, 1) AS share,
+    (SELECT at FROM s)[COALESCE(share, 1)] + COALESCE(nth, number) * ($24::bigint[])[COALESCE(share, 1)] AS pass
   FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
-              $9::bool[], $10::text[], $11::smallint[], $12::smallint[], $13::bigint[], $14::text[], $15::text[],
-              $16::bigint[], $17::bool[], $18::bigint[])
-    AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at,
-         unborn, kind, priority, overlap, start_by, data, needs,
-         reserved, reserve, newest)
+              $9::bool[], $10::smallint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bool[],
+              $16::bigint[], $17::bigint[], $18::int[], $19::int[])
+    WITH ORDINALITY AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at, unborn, overlap, start_by, data,
+                         needs, reserved, reserve, newest, demand, share, nth, number)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), stale AS (
-  SELECT s.segment FROM segments s JOIN unnest($19::smallint[], $20::bigint[]) AS g(segment, term) USING (segment)
+  SELECT s.segment FROM segments s JOIN unnest($26::smallint[], $27::bigint[]) AS g(segment, term) USING (segment)
   WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
@@ -54,17 +63,24 @@ WITH v AS MATERIALIZED (
     AND v.newest < v.next_at AND v.segment <> ALL (ARRAY(SELECT segment FROM stale))
   RETURNING d.job_id, v.*
 ), made AS (
-  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, priority, overlap, kind, needs,
-                    data)
-  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by, {queued},
-    priority, overlap, kind, needs::text[], data
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
+                    needs, data, queue, pass, demand)
+  SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by,
+    {waiting_state}, {waiting_reason}, ($22::smallint[])[share], overlap, ($20::text[])[share], needs::text[], data,
+    ($21::smallint[])[share], pass, demand
   FROM fired WHERE born ORDER BY due_at
   ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT ($20::text[])[share] AS kind, ($21::smallint[])[share] AS queue, ($22::smallint[])[share] AS priority,
+    ($23::text[])[share] AS key, max(pass)
+  FROM fired WHERE (run_id IN (SELECT id FROM made)) IS TRUE GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0,
-    priority, 0, kind, 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+    ($22::smallint[])[share], 0, ($20::text[])[share], 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
   FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id
 )
@@ -90,8 +106,14 @@ SELECT id FROM live WHERE job_id = $1 AND state = {blocked} AND reason = 'overla
 
 -- add_successor --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                  needs, data, pin)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15);
+                  needs, data, pin, queue, pass, demand)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15, $16, $17, $18);
+
+-- next_pass --
+-- Of one more run of a share.
+INSERT INTO shares (kind, queue, priority, key, pass) VALUES ($1, $2, $3, $4, GREATEST($6::bigint, (
+  SELECT pass FROM shares WHERE kind = $1 AND queue = $2 AND priority = $3 AND key = '')) + $5)
+ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass + $5, excluded.pass) RETURNING pass;
 
 -- add_skipped --
 INSERT INTO history ({history_columns})

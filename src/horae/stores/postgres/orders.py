@@ -47,7 +47,7 @@ class PostgresOrders(PostgresMoments):
 
     async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""
-        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_arrays(asked))
+        row = await connection.fetchrow(self.queries["enqueue"], self._clock(), *order_arrays(asked, self._lines))
         assert row is not None
         versions, run_ids, made_ids, now = row
         made = set(made_ids)
@@ -61,7 +61,7 @@ class PostgresOrders(PostgresMoments):
     async def _receipt(self, connection: Connection, order: Order, run_id: int, was_made: bool, now: Moment) -> Receipt:
         made = order.made(run_id, now)
         if was_made:
-            outcome = orders.LATER if order.is_later(now) else orders.QUEUED
+            outcome = orders.LATER if order.is_later(now) else orders.waiting_outcome(order.run)
         elif order.run.overlap >= Overlap.QUEUE:
             outcome = await self._follow(connection, made, now)
         else:

@@ -3,38 +3,57 @@
 -- nor do jobs that are deleted or of another version by now. Those that are left are locked against their deletion and
 -- change, which would not see what is being made here. Who waits for a later moment takes no gate. `forbid` runs that
 -- find it taken become history at once; those of `queue` and `replace` are left to the caller.
+-- Shares are locked before keys and gates, by everybody, so that nobody waits in a circle; see `fire`.
 WITH c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), alive AS MATERIALIZED (
   SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 ), asked AS MATERIALIZED (
   SELECT t.*, alive.version AS found, placed_id IS NULL AND run_at > (SELECT now FROM c) AS is_later
-  FROM unnest($2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::text[], $8::text[],
-              $9::text[], $10::int[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::bigint[],
-              $17::bigint[])
-    WITH ORDINALITY AS t(job_id, kind, priority, overlap, start_by, data, needs, pin, version, run_at, start_within,
-                         scope, key, digest, placed_id, placed_at, number)
+  FROM unnest($2::bigint[], $3::smallint[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::int[], $9::bigint[],
+              $10::bigint[], $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[], $16::bigint[], $17::int[],
+              $18::int[])
+    WITH ORDINALITY AS t(job_id, overlap, start_by, data, needs, pin, version, run_at, start_within, scope, key, digest,
+                         placed_id, placed_at, demand, share, nth, number)
   LEFT JOIN alive ON alive.id = t.job_id
 ), v AS MATERIALIZED (
   SELECT asked.*, COALESCE(placed_id, nextval('run_id')) AS run_id, COALESCE(placed_at, (SELECT now FROM c)) AS made_at,
-    CASE WHEN placed_id IS NOT NULL OR is_later THEN run_at ELSE (SELECT now FROM c) END AS due_at
+    CASE WHEN placed_id IS NOT NULL OR is_later THEN run_at ELSE (SELECT now FROM c) END AS due_at,
+    COALESCE(share, 1) AS place
   FROM asked WHERE found IS NOT NULL AND (version IS NULL OR version = found)
+), s AS MATERIALIZED (
+  SELECT array_agg(GREATEST(g.now_at,
+    (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
+     FOR UPDATE),
+    (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
+  )) AS at
+  FROM unnest($19::text[], $20::smallint[], $21::smallint[], $22::text[], $24::bigint[])
+    AS g(kind, queue, priority, key, now_at)
 ), keyed AS (
   INSERT INTO idempotency (scope, key, digest, ids, created_at)
-  SELECT scope, key, digest, '[' || run_id || ']', (SELECT now FROM c) FROM v WHERE key IS NOT NULL ORDER BY scope, key
+  SELECT scope, key, digest, '[' || run_id || ']', (SELECT now FROM c) FROM v
+  WHERE key IS NOT NULL AND (SELECT at FROM s) IS NOT NULL ORDER BY scope, key
   ON CONFLICT (scope, key) DO NOTHING
   RETURNING scope, key
 ), fresh AS MATERIALIZED (
-  SELECT * FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
+  SELECT v.*, ($19::text[])[place] AS kind, ($20::smallint[])[place] AS queue, ($21::smallint[])[place] AS priority,
+    (SELECT at FROM s)[place] + COALESCE(nth, number) * ($23::bigint[])[place] AS pass
+  FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
 ), made AS (
   INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
-                    needs, data, pin)
+                    needs, data, pin, queue, pass, share, demand)
   SELECT run_id, job_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
     COALESCE(due_at + start_within, start_by), CASE WHEN is_later THEN run_at END,
-    CASE WHEN is_later THEN {blocked} ELSE {queued} END, CASE WHEN is_later THEN 'later' ELSE '' END, priority, overlap,
-    kind, needs::text[], data, pin
+    CASE WHEN is_later THEN {blocked} ELSE {waiting_state} END, CASE WHEN is_later THEN 'later' ELSE {waiting_reason} END,
+    priority, overlap, kind, needs::text[], data, pin, queue, pass, CASE WHEN is_later THEN ($22::text[])[place] END, demand
   FROM fresh ORDER BY number ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
+), moved AS (
+  INSERT INTO shares (kind, queue, priority, key, pass)
+  SELECT ($19::text[])[place] AS kind, ($20::smallint[])[place] AS queue, ($21::smallint[])[place] AS priority,
+    ($22::text[])[place] AS key, max(pass)
+  FROM fresh WHERE is_later IS NOT TRUE AND (run_id IN (SELECT id FROM made)) IS TRUE GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+  ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, NULL, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
@@ -58,6 +77,6 @@ WITH w AS MATERIALIZED (
   DELETE FROM live USING j WHERE live.id = ANY(ARRAY(SELECT id FROM w)) AND live.job_id = j.id AND live.state = {blocked}
     AND live.reason = 'later'
   RETURNING live.id, live.job_id, live.due_at, live.created_at, live.start_by, live.priority, live.data, live.pin, j.kind,
-    j.policy
+    j.policy, live.queue, live.share, live.demand
 )
 SELECT * FROM d ORDER BY due_at, id;

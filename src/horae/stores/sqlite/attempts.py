@@ -10,7 +10,18 @@ from horae.core.model import Moment, Phase, State
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
-from horae.stores.attempts import deal, place_in_time, room_by_kind, settle
+from horae.stores.attempts import (
+    KIND,
+    PASS,
+    PIN,
+    PRIORITY,
+    QUEUE,
+    RUN,
+    deal,
+    place_in_time,
+    room_by_kind,
+    settle,
+)
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -22,23 +33,35 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
     async def claim(
         self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
     ) -> list[list[Assignment] | None]:
+        unsaved = [(*line, "", at) for *line, at in self._lines.unsaved()]
+
         def write(connection: sqlite3.Connection) -> list[list[Any] | None]:
             now, text = self._clock(), encode(list(labels))
             valid = [want for want in wants if self._may_claim(connection, want)]
-            found = []
+            queues, found = self._open_queues(connection, labels), []
             for kind, room in room_by_kind(valid).items():
                 if standby is None or self._run(connection, "is_open", standby, kind).fetchone():
-                    found += self._json(connection, "pick", kind, text, room, now)
+                    for queue, offset in queues.items():
+                        found += self._json(connection, "pick", kind, text, room, now, queue, offset)
             for want in valid:
-                found += self._json(connection, "pick_pinned", want.kind, text, want.capacity, now, want.node)
+                pinned = want.kind, text, want.capacity, now, want.node, encode(list(queues))
+                found += self._json(connection, "pick_pinned", *pinned)
             given = dict(zip(valid, deal(valid, found), strict=True))
             for want, rows in given.items():
-                ids = encode([row[2] for row in rows])
+                ids = encode([row[RUN] for row in rows])
                 self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
+            self._run(connection, "move_shares", encode(unsaved)) if unsaved else None
             return [given.get(want) for want in wants]
 
         answers = await self._do(write)
-        return [None if rows is None else [Assignment(*row[2:]) for row in rows] for rows in answers]
+        taken = [row for rows in answers for row in rows or ()]
+        self._lines.note_started((row[KIND], row[QUEUE], row[PRIORITY], row[PASS]) for row in taken if row[PIN] is None)
+        return [None if rows is None else [Assignment(*row[RUN:QUEUE]) for row in rows] for rows in answers]
+
+    def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
+        """Queue → offset of its priorities, for those from which an agent with these labels may take."""
+        rows = self._run(connection, "open_queues").fetchall()
+        return {id_: offset for id_, offset, needed in rows if set(from_json(needed or "[]")) <= set(labels)}
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
         return None

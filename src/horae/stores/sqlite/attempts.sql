@@ -6,29 +6,33 @@ FROM (SELECT value AS job_id FROM json_each($1)) AS j;
 SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id IN (SELECT value FROM json_each($1)) AND l.state = {running};
 
+-- open_queues --
+SELECT id, priority_offset, labels FROM queues WHERE state <> 'paused';
+
 -- pick --
--- The runs to claim, best first, with what decides that.
-SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
-                                   policy, data, owner)) FROM (
+-- The runs of a kind and queue to claim, best first, with what decides that.
+SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
+                                   spec, policy, data, owner, queue, priority, pass)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner
+    r.data, j.owner, r.queue, r.pass
   FROM live r JOIN jobs j ON j.id = r.job_id
-  WHERE r.state = {queued} AND r.kind = $1 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
+  WHERE r.state = {queued} AND r.kind = $1 AND r.queue = $5 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
       SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($2))))
-  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $3);
+  ORDER BY r.priority DESC, r.pass, r.id LIMIT $3);
 
 -- pick_pinned --
--- The same, of those that only one node may run.
-SELECT json_group_array(json_array(-priority, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name, spec,
-                                   policy, data, owner)) FROM (
+-- The same, of those that only one node may run, in any of these queues.
+SELECT json_group_array(json_array(-priority - priority_offset, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
+                                   spec, policy, data, owner, queue, priority, pass)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner
-  FROM live r JOIN jobs j ON j.id = r.job_id
-  WHERE r.state = {queued} AND r.kind = $1 AND r.pin = $5 AND (r.start_by IS NULL OR r.start_by > $4)
+    r.data, j.owner, r.queue, r.pass, q.priority_offset
+  FROM live r JOIN jobs j ON j.id = r.job_id JOIN queues q ON q.id = r.queue
+  WHERE r.state = {queued} AND r.kind = $1 AND r.pin = $5 AND r.queue IN (SELECT value FROM json_each($6))
+    AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
       SELECT 1 FROM json_each(r.needs) n WHERE n.value NOT IN (SELECT value FROM json_each($2))))
-  ORDER BY r.priority DESC, r.due_at, r.id LIMIT $3);
+  ORDER BY r.priority DESC, r.pass, r.id LIMIT $3);
 
 -- claim --
 -- The start deadline is met now: it does not bind a second attempt.
@@ -40,7 +44,7 @@ WHERE id IN (SELECT value FROM json_each($3));
 -- Those that any agent may take, those that one may, those that some may: none is hidden behind many of another sort.
 SELECT kind, pin, needs, count(*) FROM (
   SELECT * FROM (SELECT kind, pin, needs FROM live WHERE state = {queued} AND kind = $1 AND pin IS NULL AND needs IS NULL
-    ORDER BY priority DESC, due_at, id LIMIT $2)
+    LIMIT $2)
   UNION ALL SELECT * FROM (SELECT kind, pin, needs FROM live WHERE state = {queued} AND kind = $1 AND pin IS NOT NULL LIMIT $2)
   UNION ALL SELECT * FROM (SELECT kind, pin, needs FROM live
     WHERE state = {queued} AND kind = $1 AND pin IS NULL AND needs IS NOT NULL LIMIT $2))
@@ -69,7 +73,9 @@ FROM x CROSS JOIN live r ON r.id = x.id;
 DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- wait --
-UPDATE live SET state = $2, reason = $3, eligible_at = $4, lost = lost + $5, phase = 1, note = NULL
+UPDATE live SET state = CASE WHEN $2 = {queued} THEN {waiting_state} ELSE $2 END,
+  reason = CASE WHEN $2 = {queued} AND demand IS NOT NULL THEN 'limit' ELSE $3 END,
+  eligible_at = $4, lost = lost + $5, phase = 1, note = NULL
 WHERE id = $1;
 
 -- add_attempt --
@@ -77,7 +83,7 @@ INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, f
 SELECT id, attempt, fence, node, $2, $3, COALESCE($4, started_at), $5, $6, $7, $8 FROM live WHERE id = $1;
 
 -- promote --
-UPDATE live SET state = {queued}, gate = job_id, reason = '' WHERE id IN (
+UPDATE live SET state = {waiting_state}, gate = job_id, reason = {waiting_reason} WHERE id IN (
   SELECT min(w.id) FROM live w
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id IN (SELECT value FROM json_each($1))
     AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
@@ -93,7 +99,7 @@ SELECT
 
 -- release --
 -- What still waits for a run that writes was not put off yet, if there are very many.
-UPDATE live SET state = {queued}, reason = '', eligible_at = NULL, waits_for = NULL, note = NULL WHERE id IN (
+UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id IN (
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
   ORDER BY w.eligible_at LIMIT $2);

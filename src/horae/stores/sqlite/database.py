@@ -21,6 +21,7 @@ from typing import IO, Any, Self
 from horae.core.model import Moment
 from horae.errors import Invalid, Unavailable
 from horae.stores.database import Database, Steps, T
+from horae.stores.lines import Lines
 from horae.stores.queries import load_lanes
 from horae.stores.rows import Row, from_json
 from horae.stores.sqlite.connections import READERS, Readers, Writer, connect, lock_file, refuse_foreign
@@ -46,6 +47,7 @@ class SqliteDatabase(Database):
         self._lane_names = load_lanes(self.dialect)
         self._is_for_roles = False
         self._ids = {"job": 0, "trigger": 0, "run": 0}
+        self._lines = Lines()
 
     def hold(self) -> None:
         """Take the file for this process, before anything is read or migrated."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.core.model import Moment, Overlap, State
+from horae.core.policy import order
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, NewRun, Outcome
-from horae.stores.orders import FOLLOWING, LATER, OVERLAPPED, QUEUED, full
+from horae.stores.orders import FOLLOWING, LATER, OVERLAPPED, full, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.rows import definition_from_row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -73,12 +74,13 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         """Write new runs as their overlap policy decides."""
         gated = [made.run.job_id for made in born if made.run.overlap != Overlap.ALLOW]
         taken = set(self._json(connection, "taken_gates", encode(gated))) if gated else set()
-        outcomes, live, past = [], [], []
+        outcomes: list[Outcome] = []
+        live, past = [], []
         for made in born:
             new = made.run
             if new.overlap == Overlap.ALLOW or new.job_id not in taken:
-                outcomes.append(QUEUED)
-                live.append(live_row(made, QUEUED))
+                outcomes.append(waiting_outcome(new))
+                live.append((made, outcomes[-1]))
             elif new.overlap == Overlap.FORBID:
                 outcomes.append(OVERLAPPED)
                 past.append(_skipped_row(made, OVERLAPPED.message, now))
@@ -86,7 +88,7 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
                 outcomes.append(FOLLOWING)
             if new.overlap != Overlap.ALLOW:
                 taken.add(new.job_id)
-        self._rows(connection, "insert_live", live)
+        self._insert(connection, live)
         self._rows(connection, "insert_history", past)
         return [
             self._follow(connection, made, now) if outcome is FOLLOWING else outcome
@@ -105,9 +107,26 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         if new.overlap == Overlap.REPLACE:
             ended = self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
             holder = holder if holder and holder[0] not in ended.ended else None
-        outcome = FOLLOWING if holder else QUEUED
-        self._rows(connection, "insert_live", [live_row(made, outcome)])
+        outcome = FOLLOWING if holder else waiting_outcome(new)
+        self._insert(connection, [(made, outcome)])
         return outcome
+
+    def _insert(self, connection: sqlite3.Connection, made: Sequence[tuple[MadeRun, Outcome]]) -> None:
+        """Write runs that wait, each behind those of its share."""
+        at = self._take_places(connection, [one.run for one, _ in made])
+        self._rows(connection, "insert_live", [live_row(*one, at) for one, at in zip(made, at, strict=True)])
+
+    def _take_places(self, connection: sqlite3.Connection, runs: Sequence[NewRun]) -> list[int]:
+        """Return the passes of new runs."""
+        if not runs:
+            return []
+        places = order.places_of(runs)
+        last = self._json(connection, "load_shares", encode([share[:4] for share in places.shares]))
+        last = [max(at, self._lines.at(share.line)) for share, at in zip(places.shares, last, strict=True)]
+        at = order.passes(places, len(runs), last)
+        far = zip(places.shares, order.furthest(places, at), strict=True)
+        self._run(connection, "move_shares", encode([(*share[:4], pass_) for share, pass_ in far]))
+        return at
 
     def _pass(self, connection: sqlite3.Connection, fires: Sequence[Fire], run_ids: Sequence[int], now: Moment) -> None:
         passed = [
@@ -123,14 +142,16 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         self._rows(connection, "insert_history", rows)
 
 
-def live_row(made: MadeRun, outcome: Outcome) -> tuple[Any, ...]:
-    """Return a run that waits: for an agent, for its predecessor, or for its moment."""
+def live_row(made: MadeRun, outcome: Outcome, at: int) -> tuple[Any, ...]:
+    """Return a run that waits: for an agent, for what it asks for, for its predecessor, or for its moment. `at` is its
+    pass."""
     new = made.run
-    gate = new.job_id if outcome is QUEUED and new.overlap != Overlap.ALLOW else None
+    gate = new.job_id if outcome not in (LATER, FOLLOWING) and new.overlap != Overlap.ALLOW else None
     return (
         made.run_id, new.job_id, made.trigger_id, made.due_at, made.created_at, gate, new.start_by, int(outcome.state),
         str(outcome.reason), new.priority, new.overlap, new.kind, encode(new.needs) if new.needs else None, new.data,
-        new.pin, made.due_at if outcome is LATER else None,
+        new.pin, made.due_at if outcome is LATER else None, new.queue, at, new.share if outcome is LATER else None,
+        new.demand,
     )  # fmt: skip
 
 

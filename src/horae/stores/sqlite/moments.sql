@@ -41,7 +41,22 @@ SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_ea
 
 -- insert_live --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                  needs, data, pin, eligible_at) VALUES {rows};
+                  needs, data, pin, eligible_at, queue, pass, share, demand) VALUES {rows};
+
+-- load_shares --
+-- Of (kind, queue, priority, key) each: how far it has come, or its line, whichever is further.
+SELECT json_group_array(max(COALESCE(own, 0), COALESCE(line, 0))) FROM (
+  SELECT
+    (SELECT s.pass FROM shares s WHERE s.kind = v.value ->> 0 AND s.queue = v.value ->> 1 AND s.priority = v.value ->> 2
+      AND s.key = v.value ->> 3) AS own,
+    (SELECT s.pass FROM shares s WHERE s.kind = v.value ->> 0 AND s.queue = v.value ->> 1 AND s.priority = v.value ->> 2
+      AND s.key = '') AS line
+  FROM json_each($1) AS v ORDER BY v.key);
+
+-- move_shares --
+INSERT INTO shares (kind, queue, priority, key, pass)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4 FROM json_each($1) WHERE true
+ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = max(pass, excluded.pass);
 
 -- insert_history --
 INSERT INTO history ({history_columns}) VALUES {rows};

@@ -39,7 +39,7 @@ class SqliteOrders(SqliteMoments):
         born = [order.made(order.placed.run_id if order.placed else next(numbers), now) for order in fresh]
         is_later = [order.is_later(now) for order in fresh]
         waiting = [made for made, later in zip(born, is_later, strict=True) if later]
-        self._rows(connection, "insert_live", [live_row(made, orders.LATER) for made in waiting])
+        self._rows(connection, "insert_live", [live_row(made, orders.LATER, 0) for made in waiting])
         begun = iter(self._bear(connection, [m for m, later in zip(born, is_later, strict=True) if not later], now))
         self._save_ids(connection)
         made = iter(
