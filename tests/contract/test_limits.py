@@ -60,17 +60,7 @@ async def order(
     [demand_id] = await store.demand_ids([demand])
     new = NewRun(job_id=job_id, kind=kind, priority=5, overlap=Overlap.ALLOW, queue=queue.id, demand=demand_id)
     new = replace(new, **fields)
-    ids = [receipt.ids[0] for receipt in await store.enqueue([Order(new) for _ in range(count)])]
-    await hold_back(store, ids, demand_id, queue.id)
-    return ids
-
-
-async def hold_back(store: Any, ids: Sequence[int], demand_id: int, queue: int) -> None:
-    """As births do it with a run that demands something."""
-    text = (
-        f"UPDATE live SET state = 2, reason = 'limit', demand = $1, queue = $2 WHERE id IN ({', '.join(map(str, ids))})"
-    )
-    await store.write(store._statement(text), demand_id, queue)
+    return [receipt.ids[0] for receipt in await store.enqueue([Order(new) for _ in range(count)])]
 
 
 def offer(room: int = 100, name: str = "n1", *, kind: str = "python", **fields: Any) -> Offer:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from horae.core.policy.admission import Head, admit
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import Limit
-from horae.core.policy.order import passes
+from horae.core.policy.order import Places, Share, passes
 
 KIND = "python"
 
@@ -28,7 +28,8 @@ class WaitingLine:
 
     def order(self, owner: str, count: int, demand: Demand | None = None) -> None:
         """Make runs."""
-        for turn in passes(self._last.get(owner, 0), self._far, count, self.weights[owner]):
+        share = Share(KIND, 0, 5, owner, self.weights[owner])
+        for turn in passes(Places([share], [], []), count, [max(self._last.get(owner, 0), self._far)]):
             run_id = len(self.owners) + 1
             self.owners[run_id] = owner
             self._last[owner] = turn

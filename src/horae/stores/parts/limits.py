@@ -23,6 +23,7 @@ from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Claimed
 from horae.core.work import policies
 from horae.stores.database import Database, Steps
+from horae.stores.lines import Lines
 from horae.stores.rows import Row, encode, from_json
 
 DEMANDS_AT_ONCE = 500  # that one claim looks at; the next one goes on behind them
@@ -32,11 +33,14 @@ MOST_HOLDING = 5000  # running ones
 ROUND_GAP = 0.1  # seconds between two claims while there are more demands than one looks at
 HOUR = 3600 * SECOND  # a row that is used says so at most once in it
 
+Moved = tuple[str, int, int, int]  # a line (core.policy.order), and the pass to which it has come
+
 
 class LimitPart(Database):
     """What runs demand, and what is to be had of it."""
 
     _clock: Callable[[], Moment | None]
+    _lines: Lines
     _looked_at = 0  # the demand behind which the next claim goes on
 
     async def demand_ids(self, demands: Sequence[Demand]) -> list[int]:
@@ -57,7 +61,9 @@ class LimitPart(Database):
         waiting = await self._load_waiting()
         if not waiting:
             return nothing_for(offers)
-        return await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
+        claimed, started = await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
+        self._lines.note_started(started)
+        return claimed
 
     async def _load_waiting(self) -> dict[int, Demand]:
         """Return demands with which runs wait; of very many, the next ones."""
@@ -69,10 +75,11 @@ class LimitPart(Database):
 
     def _claim_waiting(
         self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None
-    ) -> Steps[Claimed]:
+    ) -> Steps[tuple[Claimed, list[Moved]]]:
+        """Return what each offer got, and which lines have moved on."""
         floor = self._fence_floor()
         if floor is None:
-            return nothing_for(offers)._replace(is_waiting=True)
+            return nothing_for(offers)._replace(is_waiting=True), []
         scene = yield from self._look(offers, waiting, standby)
         asked = [offer if scene.is_valid(offer) else offer._replace(room={}) for offer in offers]
         admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now)
@@ -81,7 +88,8 @@ class LimitPart(Database):
         waits = [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
         waits += [0.0] if scene.has_more(admission) else []
         waits += [ROUND_GAP] if self._looked_at else []
-        return Claimed(given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None))
+        claimed = Claimed(given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None))
+        return claimed, scene.moved({one.run_id for each in started for one in each})
 
     def _look(self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None) -> Steps[Scene]:
         held = yield from self._hold(sorted({use.key for demand in waiting.values() for use in demand.uses}))
@@ -159,7 +167,7 @@ class Scene:
         self._most = most
         now, lines, queues, running, heads, ordinary = row
         self.now: Moment = now
-        self._lines = dict(_read(lines))
+        self._sessions = dict(_read(lines))
         self._queues = {queue[0]: _queue(*queue) for queue in _read(queues)}
         self.usage: Counter[str] = Counter()
         for _, runs, document in _read(running):
@@ -185,12 +193,21 @@ class Scene:
 
     def is_valid(self, offer: Offer) -> bool:
         """Return whether it is of the line that counts."""
-        return offer.session is None or self._lines.get(offer.node) == offer.session
+        return offer.session is None or self._sessions.get(offer.node) == offer.session
 
     def leave_to_others(self, open_kinds: set[str]) -> None:
         """Of the other kinds, a node that stands by takes only what is pinned to it."""
         self.heads = [head for head in self.heads if head.pin is not None or head.kind in open_kinds]
         self.ordinary = [head for head in self.ordinary if head.pin is not None or head.kind in open_kinds]
+
+    def moved(self, started: set[int]) -> list[Moved]:
+        """Return the lines of runs that were started, each with its pass. What is pinned says nothing of the others."""
+        offsets = {id_: queue.priority_offset for id_, queue in self._queues.items()}
+        return [
+            (head.kind, head.queue, head.rank - offsets[head.queue], head.turn)
+            for head in self.heads
+            if head.pin is None and head.run_id in started
+        ]
 
     def has_more(self, admission: Admission) -> bool:
         """Return whether all that was looked at of some demand has started, and there may be more of it."""
