@@ -51,6 +51,17 @@ class Retry(Struct):
     never: Annotated[list[str], Meta(description="Classes of exceptions after which it is not.")] = []
 
 
+class RateLimit(Struct):
+    rate: Annotated[str, Meta(description="Starts in a time, such as 100/min.")]
+    burst: Annotated[int, Meta(description="Starts at once.")]
+    per: Annotated[str, Meta(description="What is counted together: job, owner, queue or data.PATH.")]
+
+
+class ConcurrencyLimit(Struct):
+    limit: Annotated[int, Meta(description="Runs at once.")]
+    per: Annotated[str, Meta(description="What is counted together: job, owner, queue or data.PATH.")]
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -74,6 +85,8 @@ class Policy(Struct):
     pause_after_failures: Annotated[
         int | None, Meta(description="Failed runs in a row after which the job pauses itself.")
     ] = None
+    rate_limits: list[RateLimit] = []
+    concurrency_limits: list[ConcurrencyLimit] = []
 
 
 class Cursor(Struct):

@@ -135,6 +135,23 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
+class RateLimit:
+    """So many starts in a time, however long what is started takes."""
+
+    rate: str  # such as 100/min (core.policy.limits)
+    burst: int = 1  # starts at once
+    per: str = "job"  # or owner, queue, data.<path>: what is counted together
+
+
+@dataclass(frozen=True, slots=True)
+class ConcurrencyLimit:
+    """So many that run at the same time."""
+
+    limit: int
+    per: str = "job"  # as of RateLimit
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     overlap: Overlap = Overlap.FORBID
     overlap_limit: int = 1  # how many may wait under `queue`
@@ -150,6 +167,8 @@ class Policy:
     queue: str = DEFAULT_QUEUE_NAME  # where its runs wait, by name (core.policy.queues)
     share: str = OWNER_SHARE  # with whom they share it; or data.<path>: with those that have the same there
     pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
+    rate_limits: tuple[RateLimit, ...] = ()
+    concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
 
 
 @record

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
+from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting, Want
@@ -27,6 +28,7 @@ from horae.errors import ConfigError, Invalid, Superseded, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store.attempts import Attempts
 from horae.ports.store.cluster import Nodes
+from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
@@ -34,6 +36,7 @@ from horae.service.batching import Coalescer
 from horae.service.events import Events
 from horae.service.metrics import Metrics
 from horae.service.no_events import NoEvents
+from horae.service.policy.starting import Starting
 from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
 from horae.service.secrets.named import Secrets
@@ -48,7 +51,7 @@ LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
 
 
-class ExecutionStore(Attempts, Nodes, PreparationStore, Settings, StoreClock, Protocol):
+class ExecutionStore(Attempts, Limits, Nodes, PreparationStore, Settings, StoreClock, Protocol):
     """Runs that agents work on, and the agents."""
 
 
@@ -95,6 +98,7 @@ class Execution:
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
         self._claims: dict[_Claimants, Coalescer[list[Want], list[Assignment] | None]] = {}
         self._is_looking_again = False
+        self._starting = Starting(store, queue, clock)
 
     async def claim(
         self, node: Node, room: Mapping[str, int], session: int | None = None, *, may_stand_by: bool = False
@@ -125,9 +129,14 @@ class Execution:
 
     async def _claim_all(self, who: _Claimants, asked: list[list[Want]]) -> list[list[Assignment] | None]:
         labels, standby = who
-        wants_of_all = [want for wants in asked for want in wants]
-        answers = iter(await self._store.claim(wants_of_all, labels, standby=standby))
-        claimed = [_together([next(answers) for _ in wants]) for wants in asked]
+        limited = await self._starting.claim([_offer(wants, labels) for wants in asked], standby)
+        left = asked if limited is None else [_left(*each) for each in zip(asked, limited.room, strict=True)]
+        wants_of_all = [want for wants in left for want in wants]
+        answers = iter(await self._store.claim(wants_of_all, labels, standby=standby) if wants_of_all else ())
+        claimed = [
+            _together([*([limited.given[number]] if limited else []), *(next(answers) for _ in wants)])
+            for number, wants in enumerate(left)
+        ]
         given = [a for each in claimed for a in each or ()]
         await self._look_again(labels)
         if given:
@@ -238,6 +247,7 @@ class Execution:
 
     async def _write(self, books: _Books, count: int) -> set[int]:
         finished = await self._finishes.add(books)
+        self._starting.note_ended(finished.accepted)
         metrics = self._metrics
         metrics.fenced += count - len(finished.accepted)
         for w in books.waiting:
@@ -297,6 +307,15 @@ class Execution:
 def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
     """Return what the wants of one node got; None when its line is not the one that counts any more."""
     return None if None in answers else [a for each in answers for a in each or ()]
+
+
+def _offer(wants: Sequence[Want], labels: tuple[str, ...]) -> Offer:
+    """Return what a node offers with its wants."""
+    return Offer(wants[0].node, wants[0].session, {want.kind: want.capacity for want in wants}, {}, labels)
+
+
+def _left(wants: Sequence[Want], room: Mapping[str, int]) -> list[Want]:
+    return [want._replace(capacity=room[want.kind]) for want in wants if room[want.kind] > 0]
 
 
 def _room(wants: Sequence[Want]) -> int:

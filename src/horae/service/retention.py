@@ -13,7 +13,7 @@ ranges of runs of which none is kept, and the oldest beyond the size that is all
 are tidied by the leader alone.
 
 What else grows goes thirty days after it was of use: tombstones of jobs without any run, triggers that are enabled and
-have no moment left, and names of nodes that are gone.
+have no moment left, and names of nodes that are gone. Demands that no run has go after a day.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from horae.core.model import SECOND, Moment
 from horae.errors import Unavailable
 from horae.ports.outputs import OutputArchive
 from horae.ports.store.history import History
+from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
 
 log = structlog.get_logger()
@@ -33,12 +34,13 @@ log = structlog.get_logger()
 DAY = 86_400 * SECOND
 KEYS_KEPT = DAY  # a client that repeats a request later than this has made a new one
 REMAINS_KEPT = 30 * DAY  # of jobs, triggers and nodes that are over
+DEMANDS_KEPT = DAY  # of which no run is left, since somebody asked for them last
 TEND = 3_600 * SECOND  # between looks at the whole of history
 DROPPED_TOGETHER = 5000  # runs or keys dropped at once
 
 
-class RetentionStore(History, StoreClock, Protocol):
-    """The past, and what time it is."""
+class RetentionStore(History, Limits, StoreClock, Protocol):
+    """The past, demands, and what time it is."""
 
 
 class Retention:
@@ -96,6 +98,10 @@ class Retention:
             log.info("remains.purged", jobs=gone.jobs, triggers=gone.triggers, nodes=gone.nodes)
             if gone.jobs < DROPPED_TOGETHER:
                 break
+        while (
+            await self._store.drop_demands(await self._store.now() - DEMANDS_KEPT, DROPPED_TOGETHER) >= DROPPED_TOGETHER
+        ):
+            pass  # others have their turn in between
 
     async def _remove_orphans(self) -> None:
         ranges, width = await self._files.stored_ranges()

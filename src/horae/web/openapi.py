@@ -18,7 +18,7 @@ import msgspec
 from horae import schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
-from horae.core.policy import queues
+from horae.core.policy import limits, queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron
 from horae.core.work import kinds, policies, specs
@@ -265,6 +265,11 @@ _TRIGGER: Json = {
     "key": {**_TEXT, "pattern": r"^[^-]", "description": "By which it stays itself when its schedule is changed."},
     "name": {**_TEXT, "maxLength": 250, "description": "For people."},
 }
+_PER: Json = {
+    "type": "string",
+    "pattern": f"^(?:{policies.PER_PATTERN})$",
+    "description": "What is counted together: job, owner, queue, or a path into the data of the run.",
+}
 _JOB: Json = {
     "name": {**_TEXT, "pattern": r"^[^-]"},
     "key": {**_TEXT, "pattern": r"^[^-]", "description": "Unique per owner: submitting it again updates the job."},
@@ -317,6 +322,25 @@ _JOB: Json = {
     "pause_after_failures": {
         **_whole(1, policies.MAX_FAILURES),
         "description": "The job pauses itself after so many failed runs in a row.",
+    },
+    "rate_limits": {
+        "type": "array",
+        "maxItems": policies.MAX_LIMITS,
+        "items": _object(
+            {
+                "rate": {"type": "string", "pattern": "^[1-9][0-9]{0,14}/(s|min|h|day)$", "examples": ["100/min"]},
+                "burst": _whole(1, limits.LARGEST_BURST),
+                "per": _PER,
+            },
+            "rate",
+        ),
+        "description": "How many may start in a time: never more than burst + rate x window, in any window.",
+    },
+    "concurrency_limits": {
+        "type": "array",
+        "maxItems": policies.MAX_LIMITS,
+        "items": _object({"limit": _whole(1, policies.MOST_AT_ONCE), "per": _PER}, "limit"),
+        "description": "How many may run at once.",
     },
 }
 

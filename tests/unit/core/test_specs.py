@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae.core.fields import encode
-from horae.core.model import Misfire, Overlap, Policy, Retry
+from horae.core.model import ConcurrencyLimit, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.time import moments
 from horae.core.work import kinds, policies, schemas, specs
 from horae.errors import CODES, Denied, Error, Invalid
@@ -452,6 +452,8 @@ any_policy = st.builds(
     start_deadline_seconds=st.none() | st.floats(1, 1e6),
     priority=st.integers(0, 9),
     labels=st.lists(st.sampled_from(["a", "b", "gpu"]), unique=True).map(lambda names: tuple(sorted(names))),
+    rate_limits=st.sampled_from([(), (RateLimit("100/min", 10, "owner"), RateLimit("5/s"))]),
+    concurrency_limits=st.sampled_from([(), (ConcurrencyLimit(5, "data.tenant.id"),)]),
 )
 
 
@@ -487,6 +489,8 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "queue": "default",
         "share": "owner",
         "pause_after_failures": None,
+        "rate_limits": [],
+        "concurrency_limits": [],
     }
 
 
@@ -550,3 +554,37 @@ def test_of_these_too_what_has_its_default_is_left_out_of_the_text():
     assert policies.policy_text(policy) == "{}"
     other = specs.parse_job({**JOB, "queue": "x", "share": "data.a", "pause_after_failures": 2}).policy
     assert policies.policy_from_text(policies.policy_text(other)) == other
+
+
+# ── limits ──
+def test_limits_of_a_job_are_read():
+    rates = [{"rate": "100/min", "burst": 10, "per": "owner"}, {"rate": "5/s"}]
+    draft = specs.parse_job(job(rate_limits=rates, concurrency_limits=[{"limit": 5, "per": "data.tenant.id"}]))
+    assert draft.policy.rate_limits == (RateLimit("100/min", 10, "owner"), RateLimit("5/s", 1, "job"))
+    assert draft.policy.concurrency_limits == (ConcurrencyLimit(5, "data.tenant.id"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "code"),
+    [
+        ({"rate_limits": "5/s"}, "rate_limits", "E_TYPE"),
+        ({"rate_limits": ["5/s"]}, "rate_limits[0]", "E_TYPE"),
+        ({"rate_limits": [{}]}, "rate_limits[0].rate", "E_REQUIRED"),
+        ({"rate_limits": [{"rate": 5}]}, "rate_limits[0].rate", "E_TYPE"),
+        ({"rate_limits": [{"rate": "5 per s"}]}, "rate_limits[0].rate", "E_PATTERN"),
+        ({"rate_limits": [{"rate": "1000001/s"}]}, "rate_limits[0].rate", "E_RANGE"),
+        ({"rate_limits": [{"rate": "5/s", "burst": 0}]}, "rate_limits[0].burst", "E_RANGE"),
+        ({"rate_limits": [{"rate": "5/s", "per": "tenant"}]}, "rate_limits[0].per", "E_PATTERN"),
+        ({"rate_limits": [{"rate": "5/s"}, {"rate": "9/s"}]}, "rate_limits[1].rate", "E_FIELD_CONFLICT"),
+        ({"rate_limits": [{"rate": "5/s", "limit": 3}]}, "rate_limits[0].limit", "E_UNKNOWN_FIELD"),
+        ({"rate_limits": [{"rate": f"{n}/s"} for n in range(1, 10)]}, "rate_limits", "E_LIMIT"),
+        ({"concurrency_limits": [{"per": "owner"}]}, "concurrency_limits[0].limit", "E_REQUIRED"),
+        ({"concurrency_limits": [{"limit": 0}]}, "concurrency_limits[0].limit", "E_RANGE"),
+        ({"concurrency_limits": [{"limit": 1.5}]}, "concurrency_limits[0].limit", "E_TYPE"),
+        ({"concurrency_limits": [{"limit": 5, "per": "data."}]}, "concurrency_limits[0].per", "E_PATTERN"),
+        ({"concurrency_limits": [{"limit": 5}, {"limit": 6}]}, "concurrency_limits[1].per", "E_FIELD_CONFLICT"),
+    ],
+)  # fmt: skip
+def test_a_limit_that_cannot_be_is_refused(fields: dict[str, Any], path: str, code: str):
+    problems = refusal(job(**fields)).problems
+    assert [(problem.path, problem.code) for problem in problems] == [(path, code)]

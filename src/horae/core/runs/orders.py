@@ -195,6 +195,16 @@ class Assignment(NamedTuple):
         return f"Assignment(run_id={self.run_id}, fence={self.fence}, attempt={self.attempt}, kind={self.kind!r})"
 
 
+class Claimed(NamedTuple):
+    """What claims of runs that demand more than a slot came to (core.policy.admission)."""
+
+    given: list[list[Assignment] | None]  # to each offer; None: of a session that is over
+    room: list[dict[str, int]]  # that each offer has left, by kind
+    is_waiting: bool = False  # such runs wait
+    is_cut: bool = False  # and some of them could start, if there were room, or if one looked again
+    wait: float | None = None  # seconds until a rate allows another start
+
+
 @dataclass(slots=True)
 class Result:
     """How one attempt ended, as its agent saw it."""

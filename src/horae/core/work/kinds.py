@@ -27,22 +27,9 @@ JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
     "schedule", "timezone", "run_once", "run_at", "triggers", *POLICY_FIELDS,
 })  # fmt: skip
-READ_ONLY: dict[str, Note] = dict.fromkeys(
-    [
-        "id",
-        "org",
-        "job_id",
-        "version",
-        "created_at",
-        "updated_at",
-        "deleted_at",
-        "next_at",
-        "last_at",
-        "cursor",
-        "paused_because",
-    ],
-    ("E_READ_ONLY", "this field is set by Horae", "leave it out"),
-)
+_MADE = ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at", "cursor",
+         "paused_because")  # fmt: skip
+READ_ONLY: dict[str, Note] = dict.fromkeys(_MADE, ("E_READ_ONLY", "this field is set by Horae", "leave it out"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import TypeVar
 
 from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
-from horae.core.model import Json, Misfire, Overlap, Policy, Retry
+from horae.core.model import ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.policy import queues
+from horae.core.policy.limits import LARGEST_BURST, parse_rate
 from horae.core.spelling import suggest
 from horae.core.time.moments import HORIZON
 from horae.errors import Invalid
@@ -22,11 +23,13 @@ MAX_WAITING = 1000  # runs of one job that may wait, and missed moments that may
 MAX_CLASSES = 50  # of exceptions
 MAX_CLASS = 200  # characters of the name of one
 MAX_FAILURES = 1000  # in a row, after which a job pauses itself
+MAX_LIMITS = 8  # rates of one job, and as many other limits
+MOST_AT_ONCE = 1_000_000  # runs
 SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
-    "share", "pause_after_failures",
+    "share", "pause_after_failures", "rate_limits", "concurrency_limits",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -54,6 +57,8 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         queue=_read_queue(fields),
         share=_read_share(fields),
         pause_after_failures=fields.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
+        rate_limits=_read_rates(fields),
+        concurrency_limits=_read_concurrency(fields),
     )
 
 
@@ -81,6 +86,8 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         queue=_read_queue(inner),
         share=_read_share(inner),
         pause_after_failures=inner.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
+        rate_limits=_read_rates(inner),
+        concurrency_limits=_read_concurrency(inner),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -184,6 +191,64 @@ def _read_classes(fields: Fields, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+PER_PATTERN = r"job|owner|queue|data(?:\.[A-Za-z0-9_-]{1,64}){1,8}"
+_PER = re.compile(PER_PATTERN)
+_RATE_FIELDS = frozenset({"rate", "burst", "per"})
+_CONCURRENCY_FIELDS = frozenset({"limit", "per"})
+
+
+def _read_rates(fields: Fields) -> tuple[RateLimit, ...]:
+    found: dict[tuple[str, str], RateLimit] = {}
+    for inner in _inner_fields(fields, "rate_limits", _RATE_FIELDS, "rate", "{rate: 100/min, burst: 10, per: owner}"):
+        text = inner.text("rate")
+        if text is None:
+            continue
+        try:
+            rate = parse_rate(text)
+        except Invalid as error:
+            inner.fault("rate", error.code, error.message)
+            continue
+        per = _read_per(inner)
+        if (rate.unit, per) in found:
+            inner.fault("rate", "E_FIELD_CONFLICT", f"two rates per {per} in the same unit", "keep the smaller one")
+        burst = inner.number("burst", 1, 1, LARGEST_BURST, whole=True)
+        found[rate.unit, per] = RateLimit(str(rate), burst, per)
+    return tuple(found.values())
+
+
+def _read_concurrency(fields: Fields) -> tuple[ConcurrencyLimit, ...]:
+    found: dict[str, ConcurrencyLimit] = {}
+    example = "{limit: 5, per: data.tenant}"
+    for inner in _inner_fields(fields, "concurrency_limits", _CONCURRENCY_FIELDS, "limit", example):
+        per = _read_per(inner)
+        if per in found:
+            inner.fault("per", "E_FIELD_CONFLICT", f"two limits per {per}", "keep the smaller one")
+        found[per] = ConcurrencyLimit(inner.number("limit", 1, 1, MOST_AT_ONCE, whole=True), per)
+    return tuple(found.values())
+
+
+def _inner_fields(fields: Fields, name: str, known: frozenset[str], needed: str, example: str) -> list[Fields]:
+    """Return the fields of each item of a list of mappings."""
+    items = []
+    for index, value in enumerate(fields.items(name, MAX_LIMITS, "limits")):
+        inner = fields_of(value, f"{fields.at(name)}[{index}]", fields.problems, f"must be a mapping such as {example}")
+        if inner is not None:
+            inner.refuse_others(known)
+            inner.require(needed, f"is missing; write for example {example}")
+            items.append(inner)
+    return items
+
+
+def _read_per(fields: Fields) -> str:
+    per = fields.text("per") if "per" in fields.values else "job"
+    if per is not None and _PER.fullmatch(per):
+        return per
+    if per is not None:
+        message = f"job, owner, queue or a path into the data such as data.tenant expected, got {shown(per)}"
+        fields.fault("per", "E_PATTERN", message)
+    return "job"
+
+
 def _read_priority(fields: Fields) -> int:
     value = fields.values.get("priority", _DEFAULT.priority)
     if type(value) is int and 0 <= value <= 9:
@@ -238,6 +303,8 @@ def render_policy(policy: Policy) -> Json:
         "queue": policy.queue,
         "share": policy.share,
         "pause_after_failures": policy.pause_after_failures,
+        "rate_limits": [{"rate": one.rate, "burst": one.burst, "per": one.per} for one in policy.rate_limits],
+        "concurrency_limits": [{"limit": one.limit, "per": one.per} for one in policy.concurrency_limits],
     }
 
 
@@ -278,6 +345,9 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
+    for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit)):
+        if name in values:
+            values[name] = tuple(known(**one) for one in values[name])
     return Policy(**values, retry=Retry(**retry))
 
 

@@ -8,6 +8,7 @@ from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.history import EndedRuns, History
+from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts, Queues
@@ -24,6 +25,7 @@ class Store(
     WaitingRuns,
     Attempts,
     Writes,
+    Limits,
     Loans,
     History,
     EndedRuns,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from horae.stores.parts.attempts import AttemptPart
+from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
@@ -21,6 +22,7 @@ class PostgresStore(
     PostgresHistory,
     PostgresCluster,
     AttemptPart,
+    LimitPart,
     MomentPart,
     SearchPart,
     VaultPart,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from horae.stores.parts.attempts import AttemptPart
 from horae.stores.parts.history import PastPart
+from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
@@ -20,6 +21,7 @@ class SqliteStore(
     SqliteAttempts,
     SqliteCluster,
     AttemptPart,
+    LimitPart,
     MomentPart,
     SearchPart,
     PastPart,

@@ -1,0 +1,186 @@
+"""Who of those that demand more than a slot may start now, and where.
+
+One walk in the order of all that waits (`in_order`). Each start takes its units of limits, and its
+part of an agent; an ordinary run on the way takes its slot, so that nobody starts in front of it. Of a demand whose
+limit is full, or whose rate has no start left yet, no further run is looked at.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import NamedTuple
+
+from horae.core.model import Moment
+from horae.core.policy.demands import Demand, Offer
+from horae.core.policy.limits import Limit
+
+ONE_SLOT = Demand()
+SLOTS = "slots"  # of the run's kind of work: every run takes one at least
+Asks = tuple[tuple[str, int], ...]
+
+
+class Head(NamedTuple):
+    """A run that waits, one of the first of its demand; or of its queue, if it demands nothing."""
+
+    run_id: int
+    rank: int  # its priority and the offset of its queue: the highest goes first
+    turn: int  # its pass
+    kind: str
+    queue: int = 0
+    due_at: Moment = 0
+    pin: str | None = None
+    needs: frozenset[str] = frozenset()  # labels, its own and those of its queue
+    start_by: Moment | None = None
+    demand_id: int | None = None
+    demand: Demand = ONE_SLOT
+
+
+class Start(NamedTuple):
+    run_id: int
+    offer: int  # its number
+    kind: str
+    slots: int
+
+
+class Admission(NamedTuple):
+    starts: list[Start]
+    moved: dict[str, Limit]  # limits whose rate has moved on
+    next_at: Moment | None  # when a rate allows another start
+    is_cut: bool  # somebody may start, but there was no room
+
+    def room_left(self, offers: Sequence[Offer]) -> list[dict[str, int]]:
+        """Return what is left for ordinary runs."""
+        room = [dict(offer.room) for offer in offers]
+        for start in self.starts:
+            room[start.offer][start.kind] -= start.slots
+        return room
+
+
+def admit(
+    heads: Sequence[Head],
+    usage: Mapping[str, int],
+    limits: Mapping[str, Limit],
+    offers: Sequence[Offer],
+    ordinary: Sequence[Head],
+    now: Moment,
+) -> Admission:
+    """`usage`: units of each key that running runs have. A key of which `limits` has nothing allows everything. What
+    waits in a paused queue is left out by whoever asks."""
+    books, rooms = _Books(usage, limits, now), _Rooms(offers)
+    starts: list[Start] = []
+    is_cut = False
+    for head in in_order((*heads, *ordinary)):
+        if head.start_by is not None and head.start_by <= now:
+            continue
+        if head.demand_id is not None and not books.allow(head):
+            continue
+        number = rooms.take(head)
+        if number is None:
+            is_cut = is_cut or head.demand_id is not None
+            if is_cut and rooms.are_full:
+                break
+        elif head.demand_id is not None:
+            books.start(head)
+            starts.append(Start(head.run_id, number, head.kind, head.demand.slots))
+    return Admission(starts, books.moved, books.next_at, is_cut)
+
+
+def in_order(heads: Iterable[Head]) -> list[Head]:
+    """Return the best first: by rank; of queues with equal rank, that whose head waits longest; by pass, which only
+    compares runs of one queue."""
+    since: dict[tuple[str, int, int], Moment] = {}
+    ordered = []
+    for head in sorted(heads, key=lambda head: (head.turn, head.run_id)):
+        line = head.kind, head.rank, head.queue
+        since[line] = max(head.due_at, since.get(line, head.due_at))
+        ordered.append((-head.rank, since[line], head.queue, head.turn, head.run_id, head))
+    return [head for *_, head in sorted(ordered, key=lambda one: one[:5])]
+
+
+def fits(asks: Asks, free: Mapping[str, int]) -> bool:
+    """Return whether an agent has all that is asked for. `free` is for a run of its kind: with its slots."""
+    return free.get(SLOTS, 0) >= 1 and all(free.get(name, 0) >= amount for name, amount in asks)
+
+
+def take(free: MutableMapping[str, int], asks: Asks) -> None:
+    for name, amount in asks:
+        free[name] = free.get(name, 0) - amount
+
+
+class _Books:
+    """What the limits still allow."""
+
+    def __init__(self, usage: Mapping[str, int], limits: Mapping[str, Limit], now: Moment) -> None:
+        self._used = dict(usage)
+        self._limits = limits
+        self._now = now
+        self._passed_over: set[int | None] = set()
+        self.moved: dict[str, Limit] = {}
+        self.next_at: Moment | None = None
+
+    def allow(self, head: Head) -> bool:
+        if head.demand_id in self._passed_over:
+            return False
+        bound = [(self._limit(use.key), use) for use in head.demand.uses]
+        is_full = any(limit and not limit.has_room(self._used.get(use.key, 0), use.cost) for limit, use in bound)
+        free_at = max((limit.free_at(self._now) for limit, _ in bound if limit), default=self._now)
+        if free_at > self._now and not is_full:  # one that is full is looked at again when something ends
+            self.next_at = free_at if self.next_at is None else min(free_at, self.next_at)
+        if is_full or free_at > self._now:
+            self._passed_over.add(head.demand_id)
+            return False
+        return True
+
+    def start(self, head: Head) -> None:
+        for use in head.demand.uses:
+            self._used[use.key] = self._used.get(use.key, 0) + use.cost
+            limit = self._limit(use.key)
+            if limit is not None and limit.period is not None:
+                self.moved[use.key] = limit.started(self._now)
+
+    def _limit(self, key: str) -> Limit | None:
+        return self.moved.get(key) or self._limits.get(key)
+
+
+class _Rooms:
+    """What the agents still have. Every one gets one run before any gets two."""
+
+    def __init__(self, offers: Sequence[Offer]) -> None:
+        self._offers = offers
+        self._room = [dict(offer.room) for offer in offers]
+        self._free = [dict(offer.free) for offer in offers]
+        self._labels = [frozenset(offer.labels) for offer in offers]
+        kinds = {kind for offer in offers for kind in offer.room}
+        self._line = {kind: [(0, n) for n, offer in enumerate(offers) if kind in offer.room] for kind in kinds}
+
+    @property
+    def are_full(self) -> bool:
+        return not any(self._line.values())
+
+    def take(self, head: Head) -> int | None:
+        """Return the number of the offer that gets it, whose room it takes; None if nobody has any for it."""
+        line = self._line.get(head.kind, [])
+        tried: list[tuple[int, int]] = []
+        chosen = None
+        while line and chosen is None:
+            given, number = heapq.heappop(line)
+            if self._room[number][head.kind] <= 0:
+                continue  # it is full, and leaves the line
+            if self._fits(head, number):
+                chosen = number
+                given += 1
+            tried.append((given, number))
+        for one in tried:
+            heapq.heappush(line, one)
+        if chosen is not None:
+            self._room[chosen][head.kind] -= head.demand.slots
+            take(self._free[chosen], head.demand.asks)
+        return chosen
+
+    def _fits(self, head: Head, number: int) -> bool:
+        return (
+            (head.pin is None or head.pin == self._offers[number].node)
+            and head.needs <= self._labels[number]
+            and fits(head.demand.asks, {**self._free[number], SLOTS: self._room[number][head.kind]})
+        )

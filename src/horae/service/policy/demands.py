@@ -1,0 +1,76 @@
+"""What new runs demand, as the id that goes with them.
+
+A job without limits in a queue without limits costs nothing here: `is_limited` says so once for a job or a plan. Equal
+demands are written once, and then remembered for a while: not for ever, because the store drops what nobody asked for
+in a day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from horae.core.model import DEFAULT_ORG, Policy
+from horae.core.policy.demands import Demand, Place, demand_of, terms_of
+from horae.core.policy.queues import Queue
+from horae.ports.clock import Clock
+
+REMEMBERED_SECONDS = 600.0  # for which an id is known to be good
+RESOURCES_SECONDS = 5.0  # for which it is known what the cluster has
+MOST_REMEMBERED = 100_000  # demands
+
+Ask = tuple[str, int]
+
+
+class DemandStore(Protocol):
+    """What demands are written with."""
+
+    async def demand_ids(self, demands: Sequence[Demand]) -> list[int]: ...
+    async def load_resources(self) -> dict[str, int]: ...
+
+
+def is_limited(policy: Policy, queue: Queue) -> bool:
+    """Return whether runs of such a job may demand anything."""
+    return bool(terms_of(policy, queue))
+
+
+class Demands:
+    def __init__(self, store: DemandStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids: dict[Demand, tuple[int, float]] = {}  # with the moment until which it is good
+        self._resources: dict[str, int] = {}
+        self._resources_until = 0.0
+
+    async def id_of(
+        self, policy: Policy, queue: Queue, job_id: int, owner: str, data: Any = None, *, org: int = DEFAULT_ORG,
+        asks: Sequence[Ask] = (),
+    ) -> int | None:  # fmt: skip
+        """Return the id of what a run demands; None if nothing but a slot."""
+        if not asks and not is_limited(policy, queue):
+            return None
+        shared, own = await self._told_apart(asks)
+        demand = demand_of(policy, queue, Place(job_id, owner, queue.id, org), data, own, shared)
+        [found] = await self.ids_of([demand])
+        return found
+
+    async def ids_of(self, demands: Sequence[Demand | None]) -> list[int | None]:
+        """Return the ids of many, those that are not known in one statement."""
+        now = self._clock.elapsed()
+        unknown = [one for one in dict.fromkeys(demands) if one is not None and self._ids.get(one, (0, 0.0))[1] <= now]
+        if unknown:
+            if len(self._ids) + len(unknown) > MOST_REMEMBERED:
+                self._ids.clear()
+            found = await self._store.demand_ids(unknown)
+            self._ids |= {one: (id_, now + REMEMBERED_SECONDS) for one, id_ in zip(unknown, found, strict=True)}
+        return [None if one is None else self._ids[one][0] for one in demands]
+
+    async def _told_apart(self, asks: Sequence[Ask]) -> tuple[list[Ask], list[Ask]]:
+        """Return what is asked of the cluster, and what of an agent."""
+        if not asks:
+            return [], []
+        if self._resources_until <= self._clock.elapsed():
+            self._resources = await self._store.load_resources()
+            self._resources_until = self._clock.elapsed() + RESOURCES_SECONDS
+        shared = [one for one in asks if one[0] in self._resources]
+        return shared, [one for one in asks if one[0] not in self._resources]

@@ -1,0 +1,271 @@
+"""Demands, limits, and claims of runs that demand more than a slot.
+
+Nothing is counted beside the runs themselves: what is in use of a key is the running rows that use it. So an attempt
+that ends, is lost or is cancelled gives back all it had in the statement that moves its row, and a crash leaks nothing.
+
+Two claims at once must not both see the last unit as free. So each first takes the rows of its keys, in one order, in a
+statement of its own; what the next statement counts includes every start of whoever had them before. Locks are taken in
+the order limits, nodes, live, and nobody waits for a row of `live`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from horae.core.model import SECOND, Moment
+from horae.core.policy.admission import Admission, Head, admit
+from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_from_text, limits_of
+from horae.core.policy.limits import Limit, LimitState
+from horae.core.policy.queues import Queue
+from horae.core.runs.lifecycle import first_phase
+from horae.core.runs.orders import Assignment, Claimed
+from horae.core.work import policies
+from horae.stores.database import Database, Steps
+from horae.stores.lines import Lines
+from horae.stores.rows import Row, encode, from_json
+
+DEMANDS_AT_ONCE = 500  # that one claim looks at; the next one goes on behind them
+HEADS_AT_ONCE = 2000  # runs of them, if there are many
+COUNTED = 1000  # runs that wait with one demand, for people to see
+MOST_HOLDING = 5000  # running ones
+ROUND_GAP = 0.1  # seconds between two claims while there are more demands than one looks at
+HOUR = 3600 * SECOND  # a row that is used says so at most once in it
+
+Moved = tuple[str, int, int, int]  # a line (core.policy.order), and the pass to which it has come
+
+
+class LimitPart(Database):
+    """What runs demand, and what is to be had of it."""
+
+    _clock: Callable[[], Moment | None]
+    _lines: Lines
+    _looked_at = 0  # the demand behind which the next claim goes on
+
+    async def demand_ids(self, demands: Sequence[Demand]) -> list[int]:
+        now = await self.now()
+        documents = {demand.digest: demand.text for demand in demands}
+        keys = sorted({use.key for demand in demands for use in demand.uses})
+
+        def steps() -> Steps[dict[str, int]]:
+            yield "put_limits", self._list(keys), now, now - HOUR
+            yield "put_demands", encode(sorted(documents.items())), now, now - HOUR
+            rows = yield "load_demand_ids", self._list(sorted(documents))
+            return {row[0]: row[1] for row in rows}
+
+        ids = await self._transact(steps)
+        return [ids[demand.digest] for demand in demands]
+
+    async def claim_demanding(self, offers: Sequence[Offer], *, standby: str | None = None) -> Claimed:
+        waiting = await self._load_waiting()
+        if not waiting:
+            return nothing_for(offers)
+        claimed, started = await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
+        self._lines.note_started(started)
+        return claimed
+
+    async def _load_waiting(self) -> dict[int, Demand]:
+        """Return demands with which runs wait; of very many, the next ones."""
+        rows = await self._get("waiting_demands", self._looked_at, DEMANDS_AT_ONCE)
+        if not rows and self._looked_at:
+            rows = await self._get("waiting_demands", 0, DEMANDS_AT_ONCE)
+        self._looked_at = rows[-1][0] if len(rows) == DEMANDS_AT_ONCE else 0
+        return {row[0]: _demand(row[1]) for row in rows}
+
+    def _claim_waiting(
+        self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None
+    ) -> Steps[tuple[Claimed, list[Moved]]]:
+        """Return what each offer got, and which lines have moved on."""
+        floor = self._fence_floor()
+        if floor is None:
+            return nothing_for(offers)._replace(is_waiting=True), []
+        scene = yield from self._look(offers, waiting, standby)
+        asked = [offer if scene.is_valid(offer) else offer._replace(room={}) for offer in offers]
+        admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now)
+        started = yield from self._start(admission, offers, floor, scene.now)
+        given = [started[number] if scene.is_valid(offer) else None for number, offer in enumerate(offers)]
+        waits = [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
+        waits += [0.0] if scene.has_more(admission) else []
+        waits += [ROUND_GAP] if self._looked_at else []
+        claimed = Claimed(given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None))
+        return claimed, scene.moved({one.run_id for each in started for one in each})
+
+    def _look(self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None) -> Steps[Scene]:
+        held = yield from self._hold(sorted({use.key for demand in waiting.values() for use in demand.uses}))
+        kinds = sorted({kind for offer in offers for kind, room in offer.room.items() if room > 0})
+        labels = sorted({label for offer in offers for label in offer.labels})
+        room = sum(sum(offer.room.values()) for offer in offers)
+        most = max(1, min(room, HEADS_AT_ONCE // len(waiting)))
+        [row] = yield (
+            "look_over_demands", self._clock(), self._list([offer.node for offer in offers]),
+            self._list(list(waiting)), self._list(kinds), self._list(labels), most, room,
+        )  # fmt: skip
+        scene = Scene(row, waiting, held, most)
+        if standby is not None:
+            rows = yield "open_kinds", self._list(kinds), standby
+            scene.leave_to_others({row[0] for row in rows})
+        return scene
+
+    def _start(
+        self, admission: Admission, offers: Sequence[Offer], floor: int, now: Moment
+    ) -> Steps[list[list[Assignment]]]:
+        """Return what each offer got."""
+        given: list[list[Assignment]] = [[] for _ in offers]
+        numbers = {start.run_id: start.offer for start in admission.starts}
+        starts = [(start.run_id, offers[start.offer].node, first_phase(start.kind)) for start in admission.starts]
+        for row in (yield "start_demanding", encode(starts), floor, now) if starts else ():
+            given[numbers[row[0]]].append(_assignment(row))
+        if admission.moved:
+            keys = list(admission.moved)
+            yield "move_limits", self._list(keys), self._list([admission.moved[key].ready_at for key in keys])
+        return given
+
+    def _hold(self, keys: Sequence[str]) -> Steps[dict[str, Row]]:
+        """Hold the rows of keys; one that is not there any more is made again, because only a row can be held."""
+        rows = yield "lock_limits", self._list(keys)
+        if missing := sorted(set(keys) - {row[0] for row in rows}):
+            yield "put_limits", self._list(missing), 0, 0
+            rows = yield "lock_limits", self._list(keys)
+        return {row[0]: row for row in rows}
+
+    async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
+        wanted = ("waiting_demands", 0, DEMANDS_AT_ONCE) if run_id is None else ("demand_of_run", run_id)
+        demands = {row[0]: _demand(row[1]) for row in await self._get(*wanted)}
+        queues = {row[0]: _queue(row[0], 0, None, row[1]) for row in await self._get("load_queue_documents")}
+        states: dict[str, LimitState] = {}
+        for id_, waiting, policy, queue in await self._get("load_waiting_of", self._list(list(demands)), COUNTED):
+            if policy is not None:  # else it started meanwhile
+                _add(states, demands[id_], policy, queues[queue], waiting=waiting)
+        asked = {use.key for demand in demands.values() for use in demand.uses} if run_id is not None else None
+        for id_, document, policy, queue in await self._get("load_holding", MOST_HOLDING):
+            _add(states, _demand(document), policy, queues[queue], run_id=id_, only=asked)
+        kept = {row[0]: row for row in await self._get("load_keys", self._list(sorted(states)))}
+        return [_with_row(states[key], kept.get(key)) for key in sorted(states)]
+
+    async def drop_demands(self, before: Moment, limit: int) -> int:
+        dropped = await self._put("drop_demands", before, limit)
+        limits = await self._put("drop_limits", before, await self.now())
+        return len(dropped) + len(limits)
+
+    async def load_resources(self) -> dict[str, int]:
+        rows = await self._get("load_resources")
+        return {row[0].removeprefix(RESOURCE): row[1] for row in rows}
+
+    async def set_resource(self, name: str, capacity: int) -> None:
+        await self._put("set_resource", f"{RESOURCE}{name}", capacity, await self.now())
+
+    async def drop_resource(self, name: str) -> bool:
+        return bool(await self._put("drop_resource", f"{RESOURCE}{name}"))
+
+
+class Scene:
+    """What the database says before anybody is started, read."""
+
+    def __init__(self, row: Row, waiting: Mapping[int, Demand], held: Mapping[str, Row], most: int) -> None:
+        """`most`: runs of each demand that were looked at."""
+        self._most = most
+        now, lines, queues, running, heads, ordinary = row
+        self.now: Moment = now
+        self._sessions = dict(_read(lines))
+        self._queues = {queue[0]: _queue(*queue) for queue in _read(queues)}
+        self.usage: Counter[str] = Counter()
+        for _, runs, document in _read(running):
+            for use in _demand(document).uses:
+                self.usage[use.key] += use.cost * runs
+        self.limits: dict[str, Limit] = {}
+        self.heads = [self._head(found, waiting[found[1]]) for found in _read(heads)]
+        self.ordinary = [self._head(found, NOTHING) for found in _read(ordinary)]
+        for found in _read(heads):
+            self._note_limits(found, waiting[found[1]], held)
+
+    def _head(self, found: Row, demand: Demand) -> Head:
+        run_id, demand_id, queue, priority, turn, due_at, kind, pin, needs, _ = found
+        offset, labels = self._queues[queue].priority_offset, frozenset(needs or ())
+        return Head(run_id, priority + offset, turn, kind, queue, due_at, pin, labels, None, demand_id, demand)
+
+    def _note_limits(self, found: Row, demand: Demand, held: Mapping[str, Row]) -> None:
+        policy = policies.policy_from_text(found[9] or "{}")
+        for key, limit in limits_of(policy, self._queues[found[2]], demand.uses).items():
+            _, capacity, ready_at = held[key]
+            own = limit._replace(ready_at=ready_at, capacity=limit.capacity if capacity is None else capacity)
+            self.limits[key] = own.tightened(self.limits[key]) if key in self.limits else own
+
+    def is_valid(self, offer: Offer) -> bool:
+        """Return whether it is of the line that counts."""
+        return offer.session is None or self._sessions.get(offer.node) == offer.session
+
+    def leave_to_others(self, open_kinds: set[str]) -> None:
+        """Of the other kinds, a node that stands by takes only what is pinned to it."""
+        self.heads = [head for head in self.heads if head.pin is not None or head.kind in open_kinds]
+        self.ordinary = [head for head in self.ordinary if head.pin is not None or head.kind in open_kinds]
+
+    def moved(self, started: set[int]) -> list[Moved]:
+        """Return the lines of runs that were started, each with its pass. What is pinned says nothing of the others."""
+        offsets = {id_: queue.priority_offset for id_, queue in self._queues.items()}
+        return [
+            (head.kind, head.queue, head.rank - offsets[head.queue], head.turn)
+            for head in self.heads
+            if head.pin is None and head.run_id in started
+        ]
+
+    def has_more(self, admission: Admission) -> bool:
+        """Return whether all that was looked at of some demand has started, and there may be more of it."""
+        started = {start.run_id for start in admission.starts}
+        found = Counter(head.demand_id for head in self.heads)
+        left = {head.demand_id for head in self.heads if head.run_id not in started}
+        return any(count == self._most and demand_id not in left for demand_id, count in found.items())
+
+
+def _add(
+    states: dict[str, LimitState], demand: Demand, policy: str, queue: Queue, *, waiting: int = 0,
+    run_id: int | None = None, only: Collection[str] | None = None,
+) -> None:  # fmt: skip
+    """Count runs that wait, or one that runs, with what they demand."""
+    limits = limits_of(policies.policy_from_text(policy), queue, demand.uses)
+    for use in demand.uses:
+        if only is None or use.key in only:
+            known = states.get(use.key)
+            limit = limits[use.key] if known is None else known.limit
+            if known is None:
+                known = LimitState(limit)
+            elif run_id is None:
+                known = known._replace(limit=limit.tightened(limits[use.key]))
+            used, runs = (0, ()) if run_id is None else (use.cost, (run_id,))
+            known = known._replace(used=known.used + used, waiting=known.waiting + waiting, runs=(*known.runs, *runs))
+            states[use.key] = known if run_id is not None else known._replace(cost=use.cost)
+
+
+def _with_row(state: LimitState, row: Row | None) -> LimitState:
+    if row is None:
+        return state
+    _, capacity, ready_at = row
+    limit = state.limit._replace(ready_at=ready_at)
+    return state._replace(limit=limit if capacity is None else limit._replace(capacity=capacity))
+
+
+def nothing_for(offers: Sequence[Offer]) -> Claimed:
+    return Claimed([[] for _ in offers], [dict(offer.room) for offer in offers])
+
+
+def _read(text: str | None) -> Any:
+    return [] if text is None else from_json(text)
+
+
+def _demand(document: str | None) -> Demand:
+    """Of one whose row is gone, nothing is known that it would have to wait for."""
+    return NOTHING if document is None else demand_from_text(document)
+
+
+def _queue(id_: int, offset: int, labels: Sequence[str] | None, document: str) -> Queue:
+    said = from_json(document)
+    return Queue(
+        id_, "", priority_offset=offset, labels=tuple(labels or ()), concurrency=said.get("concurrency"),
+        rate=said.get("rate"), burst=said.get("burst") or 1,
+    )  # fmt: skip
+
+
+def _assignment(row: Row) -> Assignment:
+    *run, job, data = row
+    name, spec, policy, owner = from_json(job)
+    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None))
