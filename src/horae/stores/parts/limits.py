@@ -140,7 +140,7 @@ class LimitPart(Database):
         asked = {use.key for demand in demands.values() for use in demand.uses} if run_id is not None else None
         for id_, document, policy, queue in await self._get("load_holding", MOST_HOLDING):
             _add(states, _demand(document), policy, queues[queue], run_id=id_, only=asked)
-        kept = {row[0]: row for row in await self._get("load_keys", self._list(sorted(states)))}
+        kept = {row[0]: row for row in await self._get("load_limit_rows", self._list(sorted(states)))}
         return [_with_row(states[key], kept.get(key)) for key in sorted(states)]
 
     async def drop_demands(self, before: Moment, limit: int) -> int:

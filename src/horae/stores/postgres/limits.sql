@@ -81,5 +81,5 @@ DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL
   AND key NOT IN (SELECT u ->> 0 FROM demands d CROSS JOIN json_array_elements(CAST(d.document AS json) -> 0) AS t(u))
 RETURNING key;
 
--- load_keys --
+-- load_limit_rows --
 SELECT key, capacity, ready_at FROM limits WHERE key = ANY($1::text[]);

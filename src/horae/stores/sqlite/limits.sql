@@ -79,5 +79,5 @@ DELETE FROM limits WHERE used_at < $1 AND ready_at < $2 AND capacity IS NULL
   AND key NOT IN (SELECT u.value ->> 0 FROM demands d CROSS JOIN json_each(d.document, '$[0]') AS u)
 RETURNING key;
 
--- load_keys --
+-- load_limit_rows --
 SELECT key, capacity, ready_at FROM limits WHERE key IN (SELECT value FROM json_each($1));
