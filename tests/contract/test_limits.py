@@ -25,7 +25,7 @@ from horae.core.model import (
     RunFilter,
     State,
 )
-from horae.core.policy.demands import Demand, Offer, Place, Use, demand_of
+from horae.core.policy.demands import Demand, Offer, Use, Whose, demand_of
 from horae.core.policy.limits import why_waiting
 from horae.core.policy.queues import Queue
 from horae.core.runs.orders import Assignment, Claimed, NewRun, Order, Result, Waiting, Want
@@ -55,7 +55,7 @@ async def order(
     resources: Sequence[tuple[str, int]] = (), kind: str = "python", **fields: Any,
 ) -> list[int]:  # fmt: skip
     """Make runs that demand what the policy of their job says."""
-    demand = demand_of(policy, queue, Place(job_id, "local", queue.id), data, resources=resources)
+    demand = demand_of(policy, queue, Whose(job_id, "local", queue.id), data, resources=resources)
     assert demand is not None
     [demand_id] = await store.demand_ids([demand])
     new = NewRun(job_id=job_id, kind=kind, priority=5, overlap=Overlap.ALLOW, queue=queue.id, demand=demand_id)

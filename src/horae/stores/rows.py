@@ -147,17 +147,19 @@ def trigger_ids(text: str) -> list[int]:
 
 
 def definition_from_row(row: Row) -> Definition:
-    """Return a definition from (trigger_id, version, job_id, triggers of the job, kind, policy).
+    """Return a definition from (trigger_id, version, job_id, triggers of the job, and of it kind, policy, owner,
+    organisation, annotations, spec).
 
     What cannot be read at all has an empty schedule, which is none: its reader says so, and the others go on.
     """
-    trigger_id, version, job_id, triggers, kind, policy = row
+    trigger_id, version, job_id, triggers, kind, policy, owner, org, annotations, spec = row
+    whose = owner, int(org), annotations, spec
     try:
         found = next(trigger for trigger in _trigger_texts(triggers) if trigger.id == trigger_id)
     except (msgspec.DecodeError, StopIteration):
-        return Definition(trigger_id, version, job_id, "", 0, None, kind, policy)
+        return Definition(trigger_id, version, job_id, "", 0, None, kind, policy, *whose)
     data = bytes(found.data).decode()
     return Definition(
-        trigger_id=trigger_id, version=version, job_id=job_id, schedule=bytes(found.schedule).decode(),
-        created_at=found.created_at, data=None if data == "null" else data, kind=kind, policy=policy,
+        trigger_id, version, job_id, bytes(found.schedule).decode(), found.created_at,
+        None if data == "null" else data, kind, policy, *whose,
     )  # fmt: skip

@@ -10,8 +10,8 @@ from horae.core.model import SECOND, ConcurrencyLimit, Policy, RateLimit
 from horae.core.policy.demands import (
     LONGEST,
     Demand,
-    Place,
     Use,
+    Whose,
     demand_from_text,
     demand_of,
     limits_of,
@@ -24,7 +24,7 @@ from horae.errors import Invalid
 
 NOW = 1_700_000_000 * SECOND
 DEFAULT = Queue(0, "default")
-ANN = Place(job_id=12, owner="ann", queue=0)
+ANN = Whose(job_id=12, owner="ann", queue=0)
 
 
 # ── rates ──
@@ -180,7 +180,7 @@ def test_a_limit_that_was_taken_away_allows_everything():
                     | st.dictionaries(st.text(max_size=5), inner, max_size=5)), st.text(min_size=1))  # fmt: skip
 def test_keys_are_short_and_equal_demands_have_equal_text(value: object, owner: str):
     policy = Policy(concurrency_limits=(ConcurrencyLimit(5, "data.x"),), rate_limits=(RateLimit("5/s", per="owner"),))
-    demands = [demand_of(policy, DEFAULT, Place(1, owner, 0), {"x": value, "y": number}) for number in (1, 2)]
+    demands = [demand_of(policy, DEFAULT, Whose(1, owner, 0), {"x": value, "y": number}) for number in (1, 2)]
     assert demands[0] == demands[1]
     assert demands[0] is not None
     assert demands[1] is not None

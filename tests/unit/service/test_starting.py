@@ -134,7 +134,7 @@ async def test_the_end_of_a_run_wakes_nobody_while_nothing_waits():
 # ── what new runs demand ──
 async def test_a_job_without_limits_costs_nothing():
     store = Answers()
-    demands = Demands(store, FakeClock())
+    demands = Demands(store, FakeClock().elapsed)
     assert await demands.id_of(Policy(), DEFAULT, 1, "ann", {"a": 1}) is None
     assert not is_limited(Policy(), DEFAULT)
     assert store.asked == []
@@ -142,7 +142,7 @@ async def test_a_job_without_limits_costs_nothing():
 
 async def test_equal_demands_are_written_once_and_again_when_they_may_be_forgotten():
     store, clock = Answers(), FakeClock()
-    demands = Demands(store, clock)
+    demands = Demands(store, clock.elapsed)
     assert [await demands.id_of(LIMITED, DEFAULT, 1, "ann") for _ in range(3)] == [101] * 3
     assert len(store.asked) == 1
     clock.advance(REMEMBERED_SECONDS)
@@ -153,7 +153,7 @@ async def test_equal_demands_are_written_once_and_again_when_they_may_be_forgott
 async def test_many_are_written_in_one_go():
     store = Answers()
     one, other = Demand((Use("a"),)), Demand((Use("a"), Use("b")))
-    assert await Demands(store, FakeClock()).ids_of([one, None, other, one]) == [101, None, 102, 101]
+    assert await Demands(store, FakeClock().elapsed).ids_of([one, None, other, one]) == [101, None, 102, 101]
     assert store.asked == [[one, other]]
 
 
@@ -161,7 +161,7 @@ async def test_many_are_written_in_one_go():
 async def test_what_the_cluster_has_is_a_use_and_what_it_has_not_is_asked_of_an_agent(is_shared: bool):
     store = Answers()
     store.resources = {"license-x": 2} if is_shared else {}
-    await Demands(store, FakeClock()).id_of(Policy(), DEFAULT, 1, "ann", asks=[("gpu", 1), ("license-x", 2)])
+    await Demands(store, FakeClock().elapsed).id_of(Policy(), DEFAULT, 1, "ann", asks=[("gpu", 1), ("license-x", 2)])
     [[demand]] = store.asked
     assert demand.uses == ((Use("resource:license-x", 2),) if is_shared else ())
     assert demand.asks == ((("gpu", 1),) if is_shared else (("gpu", 1), ("license-x", 2)))

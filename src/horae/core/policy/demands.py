@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from horae.core.model import DEFAULT_ORG, Policy
+from horae.core.fields import encode
+from horae.core.model import DEFAULT_ORG, OWNER_SHARE, Policy
 from horae.core.policy.limits import Limit, parse_rate
 from horae.core.policy.queues import Queue
 
@@ -65,7 +66,7 @@ class Offer(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-class Place(NamedTuple):
+class Whose(NamedTuple):
     """To whom a run belongs: what keys are made of."""
 
     job_id: int
@@ -85,11 +86,11 @@ def demand_from_text(text: str) -> Demand:
 
 
 def demand_of(
-    policy: Policy, queue: Queue, place: Place, data: Any = None, asks: Iterable[tuple[str, int]] = (),
+    policy: Policy, queue: Queue, whose: Whose, data: Any = None, asks: Iterable[tuple[str, int]] = (),
     resources: Iterable[tuple[str, int]] = (),
 ) -> Demand | None:  # fmt: skip
     """Return what a run must have; None if nothing but a slot. `asks` are of its agent, `resources` of the cluster."""
-    costs = dict.fromkeys((_key(what, per, place, data) for what, per in terms_of(policy, queue)), 1)
+    costs = dict.fromkeys((_key(what, per, whose, data) for what, per in terms_of(policy, queue)), 1)
     costs |= {f"{RESOURCE}{name}": amount for name, amount in resources}
     demand = Demand(tuple(Use(*use) for use in sorted(costs.items())), tuple(sorted(asks)))
     return None if demand == NOTHING else demand
@@ -99,6 +100,13 @@ def reads_data(policy: Policy) -> bool:
     """Return whether the demands of a job's runs may differ."""
     pers = [one.per for one in policy.rate_limits] + [one.per for one in policy.concurrency_limits]
     return any(per.startswith(DATA) for per in pers)
+
+
+def own_data(policy: Policy, spec: Mapping[str, Any]) -> str | None:
+    """Return what a run is given where nothing else is said, JSON text, if the policy looks at data."""
+    if policy.share == OWNER_SHARE and not reads_data(policy):
+        return None
+    return encode(spec.get("data"))
 
 
 def limits_of(policy: Policy, queue: Queue, uses: Iterable[Use]) -> dict[str, Limit]:
@@ -138,14 +146,14 @@ def terms_of(policy: Policy, queue: Queue) -> dict[Rule, Limit]:
     return terms
 
 
-def _key(what: str, per: str, place: Place, data: Any) -> str:
+def _key(what: str, per: str, whose: Whose, data: Any) -> str:
     if per.startswith(DATA):
         value = value_at(data, per.removeprefix(DATA))
         found = "" if value is None else _bounded(json.dumps(value, sort_keys=True, separators=(",", ":")))
-        return f"{what}:{per}:{found}:{_bounded(place.account)}"
+        return f"{what}:{per}:{found}:{_bounded(whose.account)}"
     if what in ("queue", "queue_rate"):
         return f"{what}:{per}"
-    which = {"job": str(place.job_id), "owner": _bounded(place.account), "queue": str(place.queue)}
+    which = {"job": str(whose.job_id), "owner": _bounded(whose.account), "queue": str(whose.queue)}
     return f"{what}:{per}:{which[per]}"
 
 

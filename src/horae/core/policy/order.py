@@ -82,7 +82,8 @@ def places_of(runs: Iterable[Sharer]) -> Places:
 
 
 def passes(places: Places, count: int, last: Sequence[int]) -> list[int]:
-    """Return the pass of each new run; `last` is that of each share, or of its line, whichever is further."""
+    """Return the pass of each new run; `last` is that of each share, or a stride before that of its line, whichever is
+    further."""
     strides = [share.stride for share in places.shares]
     if not places.numbers:
         return [last[0] + nth * strides[0] for nth in range(1, count + 1)]

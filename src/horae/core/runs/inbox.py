@@ -58,6 +58,8 @@ class Target(NamedTuple):
     kind: str
     paused: bool
     policy: Policy
+    annotations: str  # JSON text
+    spec: str | None  # JSON text, where the policy looks at data
 
 
 class Refusal(NamedTuple):

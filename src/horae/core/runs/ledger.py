@@ -7,10 +7,13 @@ asks here first, for what is already due. So no moment is ever dropped without a
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import NamedTuple
 
 from horae.core.model import SECOND, Misfire, Moment, Policy, Reason, State
+from horae.core.policy.demands import own_data
+from horae.core.policy.queues import user_of
 from horae.core.runs import lifecycle
 from horae.core.runs.orders import NEVER, Definition, Due, Fire, LastRun, NewRun
 from horae.core.time.schedule import Schedule, compile_text
@@ -44,6 +47,10 @@ class FiringPlan(NamedTuple):
     schedule: Schedule
     policy: Policy
     run: NewRun  # shared by all its runs, unless the policy sets a start deadline
+    owner: str
+    org: int
+    user: str  # with whom its runs share (core.policy.queues.user_of)
+    own_data: str | None  # of the job, JSON text, where the policy looks at data
     is_plain: bool  # one moment, one run: nothing to decide when it fires
     asks_first: bool  # it counts from the end of its last run, or is offered to others first: the store knows more
 
@@ -75,7 +82,10 @@ def _plan(definition: Definition) -> FiringPlan:
     new = new_run(definition.job_id, definition.kind, policy, 0, data=definition.data)
     is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
     asks_first = policy.offered or schedule.delay is not None
-    return FiringPlan(definition.version, schedule, policy, new, is_plain, asks_first)
+    owner, org = definition.owner, definition.org
+    user = user_of(owner, {} if definition.annotations == "{}" else json.loads(definition.annotations))
+    data = None if definition.spec is None else own_data(policy, json.loads(definition.spec))
+    return FiringPlan(definition.version, schedule, policy, new, owner, org, user, data, is_plain, asks_first)
 
 
 def entry_of(row: Due) -> Entry:
@@ -131,6 +141,14 @@ def give_up(entry: Entry, definition: Definition) -> Fire:
         entry.trigger_id, entry.segment, entry.version, entry.at, NEVER, entry.at, new, entry.at, born=False,
         passed=_passed([entry.at], State.SKIPPED), reserved=entry.reserved, reserve=entry.reserved is not None,
     )  # fmt: skip
+
+
+def skip(fire: Fire, reason: Reason) -> Fire:
+    """Return the account without its run: that moment is skipped. A run id that others point at is kept for the
+    next."""
+    is_pointed_at = fire.reserved is not None or any(state is State.COALESCED for _, state, _ in fire.passed)
+    passed = [*fire.passed, (fire.due_at, State.SKIPPED, str(reason))]
+    return replace(fire, born=False, passed=passed, reserve=is_pointed_at)
 
 
 def _account_delay(entry: Entry, plan: FiringPlan, last: LastRun | None, delay: int, now: Moment) -> Fire:

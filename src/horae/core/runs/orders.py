@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
-from horae.core.model import Json, Moment, State, record
+from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.queues import DEFAULT_QUEUE
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
@@ -34,6 +34,10 @@ class Definition(NamedTuple):
     data: str | None  # JSON text
     kind: str
     policy: str  # JSON text
+    owner: str = ""  # of the job, as the rest
+    org: int = DEFAULT_ORG
+    annotations: str = "{}"  # JSON text
+    spec: str | None = None  # JSON text, where the policy looks at data
 
 
 @dataclass(slots=True)
@@ -53,6 +57,7 @@ class NewRun:
     share: str = ""  # with whom it shares its place among others of its queue and priority (core.policy.order)
     weight: int = 1  # of that share
     demand: int | None = None  # what it must have beyond a slot; such a run is born blocked(limit)
+    placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
 
 
 @dataclass(slots=True)

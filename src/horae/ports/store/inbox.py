@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from horae.core.model import Moment
 from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since, Target
-from horae.core.runs.orders import Order
+from horae.core.runs.orders import NewRun, Order
 
 Judge = Callable[[Handed, Target | None, Moment], Order | Refusal]
+PlaceHanded = Callable[[Sequence[tuple[Target, NewRun]]], Awaitable[None]]
 
 
 class Inbox(Protocol):
     async def has_handed(self, since: Since) -> bool:
         """Return whether there is anything to drain. As cheap as can be: it is asked ten times a second."""
 
-    async def drain(self, judge: Judge, limit: int, since: Since) -> Drained:
+    async def drain(self, judge: Judge, place: PlaceHanded, limit: int, since: Since) -> Drained:
         """Take up to `limit` rows, oldest first, and whatever was missing, and make of each what `judge` says, in one
-        transaction: a run, under the rules of `enqueue`, or a row among the refused. Rows that another process takes
-        just now are left to it."""
+        transaction: a run, where `place` says and under the rules of `enqueue`, or a row among the refused. Rows that
+        another process takes just now are left to it."""
 
     async def readmit(self) -> int:
         """Put back what was refused because its job was paused, where it no longer is; return how many."""

@@ -46,6 +46,7 @@ from horae.service.firing.plans import Plans
 from horae.service.firing.store_time import StoreTime
 from horae.service.jobs.changes import LOOK_AHEAD
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing, PlacingStore
 
 FIRED_TOGETHER = 1000  # triggers fired in one statement
 FEW = 10  # missed moments of a trigger that are accounted for at once
@@ -62,8 +63,8 @@ BEGINNING = (-1, 0)
 LOOK_AGAIN = 5 * SECOND  # at moments put aside, while somebody may fire them who may also have gone
 
 
-class FiringStore(Moments, Segments, Protocol):
-    """Due moments, and whose they are."""
+class FiringStore(Moments, Segments, PlacingStore, Protocol):
+    """Due moments, whose they are, and where their runs wait."""
 
 
 class Firing:
@@ -81,6 +82,7 @@ class Firing:
         metrics.behind = lambda: (len(self._backlog), self._backlog.moments)
         self._past: tuple[Moment, int] | None = None  # what is overdue from here on was not read yet
         self._plans = Plans()
+        self._placing = Placing(store, queue)
         metrics.unreadable = self._plans.unreadable
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here
@@ -246,8 +248,8 @@ class Firing:
         fires: list[Fire] = []
         asking = []
         moments = 0
-        for count, entry in enumerate(entries):
-            plan = self._plans.get(entry[1], entry[2])
+        plans = await self._placed(entries)
+        for count, (entry, plan) in enumerate(zip(entries, plans, strict=True)):
             if plan is None:
                 self._start_over()  # evicted or changed: a sweep brings it back
             elif plan.asks_first:
@@ -261,7 +263,13 @@ class Firing:
                 break
             await turn()
         self.taken += len(fires) + len(asking)
-        return fires + await self._prepare_asking(asking, now) if asking else fires
+        return self._placing.let_in(fires + await self._prepare_asking(asking, now) if asking else fires)
+
+    async def _placed(self, entries: Sequence[Entry]) -> list[FiringPlan | None]:
+        """Return the plans of these, as far as they are known, each with its place."""
+        plans = [self._plans.get(entry[1], entry[2]) for entry in entries]
+        await self._placing.place_plans(plans)
+        return plans
 
     async def _prepare_asking(self, asking: Sequence[tuple[Entry, FiringPlan]], now: Moment) -> list[Fire]:
         """Return those whose firing depends on what the store knows of other runs, or of other schedulers."""
@@ -320,7 +328,7 @@ class Firing:
             if self._past is not None and len(self._backlog) < PAGE:
                 await self._read_past(self._past)
             began = self._clock.elapsed()
-            fires = self._portion()
+            fires = self._placing.let_in(await self._portion())
             await self._commit(fires)
         except BaseException:
             self._backlog.shrink()
@@ -336,14 +344,14 @@ class Firing:
         self._past = (rows[-1].next_at, rows[-1].trigger_id) if len(rows) == PAGE else None
         await self._remember(rows)
 
-    def _portion(self) -> list[Fire]:
+    async def _portion(self) -> list[Fire]:
         """Return the next moments of the backlog. Where they are hard to find, fewer, so that nobody waits for it."""
         now, began = self.now(), self._clock.elapsed()
         room, fires = self._backlog.portion, []
         for entry in self._backlog.take():
             if not self._ahead.drop(entry):
                 continue  # replaced meanwhile
-            plan = self._plans.get(entry[1], entry[2])
+            [plan] = await self._placed([entry])
             if plan is None:
                 self._start_over()
                 continue
@@ -367,6 +375,9 @@ class Firing:
         self._count(fires, fired.advanced)
         passed = sum(len(fire.passed) for fire in fires if fire.passed and fire.trigger_id in fired.advanced)
         self._metrics.passed += fired.skipped + passed
+        if any(fire.run.demand is not None for fire in fires):
+            self._queue.announce("limits")
+            self._queue.announce("runs")
         if fired.queued or any(fire.run.overlap >= Overlap.QUEUE for fire in fires):  # a successor may be free to go
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):

@@ -33,7 +33,6 @@ from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
-from horae.ports.store.queues import Queues as StoredQueues
 from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
@@ -50,13 +49,13 @@ from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
-from horae.service.policy.queues import Queues
+from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.policy.quotas import Quotas
 from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    Definitions, Moments, Runs, Writes, Attempts, Settings, StoredQueues, PolicyCounts, Protocol
+    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Protocol
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -72,12 +71,13 @@ class Jobs:
         self._store = store
         self._queue = queue
         self._events = events or NoEvents()
-        self._due = DueMoments(store, queue)
+        self._placing = Placing(store, queue)
+        self.queues = self._placing.queues
+        self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
-        self.queues = Queues(store, queue)
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
-        self.orders = Orders(store, queue, self._events, self._data, self._admission)
+        self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)

@@ -22,19 +22,20 @@ from horae.service.events import Events
 from horae.service.jobs.changes import Changes, ChangeStore
 from horae.service.jobs.due import DueMoments
 from horae.service.no_events import NoEvents
+from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.secrets.sealing import Sealing
 
 log = structlog.get_logger(__name__)
 
 
-class BreakerStore(ChangeStore, PolicyCounts, Protocol):
+class BreakerStore(ChangeStore, PolicyCounts, PlacingStore, Protocol):
     """Jobs, and how their runs ended."""
 
 
 class Breaker:
     def __init__(self, store: BreakerStore, queue: Queue, sealing: Sealing, events: Events | None = None) -> None:
         self._store = store
-        self._changes = Changes(store, queue, DueMoments(store, queue), sealing)
+        self._changes = Changes(store, queue, DueMoments(store, queue, Placing(store, queue)), sealing)
         self._events = events or NoEvents()
 
     async def look(self, job_ids: Collection[int]) -> None:

@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple, Protocol
 
 from horae.core.model import SEGMENTS, Job, Moment, Overlap, Reason, Run, RunFilter, State, Trigger
-from horae.core.runs.ledger import Unreadable, account, entry_of, give_up, plan_firing
-from horae.core.runs.orders import NEVER, Definition, Due, Fire, LastRun, Lend
+from horae.core.runs.ledger import FiringPlan, Unreadable, account, entry_of, give_up, plan_firing
+from horae.core.runs.orders import NEVER, Definition, Due, Fire, Lend
 from horae.errors import Conflict
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
+from horae.service.policy.placing import Placing
 
 
 class DueStore(Definitions, Moments, Runs, Protocol):
@@ -31,9 +32,10 @@ class Upcoming(NamedTuple):
 
 
 class DueMoments:
-    def __init__(self, store: DueStore, queue: Queue) -> None:
+    def __init__(self, store: DueStore, queue: Queue, placing: Placing) -> None:
         self._store = store
         self._queue = queue
+        self._placing = placing
 
     async def between(self, start: Moment, end: Moment, segments: Sequence[int], limit: int) -> Sequence[Upcoming]:
         """Jobs with a trigger whose next moment lies in [start, end), soonest first."""
@@ -86,9 +88,18 @@ class DueMoments:
         known = {found.trigger_id: found for found in await self._store.load_definitions(ids)}
         last = {run.trigger_id: run for run in await self._store.load_last_runs(ids)}
         rows = [row for t in triggers for row in await self._due_row(job, t)]
-        fires = [_account(row, known[row.trigger_id], now, last.get(row.trigger_id)) for row in rows]
+        plans = {trigger_id: _plan(definition) for trigger_id, definition in known.items()}
+        await self._placing.place_plans(plans.values())
+        fires = self._placing.let_in([
+            give_up(entry_of(row), known[row.trigger_id]) if plan is None else
+            account(entry_of(row), plan, now, last.get(row.trigger_id))
+            for row in rows
+            for plan in (plans[row.trigger_id],)
+        ])  # fmt: skip
         fired = await self._store.fire(fires, lend=lend) if fires else None
-        if fired is not None and fired.queued:
+        if any(fire.run.demand is not None for fire in fires):
+            self._queue.announce("limits")
+        if fired is not None and fired.advanced:
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
@@ -115,12 +126,11 @@ def _is_soonest(it: Upcoming, start: Moment) -> bool:
     return min(others, default=(it.at, it.trigger_id)) >= (it.at, it.trigger_id)
 
 
-def _account(row: Due, definition: Definition, now: Moment, last: LastRun | None) -> Fire:
+def _plan(definition: Definition) -> FiringPlan | None:
     try:
-        known = plan_firing(definition)
+        return plan_firing(definition)
     except Unreadable:  # whoever may not change or delete it could never be rid of it
-        return give_up(entry_of(row), definition)
-    return account(entry_of(row), known, now, last)
+        return None
 
 
 def _why_not(run: Run | None) -> str:

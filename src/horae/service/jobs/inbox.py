@@ -6,23 +6,34 @@ No row may stop those behind it, whatever a stranger wrote into it: a batch that
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 
 from horae.core.model import SECOND, Reason
-from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, judge
+from horae.core.policy.demands import own_data
+from horae.core.policy.queues import user_of
+from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, Target, judge
+from horae.core.runs.orders import NewRun
 from horae.errors import Error, Unavailable
 from horae.ports.clock import Clock
-from horae.ports.store.inbox import Inbox as InboxStore
+from horae.ports.store.inbox import Inbox as HandedOver
+from horae.ports.store.inbox import Judge
 from horae.ports.transport import Queue
 from horae.service.events import Events
 from horae.service.metrics import Metrics
 from horae.service.no_events import NoEvents
+from horae.service.policy.placing import Candidate, Placing, PlacingStore
 
 log = structlog.get_logger()
 REFUSED_KEPT = 30 * 86_400 * SECOND
 BATCH = 1000  # rows that change places in one transaction
+
+
+class InboxStore(HandedOver, PlacingStore, Protocol):
+    """What was handed over, and where its runs wait."""
 
 
 class Inbox:
@@ -34,6 +45,7 @@ class Inbox:
         self._clock = clock
         self._metrics = metrics
         self._events = events or NoEvents()
+        self._placing = Placing(store, queue)
         self._reading = Reading()
         self.is_used = False  # by anybody, ever, as far as we know: until then nobody looks
 
@@ -51,7 +63,7 @@ class Inbox:
 
     async def _take(self, since: Since) -> Drained:
         try:
-            return await self._store.drain(judge, BATCH, since)
+            return await self._store.drain(judge, self._place, BATCH, since)
         except Unavailable:
             raise
         except Exception as error:
@@ -61,16 +73,22 @@ class Inbox:
     async def _take_one(self) -> Drained:
         """The oldest row, which is refused if that fails too."""
         try:
-            return await self._store.drain(judge, 1, BEGINNING)
+            return await self._store.drain(judge, self._place, 1, BEGINNING)
         except Unavailable:
             raise
         except Exception as error:
             why = _words(error)
-            return await self._store.drain(lambda handed, *_: Refusal(handed, "E_INTERNAL", why), 1, BEGINNING)
+            refuse: Judge = lambda handed, *_: Refusal(handed, "E_INTERNAL", why)  # noqa: E731
+            return await self._store.drain(refuse, self._place, 1, BEGINNING)
+
+    async def _place(self, handed: Sequence[tuple[Target, NewRun]]) -> None:
+        await self._placing.place([_candidate(target, run) for target, run in handed])
 
     def _tell(self, drained: Drained) -> None:
         self._metrics.handed += len(drained.runs)
         self._metrics.refused += len(drained.refused)
+        if any(run.reason == Reason.LIMIT for run in drained.made):
+            self._queue.announce("limits")
         if drained.runs:
             self._queue.announce("runs")
         if drained.replaces:
@@ -96,6 +114,12 @@ class Inbox:
             level = await self._store.level()
         age = 0 if level.oldest_at is None else level.seen_at - level.oldest_at
         self._metrics.inbox = (level.waiting, max(age, 0), level.refused)
+
+
+def _candidate(target: Target, run: NewRun) -> Candidate:
+    user = user_of(target.owner, json.loads(target.annotations))
+    data = None if target.spec is None else own_data(target.policy, json.loads(target.spec))
+    return Candidate(run, target.policy, target.owner, target.org, user, data)
 
 
 def _words(error: Exception) -> str:

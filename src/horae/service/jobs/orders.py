@@ -17,6 +17,8 @@ import msgspec
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
 from horae.core.policy.breaker import paused_because
+from horae.core.policy.demands import own_data
+from horae.core.policy.queues import user_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.errors import Conflict, Error, NotFound, Unavailable
@@ -28,6 +30,7 @@ from horae.service.events import Events
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.changes import TRIES, refuse_mismatch
 from horae.service.jobs.data import DataCheck, refusal
+from horae.service.policy.placing import Candidate, Placing
 
 BATCH = 1000  # orders in one transaction
 REMEMBERED = 10_000  # jobs of which we know what their runs are like
@@ -72,6 +75,8 @@ class Recipe(NamedTuple):
     handler: str | None  # of Python code, whose parameters may say what data it takes
     owner: str
     annotations: Json  # for whom a contract made it
+    user: str  # with whom its runs share (core.policy.queues.user_of)
+    own_data: str | None  # of the job, JSON text, where its policy looks at data
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -80,9 +85,16 @@ Enqueue = Callable[[list[Order]], Awaitable[Sequence[Receipt]]]
 
 class Orders:
     def __init__(
-        self, store: OrderStore, queue: Queue, events: Events, data: DataCheck, admission: Admission
-    ) -> None:  # fmt: skip
+        self,
+        store: OrderStore,
+        queue: Queue,
+        events: Events,
+        data: DataCheck,
+        admission: Admission,
+        placing: Placing,
+    ) -> None:
         self._store = store
+        self._placing = placing
         self._admission = admission
         self._data = data
         self._queue = queue
@@ -160,6 +172,9 @@ class Orders:
                 orders[number] = recipe, _order(recipe, request)
         if not orders:
             return answers
+        await self._placing.place(
+            [Candidate(order.run, r.policy, r.owner, r.org, r.user, r.own_data) for r, order in orders.values()]
+        )
         receipts = await enqueue([order for _, order in orders.values()])
         earlier = await self._load([receipt for receipt in receipts if receipt.replayed])
         for (number, (recipe, _)), receipt in zip(orders.items(), receipts, strict=True):
@@ -198,6 +213,8 @@ class Orders:
     def _tell(self, recipes: Sequence[Recipe], receipts: Sequence[Receipt]) -> None:
         """Wake whoever has something to do now. Repeats too: whoever came first may not have lived to say it."""
         made = [receipt.run for receipt in receipts if receipt.run is not None]
+        if any(run.reason == Reason.LIMIT for run in made):
+            self._queue.announce("limits")
         if any(receipt.ids for receipt in receipts):
             self._queue.announce("runs")
         if any(run.reason == Reason.LATER for run in made):
@@ -231,7 +248,10 @@ class Orders:
         if job is None:
             return _missing(name)
         handler = job.spec["handler"] if job.kind == "python" else None
-        recipe = Recipe(job.id, job.org, job.version, job.kind, job.policy, handler, job.owner, job.annotations)
+        recipe = Recipe(
+            job.id, job.org, job.version, job.kind, job.policy, handler, job.owner, job.annotations,
+            user_of(job.owner, job.annotations), own_data(job.policy, job.spec),
+        )  # fmt: skip
         seen = _visible(name, recipe, asker)
         if isinstance(seen, Error):
             return seen

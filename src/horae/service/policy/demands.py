@@ -7,13 +7,12 @@ in a day.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from horae.core.model import DEFAULT_ORG, Policy
-from horae.core.policy.demands import Demand, Place, demand_of, terms_of
+from horae.core.policy.demands import Demand, Whose, demand_of, terms_of
 from horae.core.policy.queues import Queue
-from horae.ports.clock import Clock
 
 REMEMBERED_SECONDS = 600.0  # for which an id is known to be good
 RESOURCES_SECONDS = 5.0  # for which it is known what the cluster has
@@ -35,9 +34,9 @@ def is_limited(policy: Policy, queue: Queue) -> bool:
 
 
 class Demands:
-    def __init__(self, store: DemandStore, clock: Clock) -> None:
+    def __init__(self, store: DemandStore, elapsed: Callable[[], float]) -> None:
         self._store = store
-        self._clock = clock
+        self._elapsed = elapsed
         self._ids: dict[Demand, tuple[int, float]] = {}  # with the moment until which it is good
         self._resources: dict[str, int] = {}
         self._resources_until = 0.0
@@ -50,13 +49,13 @@ class Demands:
         if not asks and not is_limited(policy, queue):
             return None
         shared, own = await self._told_apart(asks)
-        demand = demand_of(policy, queue, Place(job_id, owner, queue.id, org), data, own, shared)
+        demand = demand_of(policy, queue, Whose(job_id, owner, queue.id, org), data, own, shared)
         [found] = await self.ids_of([demand])
         return found
 
     async def ids_of(self, demands: Sequence[Demand | None]) -> list[int | None]:
         """Return the ids of many, those that are not known in one statement."""
-        now = self._clock.elapsed()
+        now = self._elapsed()
         unknown = [one for one in dict.fromkeys(demands) if one is not None and self._ids.get(one, (0, 0.0))[1] <= now]
         if unknown:
             if len(self._ids) + len(unknown) > MOST_REMEMBERED:
@@ -69,8 +68,8 @@ class Demands:
         """Return what is asked of the cluster, and what of an agent."""
         if not asks:
             return [], []
-        if self._resources_until <= self._clock.elapsed():
+        if self._resources_until <= self._elapsed():
             self._resources = await self._store.load_resources()
-            self._resources_until = self._clock.elapsed() + RESOURCES_SECONDS
+            self._resources_until = self._elapsed() + RESOURCES_SECONDS
         shared = [one for one in asks if one[0] in self._resources]
         return shared, [one for one in asks if one[0] not in self._resources]

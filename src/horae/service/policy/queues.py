@@ -47,6 +47,7 @@ class Queues:
         self._hints = hints
         self._changed = hints.watch("queues")
         self._known_until = -math.inf
+        self.changed_at = -math.inf  # by the watch of the loop: when they were last found to be different
         self._reading: asyncio.Task[list[Queue]] | None = None
         self._by_name: dict[str, Queue] = {}
         self._by_id: dict[int, Queue] = {}
@@ -70,7 +71,10 @@ class Queues:
             await self._changed.wait(0)
         began = asyncio.get_running_loop().time()
         queues = await self._store.list_queues()
-        self._by_name, self._by_id = {q.name: q for q in queues}, {q.id: q for q in queues}
+        by_id = {q.id: q for q in queues}
+        if by_id != self._by_id:
+            self.changed_at = began
+        self._by_name, self._by_id = {q.name: q for q in queues}, by_id
         self._known_until = began + REFRESH
         return queues
 

@@ -65,7 +65,8 @@ def share_arrays(runs: Sequence[NewRun], lines: Lines) -> Columns:
     """To which share each run belongs, and which one of it it is; then the shares."""
     shares, numbers, nths = places_of(runs)
     rows = [
-        (share.kind, share.queue, share.priority, share.key, share.stride, lines.at(share.line)) for share in shares
+        (share.kind, share.queue, share.priority, share.key, share.stride, lines.at(share.line) - share.stride)
+        for share in shares
     ]
     return [numbers, nths, *columns(rows, 6)]
 

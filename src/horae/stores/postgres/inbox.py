@@ -12,7 +12,7 @@ from horae.core.runs.inbox import Drained, Grant, Handed, Level, Refusal, Since,
 from horae.core.runs.orders import Order
 from horae.core.work import policies
 from horae.errors import NotFound
-from horae.ports.store.inbox import Judge
+from horae.ports.store.inbox import Judge, PlaceHanded
 from horae.stores.postgres.arrays import columns
 from horae.stores.postgres.lanes import Connection
 from horae.stores.postgres.orders import PostgresOrders
@@ -25,7 +25,7 @@ class PostgresInbox(PostgresOrders):
     async def has_handed(self, since: Since) -> bool:
         return bool((await self._get("has_handed", *since))[0][0])
 
-    async def drain(self, judge: Judge, limit: int, since: Since) -> Drained:
+    async def drain(self, judge: Judge, place: PlaceHanded, limit: int, since: Since) -> Drained:
         async def take(connection: Connection) -> Drained:
             rows = await connection.fetch(self.queries["take_handed"], *since, limit)
             if not rows:
@@ -33,6 +33,11 @@ class PostgresInbox(PostgresOrders):
             handed = sorted(map(Handed._make, rows))
             now, targets = await self._moment(connection), await self._load_targets(connection, handed)
             judged = [judge(one, targets.get(_name(one)), now) for one in handed]
+            await place([
+                (targets[_name(one)], verdict.run)
+                for one, verdict in zip(handed, judged, strict=True)
+                if isinstance(verdict, Order)
+            ])  # fmt: skip
             drained = await self._place(connection, list(zip(handed, judged, strict=True)))
             await self._refuse_handed(connection, drained.refused, now)
             return drained
@@ -61,7 +66,7 @@ class PostgresInbox(PostgresOrders):
         ids = [job for _, _, job in wanted if isinstance(job, int)]
         keys = [name for name in wanted if isinstance(name[2], str)]
         rows = await connection.fetch(self.queries["load_targets"], ids, *columns(keys, 3))
-        found = [Target._make([*row[:6], policies.policy_from_text(row[6])]) for row in rows]
+        found = [Target._make([*row[:6], policies.policy_from_text(row[6]), *row[7:]]) for row in rows]
         by_id: dict[Name, Target] = {(job.org, job.owner, job.id): job for job in found}
         return by_id | {(job.org, job.owner, job.key): job for job in found if job.key is not None}
 

@@ -7,7 +7,8 @@ ORDER BY next_at, trigger_id LIMIT $5;
 
 -- load_definitions [fire] --
 SELECT d.trigger_id, d.version, d.job_id,
-  (SELECT ARRAY[j.triggers, j.kind, j.policy] FROM jobs j WHERE j.id = d.job_id)
+  (SELECT ARRAY[j.triggers, j.kind, j.policy, j.owner, j.org::text, j.annotations,
+     CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END] FROM jobs j WHERE j.id = d.job_id)
 FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- load_last_runs [fire] --
@@ -36,9 +37,10 @@ WITH s AS MATERIALIZED (
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
      FOR UPDATE),
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
+     - g.step
   )) AS at
-  FROM unnest($20::text[], $21::smallint[], $22::smallint[], $23::text[], $25::bigint[])
-    AS g(kind, queue, priority, key, now_at)
+  FROM unnest($20::text[], $21::smallint[], $22::smallint[], $23::text[], $24::bigint[], $25::bigint[])
+    AS g(kind, queue, priority, key, step, now_at)
 ), v AS MATERIALIZED (
   SELECT trigger_id, segment, version, cur_at, t.next_at, t.last_at, COALESCE(due_at, cur_at) AS due_at,
     unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, reserve,
@@ -111,8 +113,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15
 
 -- next_pass --
 -- Of one more run of a share.
-INSERT INTO shares (kind, queue, priority, key, pass) VALUES ($1, $2, $3, $4, GREATEST($6::bigint, (
-  SELECT pass FROM shares WHERE kind = $1 AND queue = $2 AND priority = $3 AND key = '')) + $5)
+INSERT INTO shares (kind, queue, priority, key, pass) VALUES ($1, $2, $3, $4, GREATEST($5, $6::bigint, (
+  SELECT pass FROM shares WHERE kind = $1 AND queue = $2 AND priority = $3 AND key = '')))
 ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass + $5, excluded.pass) RETURNING pass;
 
 -- add_skipped --

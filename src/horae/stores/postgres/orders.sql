@@ -28,9 +28,10 @@ WITH c AS (
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = g.key
      FOR UPDATE),
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
+     - g.step
   )) AS at
-  FROM unnest($4::text[], $5::smallint[], $6::smallint[], $7::text[], $9::bigint[])
-    AS g(kind, queue, priority, key, now_at)
+  FROM unnest($4::text[], $5::smallint[], $6::smallint[], $7::text[], $8::bigint[], $9::bigint[])
+    AS g(kind, queue, priority, key, step, now_at)
 ), keyed AS (
   INSERT INTO idempotency (scope, key, digest, ids, created_at)
   SELECT scope, key, digest, '[' || run_id || ']', (SELECT now FROM c) FROM v

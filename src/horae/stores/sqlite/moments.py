@@ -121,8 +121,10 @@ class SqliteMoments(SqliteDefinitions, LoanPart):
         if not runs:
             return []
         places = order.places_of(runs)
-        last = self._json(connection, "load_passes", encode([share[:4] for share in places.shares]))
-        last = [max(at, self._lines.at(share.line)) for share, at in zip(places.shares, last, strict=True)]
+        last = self._json(connection, "load_passes", encode([(*share[:4], share.stride) for share in places.shares]))
+        last = [
+            max(at, self._lines.at(share.line) - share.stride) for share, at in zip(places.shares, last, strict=True)
+        ]
         at = order.passes(places, len(runs), last)
         far = zip(places.shares, order.furthest(places, at), strict=True)
         self._run(connection, "move_passes", encode([(*share[:4], pass_) for share, pass_ in far]))

@@ -6,7 +6,8 @@ SELECT json_group_array(json_array(trigger_id, next_at, version, segment, reserv
   ORDER BY next_at, trigger_id LIMIT $5);
 
 -- load_definitions [fire] --
-SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy))
+SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy, j.owner, j.org,
+  j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END))
 FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id IN (SELECT value FROM json_each($1));
 
 -- load_last_runs [fire] --
@@ -44,13 +45,13 @@ INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, st
                   needs, data, pin, eligible_at, queue, pass, share, demand) VALUES {rows};
 
 -- load_passes --
--- Of (kind, queue, priority, key) each: how far it has come, or its line, whichever is further.
+-- Of (kind, queue, priority, key, stride) each: how far it has come, or a stride before its line, whichever is further.
 SELECT json_group_array(max(COALESCE(own, 0), COALESCE(line, 0))) FROM (
   SELECT
     (SELECT s.pass FROM shares s WHERE s.kind = v.value ->> 0 AND s.queue = v.value ->> 1 AND s.priority = v.value ->> 2
       AND s.key = v.value ->> 3) AS own,
     (SELECT s.pass FROM shares s WHERE s.kind = v.value ->> 0 AND s.queue = v.value ->> 1 AND s.priority = v.value ->> 2
-      AND s.key = '') AS line
+      AND s.key = '') - (v.value ->> 4) AS line
   FROM json_each($1) AS v ORDER BY v.key);
 
 -- move_passes --
