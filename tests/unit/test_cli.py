@@ -28,7 +28,8 @@ from click.testing import CliRunner
 
 from horae.cli import EXIT_CODES, app, screen
 from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
-from horae.cli.runs import exit_code_of_run, read_since
+from horae.cli.runs import exit_code_of_run
+from horae.cli.when import read_since
 from horae.client.address import server_url
 from horae.errors import CODES, ConfigError, Error, Invalid
 from horae.ports.work import Sandboxes

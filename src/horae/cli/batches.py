@@ -14,6 +14,7 @@ from horae.cli.options import Argument, OfJob, Option
 from horae.cli.progress import progress
 from horae.cli.screen import Json, clean, local_time
 from horae.cli.session import Session, job_names
+from horae.cli.when import read_since
 from horae.errors import Error, Invalid, TooLarge
 
 if TYPE_CHECKING:
@@ -165,8 +166,6 @@ def rerun(
     Name them, or say which with --job, --state, --since, --until and --node. More than one is asked for first, on a
     terminal. The overlap policy of the job holds: under `forbid`, one runs and the others are skipped.
     """
-    from horae.cli.runs import read_since
-
     where = {
         "job": job, "state": state.split(",") if state else None, "node": node,
         "due_from": read_since(since) if since else None, "due_until": read_since(until) if until else None,

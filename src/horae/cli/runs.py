@@ -6,7 +6,6 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -17,6 +16,7 @@ from horae.cli.datawork import data_fields, progress_bar, progress_text, show_ta
 from horae.cli.options import Argument, JobArgument, Limit, OfJob, Option
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration, local_time, note_more, state_cell
 from horae.cli.session import Session, command, job_names, listing
+from horae.cli.when import read_since
 from horae.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -47,21 +47,6 @@ def list_runs(
     _show_runs(session.screen, page["items"], names)
     note_more(session.screen, page)
     return None
-
-
-def read_since(text: str) -> str:
-    """Return how long ago, or a moment → RFC 3339 in UTC."""
-    from horae.core.time import moments  # not needed to start, and slow to load
-
-    with contextlib.suppress(Invalid):
-        ago = timedelta(microseconds=moments.read_duration(text))
-        if timedelta() <= ago < timedelta(days=36_500):
-            return (datetime.now(UTC) - ago).isoformat()
-    with contextlib.suppress(Invalid):
-        return moments.format_moment(moments.parse_moment(text))
-    raise Invalid(
-        f"--since must be how long ago (30m, 2h, 1d) or a moment (2027-03-28T02:30:00Z); got {text!r}", code="E_USAGE"
-    )
 
 
 def _show_runs(screen: Screen, runs: list[Json], names: dict[int, str]) -> None:
