@@ -132,7 +132,7 @@ async def test_who_makes_runs_and_claims_none_knows_how_far_the_line_is(store: S
 
 async def test_an_order_for_later_takes_its_place_when_its_moment_comes(store: Store, clock: FakeClock):
     """Else one could order far ahead what shall go before everybody."""
-    later = replace(NEW, share="ahead", data='"ahead"')
+    later = replace(NEW, share="ahead", data='"ahead"', weight=3)
     await store.enqueue([Order(later, run_at=clock.now() + 1)] * 20)
     await order(store, "a", 40)
     await start(store, 20)
@@ -140,7 +140,7 @@ async def test_an_order_for_later_takes_its_place_when_its_moment_comes(store: S
     clock.advance(1)
     await store.sweep()
 
-    assert Counter(await start(store, 10)) == pytest.approx({"a": 5, "ahead": 5}, abs=1)
+    assert Counter(await start(store, 12)) == pytest.approx({"a": 3, "ahead": 9}, abs=1)
 
 
 async def test_orders_of_the_same_shares_at_once_lock_nobody_in_a_circle(postgres_store: PostgresStore):
