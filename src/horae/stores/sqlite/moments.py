@@ -152,8 +152,8 @@ def live_row(made: MadeRun, outcome: Outcome, at: int) -> tuple[Any, ...]:
     return (
         made.run_id, new.job_id, made.trigger_id, made.due_at, made.created_at, gate, new.start_by, int(outcome.state),
         str(outcome.reason), new.priority, new.overlap, new.kind, encode(new.needs) if new.needs else None, new.data,
-        new.pin, made.due_at if outcome is LATER else None, new.queue, at, kept_share(new) if outcome is LATER else None,
-        new.demand,
+        new.pin, made.due_at if outcome is LATER else None, new.queue, at,
+        kept_share(new) if outcome is LATER else None, new.demand,
     )  # fmt: skip
 
 
