@@ -15,7 +15,7 @@ class SharePart(Database):
         for kind, queue, priority in await self._get("lines_below", HIGHEST):
             found = await self._get("starved", kind, queue, priority, before, limit)
             if found:
-                await self._put("open_line", kind, queue, priority + 1)
+                await self._put("add_line", kind, queue, priority + 1)
                 ids = self._list([row[0] for row in found])
                 lifted += len(await self._put("lift", ids, await self.now()))
         return lifted

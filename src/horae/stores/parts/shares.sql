@@ -9,7 +9,7 @@ SELECT id FROM (
   WHERE state = {queued} AND kind = $1 AND queue = $2 AND priority = $3 ORDER BY priority DESC, pass, id LIMIT $5) AS first
 WHERE since <= $4;
 
--- open_line --
+-- add_line --
 INSERT INTO shares (kind, queue, priority, key, pass) VALUES ($1, $2, $3, '', 0)
 ON CONFLICT (kind, queue, priority, key) DO NOTHING;
 
