@@ -21,6 +21,7 @@ from horae.core.work.specs import Draft, parse_job
 from horae.errors import Error
 
 _LAST = ("steps",)  # of the fields of work: the longest, and what the rest is about
+_AS_SHOWN = ("priority", "queue", "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources")
 _KINDS = ("cron", "every", "at", "rrule")  # of schedules that are one text
 
 
@@ -136,8 +137,7 @@ def _flat_policy(job: Json) -> Json:
             flat[name] = said if limit is None else {"policy": said, "limit": limit}
     if "start_deadline_seconds" in policy:
         flat["start_deadline"] = _duration(policy["start_deadline_seconds"])
-    if "priority" in policy:
-        flat["priority"] = policy["priority"]
+    flat |= {name: policy[name] for name in _AS_SHOWN if name in policy}
     labels = [label for label in policy.get("labels", ()) if label not in labels_of(job["spec"])]
     return flat | ({"labels": labels} if labels else {})
 

@@ -61,6 +61,11 @@ policies = st.fixed_dictionaries(
         "start_deadline": st.sampled_from(["5m", 2.25]),
         "priority": st.integers(0, 9),
         "labels": st.lists(st.sampled_from(["gpu", "eu:1", "big"]), unique=True),
+        "queue": st.sampled_from(["default", "reports"]),
+        "share": st.sampled_from(["owner", "data.tenant.id"]),
+        "pause_after_failures": st.integers(1, 1000),
+        "rate_limits": st.just([{"rate": "100/min", "burst": 10, "per": "owner"}, {"rate": "1/s"}]),
+        "concurrency_limits": st.just([{"limit": 5, "per": "data.tenant"}]),
     },
 )
 steps = st.lists(scripts, min_size=1, max_size=3).map(

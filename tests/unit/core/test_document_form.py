@@ -74,6 +74,15 @@ def test_a_short_job_stays_short() -> None:
     ]  # fmt: skip
 
 
+def test_where_runs_wait_and_what_limits_them_stands_as_people_write_it() -> None:
+    document = {
+        "name": "report", "overlap": "allow", "priority": 7, "queue": "reports", "share": "data.tenant",
+        "pause_after_failures": 5, "rate_limits": [{"rate": "100/min", "burst": 10, "per": "owner"}],
+        "concurrency_limits": [{"limit": 5, "per": "data.tenant"}], "steps": [{"run": "a"}],
+    }  # fmt: skip
+    assert written(shown(made_from(document))) == document
+
+
 @pytest.mark.parametrize("field", ["policy.colour", "policy.retry.often", "policy.overlap", "policy.timeout_seconds"])
 def test_a_policy_in_the_form_of_the_api_is_read_strictly(field: str) -> None:
     policy: dict[str, Any] = {"overlap": "queue", "retry": {"attempts": 2}}

@@ -13,7 +13,7 @@ Higher priorities go first, and could for ever: so what has waited long is lifte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from horae.core.model import SECOND
@@ -73,18 +73,22 @@ def share_of(run: Sharer) -> Share:
     return Share(run.kind, run.queue, run.priority, run.share or ANYONE, run.weight)
 
 
-def places_of(runs: Iterable[Sharer]) -> Places:
-    whose = [share_of(run) for run in runs]
-    shares = sorted(set(whose))
+def places_of(runs: Sequence[Sharer]) -> Places:
+    """Runs come by the thousand, and most batches have one share: that is found out by plain tuples."""
+    found = {(run.kind, run.queue, run.priority, run.share, run.weight) for run in runs}
+    shares = sorted(
+        {Share(kind, queue, priority, key or ANYONE, weight) for kind, queue, priority, key, weight in found}
+    )
     if len(shares) < 2:
         return Places(shares, [], [])
     numbers = {share: number for number, share in enumerate(shares, 1)}
-    counts = dict.fromkeys(shares, 0)
+    whose = [numbers[share_of(run)] for run in runs]
+    counts = [0] * (len(shares) + 1)
     nths = []
-    for share in whose:
-        counts[share] += 1
-        nths.append(counts[share])
-    return Places(shares, [numbers[share] for share in whose], nths)
+    for number in whose:
+        counts[number] += 1
+        nths.append(counts[number])
+    return Places(shares, whose, nths)
 
 
 def passes(places: Places, count: int, last: Sequence[int]) -> list[int]:
