@@ -49,6 +49,11 @@ class Retry(Struct):
     never: Annotated[list[str], Meta(description="Classes of exceptions after which it is not.")] = []
 
 
+Resources = Annotated[
+    dict[str, int | float], Meta(description="Slots, cpus, memory in bytes, and pieces of whatever else agents offer.")
+]
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -59,6 +64,7 @@ class Policy(Struct):
     start_deadline_seconds: float | None
     priority: int
     labels: list[str]
+    resources: Resources
     offered: bool
     synced_at: Annotated[
         int | None,

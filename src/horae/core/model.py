@@ -141,6 +141,7 @@ class Policy:
     start_deadline_seconds: float | None = None
     priority: int = 5  # 0..9, higher first
     labels: tuple[str, ...] = ()  # an agent must have all of them
+    resources: tuple[tuple[str, int], ...] = ()  # that it takes of one agent while it runs (core.policy.resources)
     offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
     synced_at: Moment | None = None  # its last success before it came here; with it, what is overdue runs at a start
 

@@ -20,6 +20,7 @@ from horae.core import model
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron
 from horae.core.work import kinds, policies, specs
+from horae.core.work.schemas import RESOURCES
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
@@ -299,6 +300,7 @@ _JOB: Json = {
         "maxItems": policies.MAX_LABELS,
         "items": {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}$"},
     },
+    "resources": RESOURCES,
 }
 
 _RUN: Json = {

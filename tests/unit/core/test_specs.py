@@ -452,6 +452,7 @@ any_policy = st.builds(
     start_deadline_seconds=st.none() | st.floats(1, 1e6),
     priority=st.integers(0, 9),
     labels=st.lists(st.sampled_from(["a", "b", "gpu"]), unique=True).map(lambda names: tuple(sorted(names))),
+    resources=st.sampled_from([(), (("cpus", 1501), ("gpu", 2)), (("memory", 2**29 + 1), ("slots", 3))]),
 )
 
 
@@ -482,6 +483,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "start_deadline_seconds": None,
         "priority": 5,
         "labels": ["a"],
+        "resources": {},
         "offered": False,
         "synced_at": None,
     }

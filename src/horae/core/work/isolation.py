@@ -172,14 +172,15 @@ def _read_limits(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_LIMITS)
     found = {
-        "memory": _read_memory(inner),
+        "memory": read_memory(inner),
         "cpus": inner.number("cpus", None, 0.01, MOST_CPUS),
         "pids": inner.number("pids", None, LEAST_PIDS, MOST_PIDS, whole=True),
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _read_memory(fields: Fields) -> int | None:
+def read_memory(fields: Fields) -> int | None:
+    """Return the bytes of the field `memory`."""
     value = fields.values.get("memory", ABSENT)
     if value is ABSENT:
         return None
@@ -194,3 +195,9 @@ def _read_memory(fields: Fields) -> int | None:
         return size
     fields.fault("memory", "E_RANGE", f"must be from {LEAST_MEMORY // 2**20}MiB to {MOST_MEMORY // 2**40}TiB")
     return None
+
+
+def show_size(size: int) -> str:
+    """As it can be read again: 512MiB; what has no round unit, in bytes."""
+    unit, scale = next(one for one in reversed(_UNITS.items()) if size % one[1] == 0)
+    return f"{size // scale}{unit}"

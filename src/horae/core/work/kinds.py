@@ -25,7 +25,7 @@ from horae.core.work import commands, projects, queries, schemas, syncs
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
     "schedule", "timezone", "run_once", "run_at", "triggers",
-    "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels",
+    "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "resources",
 })  # fmt: skip
 READ_ONLY: dict[str, Note] = dict.fromkeys(
     ("id", "org", "job_id", "version", "created_at", "updated_at", "deleted_at", "next_at", "last_at", "cursor"),

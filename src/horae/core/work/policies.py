@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from horae.core.fields import ABSENT, Fields, encode, kind_of, shown, type_words
 from horae.core.model import Json, Misfire, Overlap, Policy, Retry
+from horae.core.policy.resources import read_resources, render_resources, resources_from
 from horae.core.spelling import suggest
 from horae.errors import Invalid
 
@@ -22,7 +23,7 @@ MAX_CLASSES = 50  # of exceptions
 MAX_CLASS = 200  # characters of the name of one
 _DEFAULT = Policy()
 _POLICY_FIELDS = frozenset(
-    {"timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels"}
+    {"timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "resources"}
 )
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:=-]{0,62}")
 _Choice = TypeVar("_Choice", bound=IntEnum)
@@ -46,6 +47,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         start_deadline_seconds=fields.seconds("start_deadline", None, 1),
         priority=_read_priority(fields),
         labels=_read_labels(fields, implied),
+        resources=read_resources(fields),
     )
 
 
@@ -159,6 +161,7 @@ def render_policy(policy: Policy) -> Json:
         "start_deadline_seconds": policy.start_deadline_seconds,
         "priority": policy.priority,
         "labels": list(policy.labels),
+        "resources": render_resources(policy.resources),
         "offered": policy.offered,
         "synced_at": policy.synced_at,
     }
@@ -193,6 +196,8 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
             strange.append(f"{name}: {word.lower()}")
     if strange and exact:
         raise Invalid(f"this version of Horae does not know {', '.join(strange)} of a policy", code="E_UNKNOWN_FIELD")
+    if "resources" in values:
+        values["resources"] = resources_from(values["resources"])
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
