@@ -50,7 +50,7 @@ class Retry(Struct):
 
 
 Resources = Annotated[
-    dict[str, int | float], Meta(description="Slots, cpus, memory in bytes, and pieces of whatever else agents offer.")
+    dict[str, int | float], Meta(description="By name: cpus, memory in bytes, pieces of all else; a run's slots too.")
 ]
 
 
@@ -64,7 +64,6 @@ class Policy(Struct):
     start_deadline_seconds: float | None
     priority: int
     labels: list[str]
-    resources: Resources
     offered: bool
     synced_at: Annotated[
         int | None,
@@ -73,6 +72,7 @@ class Policy(Struct):
             "since 1970. At each start of Horae such a job runs if its last success is longer ago than its interval."
         ),
     ]
+    resources: Resources = {}
 
 
 class Cursor(Struct):
@@ -222,6 +222,9 @@ class Node(Struct):
         str,
         Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
     ]
+    resources: Annotated[Resources, Meta(description="What runs may have of it beside slots.")] = {}
+    free: Annotated[Resources, Meta(description="What of that was free when it last said so.")] = {}
+    capacity: Annotated[dict[str, int], Meta(description="Slots of the kinds of work that it does.")] = {}
 
 
 class Handler(Struct):

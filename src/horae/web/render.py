@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, convert, json, to_builtins
 
 from horae import schemas
 from horae.core import model
+from horae.core.policy.resources import render_resources
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
@@ -159,6 +160,9 @@ def node(it: model.Node, segments: int) -> schemas.Node:
         it.wanted,
         segments,
         it.ailment,
+        render_resources(it.resources.items()),
+        render_resources(it.free.items()),
+        dict(it.capacity),
     )
 
 

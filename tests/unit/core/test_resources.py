@@ -86,7 +86,9 @@ def test_one_slot_is_what_every_run_takes() -> None:
 
 # ── matching ──
 @given(st.lists(asked(), max_size=20), st.integers(0, 8), st.integers(0, 4))
-def test_what_was_taken_never_exceeds_what_was_offered_and_comes_back(runs: list[it.Asks], slots: int, gpu: int) -> None:
+def test_what_was_taken_never_exceeds_what_was_offered_and_comes_back(
+    runs: list[it.Asks], slots: int, gpu: int
+) -> None:
     whole = it.of_kind(slots, {"gpu": gpu, "cpus": 8000, "memory": 64 * GIB})
     free = dict(whole)
     started = []

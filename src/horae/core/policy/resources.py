@@ -9,8 +9,8 @@ What must stay true: an agent never has runs that ask for more than it offers, a
 runs, never counted beside it.
 
 Large runs are not starved by small ones (`reserve`): one that has waited for long, and whose turn it is, has an agent
-kept for it, which takes nothing else that the run needs until it fits. Who is kept for whom is a pure function of rows that exist:
-every process decides alike, and with the run its reservation is gone.
+kept for it, which gives nobody else what the run needs until it fits. Who is kept for whom is a pure function of rows
+that exist: every process decides alike, and with the run its reservation is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from horae.core.fields import Fields, fields_of
 from horae.core.model import SECOND, Json, Moment
-from horae.core.work.isolation import MOST_CPUS, read_memory, show_size
+from horae.core.sizes import MOST_CPUS, MOST_MEMORY, read_memory, show_size
 
 SLOTS, CPUS, MEMORY = "slots", "cpus", "memory"
 MILLI = 1000  # of a cpu
@@ -29,6 +29,7 @@ LEAST_CPUS = 0.01
 MOST_SLOTS = 100_000
 MOST_PIECES = 1_000_000  # of a counted resource
 MAX_RESOURCES = 16
+MAX_OFFERED = MAX_RESOURCES + 2  # those that were named, and what the machine has
 NAME = r"[a-z][a-z0-9_-]{0,40}"
 RESERVE_AFTER = 30 * SECOND  # of waiting
 _NAME = re.compile(NAME)
@@ -54,7 +55,7 @@ def read_resources(fields: Fields) -> Asks:
         fields.fault("resources", "E_RANGE", f"at most {MAX_RESOURCES} resources, got {len(inner.values)}")
         return ()
     known = frozenset(name for name in inner.values if isinstance(name, str) and _NAME.fullmatch(name))
-    inner.refuse_others(known, {name: _NO_NAME for name in inner.values})
+    inner.refuse_others(known, dict.fromkeys(inner.values, _NO_NAME))
     found = {name: read_amount(inner, name) for name in known}
     return tuple(sorted((name, amount) for name, amount in found.items() if amount is not None))
 
@@ -90,6 +91,17 @@ def show_amount(name: str, amount: int) -> str:
     if name == CPUS:
         return f"{amount / MILLI:g}"
     return show_size(amount) if name == MEMORY else str(amount)
+
+
+def is_offer(offers: Mapping[str, int]) -> bool:
+    """Return whether an agent may say that it has these; slots it says otherwise."""
+    return len(offers) <= MAX_OFFERED and all(
+        _NAME.fullmatch(name) and name != SLOTS and 0 <= amount <= _most(name) for name, amount in offers.items()
+    )
+
+
+def _most(name: str) -> int:
+    return {CPUS: MOST_CPUS * MILLI, MEMORY: MOST_MEMORY}.get(name, MOST_PIECES)
 
 
 # ── what is asked, and what is free ──

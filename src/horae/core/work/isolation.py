@@ -16,18 +16,16 @@ import re
 
 from horae.core.fields import ABSENT, Fields, fields_of, kind_of, shown
 from horae.core.model import Json
+from horae.core.sizes import MOST_CPUS, read_memory
 from horae.core.spelling import suggest
 
 SANDBOXES = ("plain", "bubblewrap", "docker")
 FIELDS = frozenset({"sandbox", "image", "network", "limits", "walled"})
 _LIMITS = frozenset({"memory", "cpus", "pids"})
-LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50  # bytes; a shell in a sandbox needs some
 LEAST_PIDS, MOST_PIDS = 8, 4_000_000
-MOST_CPUS = 4096
 MOST_PORT = 65535
 MAX_IMAGE = 255
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?(B|KiB|MiB|GiB|TiB)?")
 MOST_LISTED = 50  # addresses
 WEB_PORTS = (443, 80)  # of an entry that names none
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -35,7 +33,6 @@ _NAME = re.compile(
     rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}"
 )  # the last part is no number: that is an address
 _ENTRY = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::([0-9]{1,5}))?")
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def labels_of(spec: Json) -> tuple[str, ...]:
@@ -177,27 +174,3 @@ def _read_limits(fields: Fields) -> Json:
         "pids": inner.number("pids", None, LEAST_PIDS, MOST_PIDS, whole=True),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def read_memory(fields: Fields) -> int | None:
-    """Return the bytes of the field `memory`."""
-    value = fields.values.get("memory", ABSENT)
-    if value is ABSENT:
-        return None
-    if type(value) is int:
-        size = value
-    elif type(value) is str and (parts := _SIZE.fullmatch(value)):
-        size = int(float(parts[1]) * _UNITS[parts[2] or "B"])
-    else:
-        fields.fault("memory", "E_TYPE", "a size expected, such as 512MiB or 2GiB")
-        return None
-    if LEAST_MEMORY <= size <= MOST_MEMORY:
-        return size
-    fields.fault("memory", "E_RANGE", f"must be from {LEAST_MEMORY // 2**20}MiB to {MOST_MEMORY // 2**40}TiB")
-    return None
-
-
-def show_size(size: int) -> str:
-    """As it can be read again: 512MiB; what has no round unit, in bytes."""
-    unit, scale = next(one for one in reversed(_UNITS.items()) if size % one[1] == 0)
-    return f"{size // scale}{unit}"

@@ -10,6 +10,7 @@ from typing import Any
 from horae.core.model import Json
 from horae.core.policy import resources
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
+from horae.core.sizes import MOST_CPUS
 from horae.core.work import builds, commands, isolation, projects, queries, repositories, syncs
 
 
@@ -55,7 +56,7 @@ _CREDENTIALS: Json = {
 }
 
 _MEMORY: Json = {"type": ["string", "integer"], "examples": ["512MiB"]}
-_CPUS: Json = {"type": "number", "minimum": resources.LEAST_CPUS, "maximum": isolation.MOST_CPUS}
+_CPUS: Json = {"type": "number", "minimum": resources.LEAST_CPUS, "maximum": MOST_CPUS}
 RESOURCES: Json = {  # of the policy
     "type": "object",
     "maxProperties": resources.MAX_RESOURCES,

@@ -96,7 +96,7 @@ class Agent:
         self._is_handed_on = False  # work was left to the next agent
         self.draining = False
         self.health = Health(clock, examine, self._go_on)
-        self.workload = Workload(executors, keeper)
+        self.workload = Workload(executors, keeper, node.resources)
         self.delivery = Delivery(link, self.workload, self.health, spool)
         self.leash = Leash(node, link, keeper, clock, self.workload, self.delivery, self.health, lease_seconds)
         self.leash.installation = installation
@@ -170,7 +170,6 @@ class Agent:
             raise Error(why)
         executor.take_up(work, kept, memo, self._done)
         rest = None if timeout is None else max(0.0, timeout - (self._clock.elapsed() - memo.begun))
-        self.workload.free[executor.kind] -= 1
         self.workload.hold(executor, a, rest)
         self.workload.is_idle.clear()
 
@@ -198,7 +197,7 @@ class Agent:
     async def _claim(self, capacity: Mapping[str, int]) -> list[Assignment]:
         self.leash.is_claiming = True
         try:
-            return await self._link.claim(capacity)
+            return await self._link.claim(capacity, dict(self.workload.free_resources))
         except Unavailable:
             self.leash.in_doubt = True
             raise
@@ -217,6 +216,9 @@ class Agent:
         if self.draining or self.health.ailment or life != self.leash.life or self.leash.is_over:
             self._hand_back(claimed)
             return 0
+        if beyond := self.workload.beyond_room(claimed):
+            self._hand_back(beyond, f"the agent {self.node.name} has less free than it asks for")
+            claimed = [a for a in claimed if a not in beyond]
         for a in claimed:
             if a.run_id in self.workload.held:
                 self._wait_for_copy(self._executors[a.kind], a, previous.get(a.job_id))
@@ -252,15 +254,14 @@ class Agent:
         else:
             self._start(executor, [a], {} if previous is None else {a.job_id: previous})
 
-    def _hand_back(self, claimed: Sequence[Assignment]) -> None:
+    def _hand_back(self, claimed: Sequence[Assignment], why: str = "") -> None:
         now = self._clock.now()
         for a in claimed:
-            self.delivery.add(Result(a.run_id, a.fence, State.QUEUED, finished_at=now))
+            self.delivery.add(Result(a.run_id, a.fence, State.QUEUED, finished_at=now, message=why))
         self.delivery.announce()
 
     def _start(self, executor: Executor, claimed: Sequence[Assignment], previous: Mapping[int, str]) -> None:
         now = self._clock.now()
-        self.workload.free[executor.kind] -= len(claimed)
         works, refused = [], []
         for a in claimed:
             timeout = policies.policy_from_text(a.policy).timeout_seconds
@@ -329,15 +330,13 @@ class Agent:
         make_sound(result)
         if (secrecy := self._secrecies.pop(result.run_id, None)) is not None:
             secrecy.hide(result)
-        kind = running.executor.kind
-        self.workload.free[kind] += 1
         self.delivery.add(_handed_back(result) if self.workload.was_let_go(result.run_id) else result)
         if result.run_id in self.workload.successors:
             self._start_successor(result.run_id)
         if not self.workload.held:
             self.workload.is_idle.set()
         self.delivery.announce()
-        if kind in self.workload.hungry:
+        if running.executor.kind in self.workload.hungry:
             self.workload.slot_freed.set()
 
     # ── stop ──

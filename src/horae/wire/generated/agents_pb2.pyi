@@ -147,12 +147,21 @@ class NoteAilment(_message.Message):
     def __init__(self, ailment: _Optional[str] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("busy", "held")
+    __slots__ = ("busy", "held", "free")
+    class FreeEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     BUSY_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
     busy: int
     held: Holding
-    def __init__(self, busy: _Optional[int] = ..., held: _Optional[_Union[Holding, _Mapping]] = ...) -> None: ...
+    free: _containers.ScalarMap[str, int]
+    def __init__(self, busy: _Optional[int] = ..., held: _Optional[_Union[Holding, _Mapping]] = ..., free: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("count", "digest")
