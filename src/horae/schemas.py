@@ -110,6 +110,7 @@ class Submitted(Struct):
 
     jobs: list[Job]
     replayed: bool
+    warnings: Annotated[list[str], Meta(description="What their owner should know, such as what no agent offers.")] = []
 
 
 class Share(Struct, omit_defaults=True):

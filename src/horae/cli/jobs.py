@@ -23,15 +23,18 @@ def submit(
     """Submit the jobs of one or more files."""
     documents = [(name, _content_of(name)) for name in files]  # all are read before anything is sent
     made: list[Json] = []
+    warnings: list[str] = []
     try:
         with session.client() as client:
             for name, content in documents:
                 with naming(name):
                     type_, place = media_type(name, content), directory_of(name)
-                    made += client.json.submit(content, type_, directory=place)["jobs"]
+                    answer = client.json.submit(content, type_, directory=place)
+                    made += answer["jobs"]
+                    warnings += answer.get("warnings", ())
     finally:  # what was submitted before an error is there, and must be told
         if made:
-            _say_submitted(session, made)
+            _say_submitted(session, made, warnings)
 
 
 def _content_of(name: str) -> bytes:
@@ -39,11 +42,13 @@ def _content_of(name: str) -> bytes:
         return read_file(name)
 
 
-def _say_submitted(session: Session, jobs: list[Json]) -> None:
+def _say_submitted(session: Session, jobs: list[Json], warnings: list[str]) -> None:
     if session.as_json:
-        session.screen.json({"jobs": jobs})
+        session.screen.json({"jobs": jobs} | ({"warnings": warnings} if warnings else {}))
     else:
         _show_jobs(session.screen, jobs)
+        for warning in warnings:
+            session.screen.warn(clean(warning))
 
 
 def list_jobs(

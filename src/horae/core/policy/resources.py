@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NamedTuple
 
 from horae.core.fields import Fields, fields_of
-from horae.core.model import SECOND, Json, Moment
+from horae.core.model import SECOND, Json, Moment, Node
 from horae.core.sizes import MOST_CPUS, MOST_MEMORY, read_memory, show_size
 
 SLOTS, CPUS, MEMORY = "slots", "cpus", "memory"
@@ -121,6 +121,11 @@ def beyond_slots(asks: Asks) -> Asks:
 def of_kind(slots: int, others: Mapping[str, int]) -> dict[str, int]:
     """Return what there is for a run of a kind of which there are so many slots."""
     return {**others, SLOTS: slots}
+
+
+def offers_of(node: Node, kind: str) -> dict[str, int]:
+    """Return all that an agent has for a run of a kind that it does."""
+    return of_kind(node.capacity.get(kind, node.slots), node.resources)
 
 
 def fits(asks: Asks, free: Mapping[str, int]) -> bool:

@@ -31,6 +31,7 @@ from horae.core.work import kinds
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid, NotFound
 from horae.ports.store.attempts import Attempts, Writes
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
@@ -44,6 +45,7 @@ from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import Request, job_from_draft, merge_triggers
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.triggers import Triggers
@@ -53,7 +55,7 @@ from horae.service.secrets.sealing import Sealing
 BATCH = 1000  # jobs in one transaction
 
 
-class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Protocol):
+class JobStore(Definitions, Moments, Runs, Writes, Attempts, Settings, Nodes, Protocol):
     """Jobs, their triggers and their runs."""
 
 
@@ -76,6 +78,7 @@ class Jobs:
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self.overdue = Overdue(store, self._changes)
+        self.offers = Offers(store, store)
 
     # ── submit ──
     async def submit(
