@@ -16,6 +16,7 @@ import re
 
 from horae.core.fields import ABSENT, Fields, fields_of, kind_of, shown
 from horae.core.model import Json
+from horae.core.policy.resources import CPUS, MEMORY, Asks, render_resources
 from horae.core.sizes import MOST_CPUS, read_memory
 from horae.core.spelling import suggest
 
@@ -39,6 +40,12 @@ def labels_of(spec: Json) -> tuple[str, ...]:
     """Return what an agent must have for this work, whatever the job says."""
     wanted = "docker" if "image" in spec else spec.get("sandbox")
     return (f"sandbox:{wanted}",) if wanted else ()
+
+
+def limits_of(spec: Json, resources: Asks) -> Json:
+    """Return the most that a work may use: what its job has taken of its agent, unless it says otherwise."""
+    taken = render_resources(one for one in resources if one[0] in (CPUS, MEMORY))
+    return {**taken, **spec.get("limits", {})}
 
 
 def is_own(spec: Json) -> bool:

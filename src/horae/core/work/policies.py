@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from horae.core.fields import ABSENT, Fields, encode, kind_of, shown, type_words
 from horae.core.model import Json, Misfire, Overlap, Policy, Retry
-from horae.core.policy.resources import read_resources, render_resources, resources_from
+from horae.core.policy.resources import Asks, read_resources, render_resources, resources_from
 from horae.core.spelling import suggest
 from horae.errors import Invalid
 
@@ -202,6 +202,11 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
         if name in inside:
             inside[name] = tuple(inside[name])
     return Policy(**values, retry=Retry(**retry))
+
+
+def resources_of(text: str) -> Asks:
+    """Return what a stored policy asks of an agent; most ask for nothing, which costs next to nothing."""
+    return policy_from_text(text).resources if '"resources"' in text else ()
 
 
 def _without_strange(values: Json, known: type[Policy] | type[Retry]) -> list[str]:

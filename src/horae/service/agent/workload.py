@@ -203,4 +203,4 @@ class Workload:
 
 def asks_for(a: Assignment) -> Asks:
     """Return what a run takes of its agent beside one slot; most take nothing."""
-    return asks_of(policies.policy_from_text(a.policy).resources) if '"resources"' in a.policy else ()
+    return asks_of(policies.resources_of(a.policy))
