@@ -182,8 +182,10 @@ def read_resources(value: object) -> tuple[tuple[str, int], ...]:
 
 
 def _amounts(value: object) -> object:
-    if not isinstance(value, str):
+    if isinstance(value, dict):
         return value
+    if not isinstance(value, str):
+        raise Refused(_RESOURCES)
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
     if not all(name.strip() and amount.strip() for name, _, amount in pairs):
         raise Refused(_RESOURCES)

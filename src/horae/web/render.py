@@ -160,9 +160,9 @@ def node(it: model.Node, segments: int) -> schemas.Node:
         it.wanted,
         segments,
         it.ailment,
-        render_resources(it.resources.items()),
-        render_resources(it.free.items()),
-        dict(it.capacity),
+        render_resources(sorted(it.resources.items())),
+        render_resources(sorted(it.free.items())),
+        dict(sorted(it.capacity.items())),
     )
 
 
