@@ -25,7 +25,7 @@ import structlog
 
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
-from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere
+from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere, offered
 from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
@@ -209,7 +209,8 @@ class App:
             version=version("horae"),
             address=f"{config.host}:{config.port}" if self._is_served else "", started_at=now, heartbeat_at=now, beat=0,
             grpc=_reachable(config) if self._is_served and config.serves_rpc else "", identity=self._identity,
-            holder=f"pid {os.getpid()}{here()}",
+            holder=f"pid {os.getpid()}{here()}", resources=offered(config) if self.executors else {},
+            capacity={kind: executor.slots for kind, executor in self.executors.items()},
         )  # fmt: skip
 
     def _local_node(self) -> LocalNode:

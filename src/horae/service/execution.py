@@ -101,9 +101,16 @@ class Execution:
         self._starting = Starting(store, queue, clock)
 
     async def claim(
-        self, node: Node, room: Mapping[str, int], session: int | None = None, *, may_stand_by: bool = False
+        self,
+        node: Node,
+        room: Mapping[str, int],
+        session: int | None = None,
+        *,
+        free: Mapping[str, int] | None = None,
+        may_stand_by: bool = False,
     ) -> list[Assignment]:
-        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
+        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer. `free` is what
+        else is free there: runs that ask for some of it do not come this way."""
         wants = [Want(node.name, kind, free, session) for kind, free in room.items() if kind not in self._foreign_kinds]
         if not wants:
             return []
@@ -423,10 +430,10 @@ class LocalLink:
         """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
         self._node, self.session = node, session
 
-    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
         session = self.session
         try:
-            return await self._execution.claim(self._me, room, session, may_stand_by=self._may_stand_by)
+            return await self._execution.claim(self._me, room, session, free=free, may_stand_by=self._may_stand_by)
         except Superseded as error:
             if session == self.session:
                 raise
@@ -449,12 +456,12 @@ class LocalLink:
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
-    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
         """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do.
         Who has not joined must do that first, under whatever session we have by now."""
         if self._is_joining:
             return None
-        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held))
+        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held, free))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
         elif answer.differs:

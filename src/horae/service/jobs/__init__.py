@@ -30,6 +30,7 @@ from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
@@ -43,6 +44,7 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
@@ -55,7 +57,7 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Protocol
+    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -85,6 +87,7 @@ class Jobs:
             store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
         )
         self.overdue = Overdue(store, self._changes)
+        self.offers = Offers(store, store)
 
     # ── submit ──
     async def submit(
