@@ -8,16 +8,15 @@ limit is full, or whose rate has no start left yet, no further run is looked at.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from horae.core.model import Moment
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import Limit
+from horae.core.policy.resources import beyond_slots, fits, of_kind, take
 
 ONE_SLOT = Demand()
-SLOTS = "slots"  # of the run's kind of work: every run takes one at least
-Asks = tuple[tuple[str, int], ...]
 
 
 class Head(NamedTuple):
@@ -98,16 +97,6 @@ def in_order(heads: Iterable[Head]) -> list[Head]:
     return [head for *_, head in sorted(ordered, key=lambda one: one[:5])]
 
 
-def fits(asks: Asks, free: Mapping[str, int]) -> bool:
-    """Return whether an agent has all that is asked for. `free` is for a run of its kind: with its slots."""
-    return free.get(SLOTS, 0) >= 1 and all(free.get(name, 0) >= amount for name, amount in asks)
-
-
-def take(free: MutableMapping[str, int], asks: Asks) -> None:
-    for name, amount in asks:
-        free[name] = free.get(name, 0) - amount
-
-
 class _Books:
     """What the limits still allow."""
 
@@ -175,12 +164,12 @@ class _Rooms:
             heapq.heappush(line, one)
         if chosen is not None:
             self._room[chosen][head.kind] -= head.demand.slots
-            take(self._free[chosen], head.demand.asks)
+            take(self._free[chosen], beyond_slots(head.demand.asks))
         return chosen
 
     def _fits(self, head: Head, number: int) -> bool:
         return (
             (head.pin is None or head.pin == self._offers[number].node)
             and head.needs <= self._labels[number]
-            and fits(head.demand.asks, {**self._free[number], SLOTS: self._room[number][head.kind]})
+            and fits(head.demand.asks, of_kind(self._room[number][head.kind], self._free[number]))
         )

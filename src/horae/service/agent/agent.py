@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from horae.core.model import Json, Moment, Node, Phase, Reason, State
-from horae.core.policy.resources import Asks, asks_of
+from horae.core.policy.resources import asks_of
 from horae.core.runs import lifecycle
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment, Result
@@ -60,7 +60,7 @@ class Instructions(NamedTuple):
     timeout_seconds: float | None
     asks_previous: bool  # for the result of the job's last success
     names_secrets: bool
-    asks: Asks  # beyond a slot
+    asks_more: bool  # than a slot
 
 
 @lru_cache(maxsize=10_000)
@@ -69,7 +69,11 @@ def _read(spec: str, policy: str) -> Instructions:
     read = msgspec.json.decode(spec, type=dict[str, Any])
     rules = policies.policy_from_text(policy)
     return Instructions(
-        read, rules.timeout_seconds, bool(read.get("previous_result")), '"secret"' in spec, asks_of(rules.resources)
+        read,
+        rules.timeout_seconds,
+        bool(read.get("previous_result")),
+        '"secret"' in spec,
+        bool(asks_of(rules.resources)),
     )
 
 
@@ -233,7 +237,7 @@ class Agent:
         if self.draining or self.health.ailment or life != self.leash.life or self.leash.is_over:
             self._hand_back([a for a, _ in read])
             return 0
-        if any(told.asks for _, told in read):
+        if any(told.asks_more for _, told in read):
             read = self._within_room(read)
         fresh: dict[str, list[tuple[Assignment, Instructions]]] = {}
         held = self.workload.held
@@ -247,9 +251,7 @@ class Agent:
             self._start(self._executors[kind], works, previous)
         return len(read)
 
-    def _within_room(
-        self, read: Sequence[tuple[Assignment, Instructions]]
-    ) -> list[tuple[Assignment, Instructions]]:
+    def _within_room(self, read: Sequence[tuple[Assignment, Instructions]]) -> list[tuple[Assignment, Instructions]]:
         """Return what we have room for; the rest is handed back, with the reason."""
         beyond = self.workload.beyond_room([a for a, _ in read])
         self._hand_back(beyond, Reason.LIMIT, f"the agent {self.node.name} has less free than it asks for")

@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.core.model import Reason
-from horae.core.policy.resources import Asks, asks_of, beyond_slots, fits, give_back, of_kind, slots_of, take
+from horae.core.policy.resources import SLOTS, Asks, asks_of, beyond_slots, fits, give_back, of_kind, slots_of, take
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment
 from horae.core.work import policies
@@ -97,7 +97,7 @@ class Workload:
             timer = None
             if timeout is not None:
                 timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
-            asks = asks_for(a)
+            asks = self._asks_for(a)
             self._take(executor, asks)
             self.held[a.run_id] = Running(executor, a.fence, timer, asks)
         if self.may_outlive_us(executor.kind):
@@ -115,29 +115,6 @@ class Workload:
             running.timer.cancel()
         return running
 
-    def _take(self, executor: Executor, asks: Asks) -> None:
-        self.free[executor.kind] -= slots_of(asks) if asks else 1
-        if asks:
-            take(self.free_resources, beyond_slots(asks))
-
-    def _give_back(self, executor: Executor, asks: Asks) -> None:
-        self.free[executor.kind] += slots_of(asks) if asks else 1
-        if asks:
-            give_back(self.free_resources, beyond_slots(asks))
-
-    def beyond_room(self, claimed: Iterable[Assignment]) -> list[Assignment]:
-        """Return those of many for which there is no room, should the others be started."""
-        slots, others = dict(self.free), dict(self.free_resources)
-        beyond = []
-        for a in claimed:
-            asks = asks_for(a)
-            if fits(asks, of_kind(slots[a.kind], others)):
-                slots[a.kind] -= slots_of(asks)
-                take(others, beyond_slots(asks))
-            else:
-                beyond.append(a)
-        return beyond
-
     def release(self, attempts: Iterable[Fenced]) -> None:
         """A next life need not find out once more how these ended."""
         for attempt in attempts if self._unreleased else ():
@@ -148,7 +125,7 @@ class Workload:
     def add_successor(self, successor: Successor) -> None:
         """It takes a slot, and what else it asks for, from now on, in the place of one that waited already."""
         run_id = successor.assignment.run_id
-        self._take(successor.executor, asks_for(successor.assignment))
+        self._take(successor.executor, self._asks_for(successor.assignment))
         if run_id in self.successors:
             self.pop_successor(run_id)
         self.successors[run_id] = successor
@@ -156,7 +133,7 @@ class Workload:
     def pop_successor(self, run_id: int) -> Successor:
         """What it took is free until it is started."""
         successor = self.successors.pop(run_id)
-        self._give_back(successor.executor, asks_for(successor.assignment))
+        self._give_back(successor.executor, self._asks_for(successor.assignment))
         return successor
 
     def lasting(self) -> set[int]:
@@ -204,8 +181,34 @@ class Workload:
             if running is not None and running.fence == fence:
                 running.executor.stop(run_id, Reason.REQUESTED)
 
+    # ── resources ──
+    def _asks_for(self, a: Assignment) -> Asks:
+        """Return what a run takes of this agent beside one slot; most take nothing. What is not offered here at all is
+        not ours to count: the service has seen to it."""
+        resources = policies.resources_of(a.policy)
+        if not resources:
+            return ()
+        return tuple(one for one in asks_of(resources) if one[0] == SLOTS or one[0] in self.free_resources)
 
-def asks_for(a: Assignment) -> Asks:
-    """Return what a run takes of its agent beside one slot; most take nothing."""
-    resources = policies.resources_of(a.policy)
-    return asks_of(resources) if resources else ()
+    def _take(self, executor: Executor, asks: Asks) -> None:
+        self.free[executor.kind] -= slots_of(asks) if asks else 1
+        if asks:
+            take(self.free_resources, beyond_slots(asks))
+
+    def _give_back(self, executor: Executor, asks: Asks) -> None:
+        self.free[executor.kind] += slots_of(asks) if asks else 1
+        if asks:
+            give_back(self.free_resources, beyond_slots(asks))
+
+    def beyond_room(self, claimed: Iterable[Assignment]) -> list[Assignment]:
+        """Return those of many for which there is no room, should the others be started."""
+        slots, others = dict(self.free), dict(self.free_resources)
+        beyond = []
+        for a in claimed:
+            asks = self._asks_for(a)
+            if fits(asks, of_kind(slots[a.kind], others)):
+                slots[a.kind] -= slots_of(asks)
+                take(others, beyond_slots(asks))
+            else:
+                beyond.append(a)
+        return beyond

@@ -6,7 +6,7 @@ triggers, cursors and runs by request have their own modules.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -65,15 +65,15 @@ class JobStore(
 class Jobs:
     def __init__(
         self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
-        schemas: HandlerSchemas | None = None, most_waiting: int | None = None,
+        schemas: HandlerSchemas | None = None, most_waiting: int | None = None, foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
         """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
-        what data handlers take. `most_waiting`: runs of one owner that may wait."""
+        what data handlers take. `most_waiting`: runs of one owner that may wait. `foreign_kinds`: see Placing."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
         self._events = events or NoEvents()
-        self._placing = Placing(store, queue)
+        self._placing = Placing(store, queue, foreign_kinds)
         self.queues = self._placing.queues
         self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
