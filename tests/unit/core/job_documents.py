@@ -61,6 +61,9 @@ policies = st.fixed_dictionaries(
         "start_deadline": st.sampled_from(["5m", 2.25]),
         "priority": st.integers(0, 9),
         "labels": st.lists(st.sampled_from(["gpu", "eu:1", "big"]), unique=True),
+        "resources": st.sampled_from([{}, {"slots": 2, "cpus": 1.501}, {"memory": "512MiB", "gpu": 1}, {"slots": 1}]),
+        "rate_limits": st.just([{"rate": "100/min", "burst": 10, "per": "owner"}]),
+        "concurrency_limits": st.just([{"limit": 5, "per": "data.tenant"}]),
     },
 )
 steps = st.lists(scripts, min_size=1, max_size=3).map(

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import Overlap, Policy, Reason, State
+from horae.core.model import LOST_LIMIT, SECOND, Overlap, Policy, Reason, State
 from horae.files import open_files
 from horae.service.agent.agent import Agent
-from horae.service.execution import Execution, LocalLink
+from horae.service.execution import REFUSED_WAIT, Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.testing import FakeClock
 
@@ -76,23 +76,57 @@ async def test_a_claim_says_what_is_free(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("asks", [{"gpu": 2}, {"slots": 2}, {"cpus": 2500}, {"memory": 5 * GIB}])
-async def test_what_does_not_fit_is_handed_back(stage: Stage, asks: dict[str, int]) -> None:
-    runs = await stage.order(2, **asks)
+async def test_what_does_not_fit_waits_and_starts_when_there_is_room(stage: Stage, asks: dict[str, int]) -> None:
+    first, second = await stage.order(2, **asks)
 
     assert await stage.agent.claim() == 1
 
-    assert len(stage.hands.works) == 1
     assert all(amount >= 0 for amount in stage.free.values())
-    assert sorted(await stage.states(runs)) == [State.QUEUED, State.RUNNING]
-    waiting = next(run for run in runs if run not in stage.hands.works)
-    attempts = await stage.jobs.list_attempts(waiting)
-    assert [attempt.message for attempt in attempts] == ["the agent n1 has less free than it asks for"]
+    assert await stage.states([first, second]) == [State.RUNNING, State.BLOCKED]
+    assert (await stage.jobs.get_run(second)).reason == Reason.LIMIT
+    stage.hands.end(first)
+    assert await stage.states([first]) == [State.SUCCEEDED]
+    assert await stage.agent.claim() == 1
+    assert await stage.states([second]) == [State.RUNNING]
 
 
-async def test_what_an_agent_does_not_offer_at_all_is_handed_back(stage: Stage) -> None:
+async def test_what_no_agent_offers_waits(stage: Stage) -> None:
     runs = await stage.order(1, tape=1)
     assert await stage.agent.claim() == 0
-    assert await stage.states(runs) == [State.QUEUED]
+    assert await stage.states(runs) == [State.BLOCKED]
+
+
+async def test_what_the_whole_cluster_has_is_not_asked_of_an_agent(stage: Stage, probe: Probe) -> None:
+    await probe.set_resource("tape", 1)
+    first, second = await stage.order(2, tape=1)
+    assert await stage.agent.claim() == 1
+    assert await stage.states([first, second]) == [State.RUNNING, State.BLOCKED]
+
+
+async def test_a_run_for_which_there_is_less_free_than_was_believed_is_handed_back_and_loses_no_attempt(
+    stage: Stage, clock: FakeClock, probe: Probe
+) -> None:
+    """It was made before its job asked for anything."""
+    (holder,) = await stage.order(gpu=2)
+    await stage.agent.claim()
+    (job,) = (await stage.jobs.submit([draft(overlap="allow")])).jobs
+    run = (await stage.jobs.run_now(job.id)).id
+    await stage.jobs.replace(job.id, draft(overlap="allow", resources={"gpu": 1}))
+
+    for _ in range(LOST_LIMIT + 2):
+        stage.agent.workload.wake()
+        assert await stage.agent.claim() == 0
+        assert await stage.states([run]) == [State.BLOCKED]
+        found = await stage.jobs.get_run(run)
+        assert (found.attempt, found.lost) == (0, 0)
+        assert found.message == "the agent n1 has less free than it asks for"
+        assert await stage.jobs.list_attempts(run) == []
+        clock.advance(REFUSED_WAIT / SECOND)
+        await probe.store.sweep()
+
+    stage.hands.end(holder)
+    assert await stage.agent.claim() == 1
+    assert stage.hands.works[run].assignment.attempt == 1
 
 
 async def test_resources_that_come_free_are_worth_a_look_at_every_kind(stage: Stage) -> None:
