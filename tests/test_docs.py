@@ -220,7 +220,7 @@ def too_long(text: str, most: int) -> bool:
 
 def job_fields() -> set[str]:
     """Every field that may stand in a job document, its triggers and their periods."""
-    trigger = openapi.REQUESTS["TriggerDocument"]["properties"]
+    trigger = openapi.REQUESTS["TriggerDocument"]["anyOf"][0]["properties"]
     period = trigger["period"]["anyOf"][0]["properties"]
     work = {field for kind in kinds.KINDS.values() for field in kind.fields}
     return {*kinds.JOB_FIELDS - {"spec"}, *work, *trigger, *period}

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "policy.md"
 TESTS = ROOT / "tests" / "unit" / "service" / "test_policies.py"
 ROW = re.compile(r"\| (?P<name>[a-z][a-z0-9-]+) \| (?P<policy>[^|]+) \|[^|]*\| [^|]+ \| (?P<mark>✓|– .+) \|")
-ANOTHER_NAME = {"concurrency", "policy"}  # of overlap, and of all of them in the form in which they are shown
+ANOTHER_NAME = {"concurrency", "policy"}  # of overlap, and of all of them as they are shown
 
 
 def rows() -> list[re.Match[str]]:

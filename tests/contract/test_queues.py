@@ -122,7 +122,9 @@ async def test_a_state_is_set_whatever_the_version(store: Any):
 
 async def test_a_queue_that_nothing_needs_is_deleted_with_its_shares(store: Any):
     queue = await added(store)
-    await store.write(f"INSERT INTO shares (queue, priority, key, pass) VALUES ({queue.id}, 5, 'ann', 7)")
+    await store.write(
+        f"INSERT INTO shares (kind, queue, priority, key, pass) VALUES ('python', {queue.id}, 5, 'ann', 7)"
+    )
 
     assert await store.delete_queue(queue) is None
 

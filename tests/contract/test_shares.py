@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from horae.core.definitions import Submission
-from horae.core.model import Overlap, Policy, State
+from horae.core.model import SECOND, Overlap, Policy, RunFilter, State
 from horae.core.runs.orders import Fire, NewRun, Order, Result
 from horae.ports.store import Store
 from horae.stores.lines import SAVE_SECONDS, Lines
@@ -132,7 +132,7 @@ async def test_who_makes_runs_and_claims_none_knows_how_far_the_line_is(store: S
 
 async def test_an_order_for_later_takes_its_place_when_its_moment_comes(store: Store, clock: FakeClock):
     """Else one could order far ahead what shall go before everybody."""
-    later = replace(NEW, share="ahead", data='"ahead"')
+    later = replace(NEW, share="ahead", data='"ahead"', weight=3)
     await store.enqueue([Order(later, run_at=clock.now() + 1)] * 20)
     await order(store, "a", 40)
     await start(store, 20)
@@ -140,7 +140,47 @@ async def test_an_order_for_later_takes_its_place_when_its_moment_comes(store: S
     clock.advance(1)
     await store.sweep()
 
-    assert Counter(await start(store, 10)) == pytest.approx({"a": 5, "ahead": 5}, abs=1)
+    assert Counter(await start(store, 12)) == pytest.approx({"a": 3, "ahead": 9}, abs=1)
+
+
+async def test_what_has_waited_long_goes_up_one_priority_and_again(store: Store, clock: FakeClock):
+    await order(store, "low", 2, priority=1)
+    clock.advance(600)
+    await order(store, "high", 5, priority=2)
+    lifted = await store.lift_starved(clock.now() - 600 * SECOND, 100)
+
+    assert lifted == 2
+    assert await store.lift_starved(clock.now() - 600 * SECOND, 100) == 0
+    assert await start(store, 2) == ["low", "low"]
+
+
+async def test_what_was_lifted_waits_anew_before_it_is_lifted_again(store: Store, clock: FakeClock):
+    await order(store, "low", priority=1)
+    for minutes, expected in ((9, 0), (1, 1), (9, 0), (1, 1)):
+        clock.advance(minutes * 60)
+        assert await store.lift_starved(clock.now() - 600 * SECOND, 100) == expected
+
+    assert [run.priority for run in (await store.list_runs(RunFilter(), None, 1)).items] == [3]
+
+
+async def test_the_highest_priority_goes_no_higher(store: Store, clock: FakeClock):
+    await order(store, "high", priority=9)
+    clock.advance(6000)
+
+    assert await store.lift_starved(clock.now(), 100) == 0
+
+
+async def test_shares_that_are_behind_their_line_are_forgotten_and_begin_there(store: Store):
+    times = itertools.count(step=SAVE_SECONDS)
+    store._lines = Lines(lambda: next(times))  # type: ignore[attr-defined]
+    await order(store, "idle", 1)
+    await order(store, "busy", 30)
+    for _ in range(4):
+        await start(store, 6)
+
+    assert await store.drop_idle_shares(100) == 1
+    await order(store, "idle", 1)
+    assert "idle" in await start(store, 2)
 
 
 async def test_orders_of_the_same_shares_at_once_lock_nobody_in_a_circle(postgres_store: PostgresStore):

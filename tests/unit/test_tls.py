@@ -106,4 +106,4 @@ def test_the_check_of_the_settings_judges_the_certificate_too(tmp_path: Path) ->
     bad = CliRunner().invoke(app, [*flags, str(certificate)])
 
     assert "expires on" in json.loads(good.stdout)["warnings"][0]
-    assert (bad.exit_code, "error[E_TLS]" in bad.stderr) == (2, True)
+    assert (bad.exit_code, json.loads(bad.stderr)["code"]) == (2, "E_TLS")

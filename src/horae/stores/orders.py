@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from horae.core.definitions import Receipt
 from horae.core.model import Moment, Phase, Reason, Run, State
+from horae.core.policy.order import STRIDE, share_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed
 from horae.core.work import policies
@@ -73,9 +74,17 @@ def replies(orders: Sequence[Order], made: Mapping[int, Receipt], known: Known) 
     return [made.get(number) or replay(order.idempotency, known) or STALE for number, order in enumerate(orders)]
 
 
+def kept_share(run: NewRun) -> str:
+    """Return with whom an order for later will share, and how much, as `waited` reads it."""
+    share = share_of(run)
+    return f"{share.stride} {share.key}"
+
+
 def waited(row: Row) -> Order:
     """Return an order whose moment has come: what the job says it is now, and of the order what it said itself."""
     run_id, job_id, due_at, created_at, start_by, priority, data, pin, kind, policy, queue, share, demand = row
     new = new_run(job_id, kind, policies.policy_from_text(policy), due_at, data=data, pin=pin)
-    new = replace(new, priority=priority, start_by=start_by, queue=queue, share=share or "", demand=demand)
+    stride, _, key = (share or f"{STRIDE} ").partition(" ")
+    whose = {"queue": queue, "share": key, "weight": STRIDE // int(stride), "demand": demand}
+    new = replace(new, priority=priority, start_by=start_by, **whose)
     return Order(new, run_at=due_at, placed=Placed(run_id, created_at))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from horae.core.model import SECOND, Job, Policy, Run, State
-from horae.core.policy.order import Line, Share, counted, passes
+from horae.core.model import SECOND, Job, Run, State
 from horae.core.policy.queues import QueueState, place
 from horae.core.runs.lifecycle import backoff
 from horae.core.runs.orders import Assignment, Result
@@ -295,13 +295,13 @@ async def test_a_queue_takes_only_its_kinds(jobs: Jobs):
 
 
 @pytest.mark.policy("queue-weights")
-async def test_a_share_gets_as_much_as_it_weighs(jobs: Jobs):
-    queue, _ = await jobs.queues.put("default", {"weights": {"bob": 2, "eve": 4}})
-    shares = [place(Policy(), owner, None, queue) for owner in ("ann", "bob", "eve")]
-    asked = [(Share(Line(at.queue, 5), at.share), at.weight) for at in shares for _ in range(700)]
-    order = sorted((n, share.key) for share, weight, runs in counted(asked) for n in passes(0, 0, runs, weight))
-    first = [key for _, key in order[:700]]
-    assert [first.count(key) for key in ("ann", "bob", "eve")] == [100, 200, 400]
+async def test_a_share_gets_as_much_as_it_weighs(jobs: Jobs, probe: Probe):
+    await jobs.queues.put("default", {"weights": {"bob": 2, "eve": 4}})
+    for owner in ("ann", "bob", "eve"):
+        (job,) = (await jobs.submit([draft(overlap="allow")], owner=owner)).jobs
+        await asked(jobs, job, 40)
+    started = [one.owner for one in await claim(probe, "n1", "python", [], 49)]
+    assert Counter(started) == pytest.approx({"ann": 7, "bob": 14, "eve": 28}, abs=1)
 
 
 @pytest.mark.policy("queue-most-waiting")

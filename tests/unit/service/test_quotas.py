@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +70,11 @@ async def test_of_jobs_of_a_contract_the_user_counts(jobs: Jobs):
 @BOTH
 async def test_of_many_orders_each_is_answered_for_itself(jobs: Jobs):
     job = await limited(jobs, 3)
-    answers = await jobs.orders.place_many([RunRequest(job.id)] * 5, ANYBODY)
+
+    async def batches() -> AsyncIterator[list[RunRequest]]:
+        yield [RunRequest(job.id)] * 5
+
+    answers = await jobs.orders.place_many(batches(), ANYBODY)
     assert [isinstance(answer, Error) for answer in answers] == [False, False, False, True, True]
 
 

@@ -7,6 +7,8 @@ claim stays one walk along an index, however much waits.
 
 A share that was idle goes on from where its line is by now, not from where it stopped: it starts with the next claim,
 and nobody can save up a right of way. What one share has waiting delays nobody else.
+
+Higher priorities go first, and could for ever: so what has waited long is lifted to the head of the next priority.
 """
 
 from __future__ import annotations
@@ -14,7 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+from horae.core.model import SECOND
+
 STRIDE = 1_000_000  # of a share of weight 1
+HIGHEST = 9  # priority
+LIFTED_AFTER = 600 * SECOND  # a run that waits so long for an agent goes one priority up, and again
 ANYONE = "-"  # the share of runs that name none
 
 

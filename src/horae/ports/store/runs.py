@@ -70,6 +70,13 @@ class WaitingRuns(Protocol):
         """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind.
         Of very many, some: whoever calls repeats it until it answers 0."""
 
+    async def lift_starved(self, before: Moment, limit: int) -> int:
+        """Queued runs that wait at their priority since before a moment, of the first `limit` of each line, go one
+        priority up, to the head of that line; return how many."""
+
+    async def drop_idle_shares(self, limit: int) -> int:
+        """Forget up to `limit` shares that would begin where their line is anyway; return how many."""
+
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         """Queued runs that need labels which none of these agents has get the reason no_label; they wait on. Of very
         many, some, as fail_unrunnable."""

@@ -46,6 +46,7 @@ import structlog
 
 from horae.core.members import is_external, is_external_name
 from horae.core.model import SECOND, Lease, Moment, Node, NodeState, OperatorWish
+from horae.core.policy.order import LIFTED_AFTER
 from horae.core.runs.segments import gather, share
 from horae.core.work.kinds import REMEDIES
 from horae.ports.clock import Clock
@@ -63,6 +64,8 @@ BURIED_TOGETHER = 100  # nodes
 LONGEST_MARGIN = 2.0  # seconds, of a long lease
 HAND_OVER = 5.0  # seconds a stopping node waits for others to take its segments
 LOOK = 0.05  # seconds between its looks
+TEND_LINES = 30.0  # seconds between looks at what has waited long
+LIFTED_TOGETHER = 1000  # runs of one line, and shares that are forgotten
 
 
 class ClusterStore(Nodes, Leases, Segments, WaitingRuns, Loans, StoreClock, Protocol):
@@ -139,6 +142,7 @@ class Cluster:
         self._asked_at = float("inf")  # when we last looked and were answered
         self.led_since: Moment | None = None  # for display: when we took the lead we have now
         self.rebalances = 0  # times that segments were moved
+        self._tended_at = float("-inf")
         self._marked_at = float("-inf")  # when queued runs were last held against what agents can do
         self._collected_at = float("-inf")  # when overdue loans were last taken back
         self._cleared: dict[str, int] = {}  # gone nodes, with the beat under which nothing of theirs is left
@@ -215,6 +219,7 @@ class Cluster:
     async def tidy(self) -> None:
         """What a leader does beside: see to runs that nobody can run, or whose worker has fallen silent."""
         await self._mark_unrunnable()
+        await self._tend_lines()
         await self._take_back_loans()
 
     async def _mark_unrunnable(self) -> None:
@@ -234,6 +239,17 @@ class Cluster:
             marked = await self._store.mark_unlabelled([agent.labels for agent in taking])
             if not failed and not marked:
                 return
+
+    async def _tend_lines(self) -> None:
+        """What has waited long goes up; who has not been there for long is forgotten."""
+        now = self._clock.elapsed()
+        if now - self._tended_at < TEND_LINES:
+            return
+        self._tended_at = now
+        lifted = await self._store.lift_starved(await self._store.now() - LIFTED_AFTER, LIFTED_TOGETHER)
+        if lifted:
+            log.info("runs.lifted", runs=lifted)
+        await self._store.drop_idle_shares(LIFTED_TOGETHER)
 
     async def _not_standing_by(self, agents: Sequence[Node]) -> Sequence[Node]:
         """Return those whose labels count: what stands by takes nothing that is not pinned to it."""

@@ -25,8 +25,8 @@ CREATE TABLE shares (
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
-ALTER TABLE live ADD COLUMN queue smallint NOT NULL DEFAULT 0;
 ALTER TABLE live ADD COLUMN pass bigint NOT NULL DEFAULT 0;
+ALTER TABLE live ADD COLUMN queue smallint NOT NULL DEFAULT 0;
 -- Whose line it shares; kept only of what is ordered for later, which takes its place when its moment comes.
 ALTER TABLE live ADD COLUMN share text;
 -- What it must have beyond a slot, if anything: such a run waits as blocked(limit) until it can have all of it.

@@ -24,8 +24,8 @@ CREATE TABLE shares (
   PRIMARY KEY (kind, queue, priority, key)
 ) STRICT, WITHOUT ROWID;
 
-ALTER TABLE live ADD COLUMN queue integer NOT NULL DEFAULT 0;
 ALTER TABLE live ADD COLUMN pass integer NOT NULL DEFAULT 0;
+ALTER TABLE live ADD COLUMN queue integer NOT NULL DEFAULT 0;
 -- Whose line it shares; kept only of what is ordered for later, which takes its place when its moment comes.
 ALTER TABLE live ADD COLUMN share text;
 -- What it must have beyond a slot, if anything: such a run waits as blocked(limit) until it can have all of it.

@@ -48,7 +48,8 @@ WITH c AS (
   SELECT run_id, job_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
     COALESCE(due_at + start_within, start_by), CASE WHEN is_later THEN run_at END,
     CASE WHEN is_later THEN {blocked} ELSE {waiting_state} END, CASE WHEN is_later THEN 'later' ELSE {waiting_reason} END,
-    priority, overlap, kind, needs::text[], data, pin, queue, pass, CASE WHEN is_later THEN ($7::text[])[place] END, demand
+    priority, overlap, kind, needs::text[], data, pin, queue, pass, 
+    CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand
   FROM fresh ORDER BY number ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), moved AS (

@@ -8,6 +8,7 @@ from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
+from horae.stores.parts.shares import SharePart
 from horae.stores.parts.sources import SourcePart
 from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
@@ -27,6 +28,7 @@ class SqliteStore(
     PastPart,
     VaultPart,
     QueuePart,
+    SharePart,
     SourcePart,
     TokenPart,
 ):

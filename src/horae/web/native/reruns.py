@@ -16,7 +16,7 @@ from horae.service.jobs.reruns import MAX_RUNS, Again
 from horae.web import http, params, render
 from horae.web.native.bodies import read_fields, read_job_name, read_moment
 
-RERUN_EXAMPLE = {"where": {"job": "nightly-report", "state": ["failed"], "due_from": "2027-03-28T00:00:00Z"}}
+RERUN_EXAMPLE = {"where": {"state": ["failed"], "due_from": "2027-03-28T00:00:00Z"}}
 ENDED = {state.word: state for state in model.State if state.is_terminal}
 UNLESS_SAID = (model.State.FAILED, model.State.TIMED_OUT)
 _WHERE = frozenset({"job", "state", "due_from", "due_until", "node"})
