@@ -87,7 +87,7 @@ class Jobs:
             store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
         )
         self.overdue = Overdue(store, self._changes)
-        self.offers = Offers(store, store)
+        self.offers = Offers(store)
 
     # ── submit ──
     async def submit(

@@ -22,7 +22,7 @@ from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_f
 from horae.core.policy.limits import Limit, LimitState
 from horae.core.policy.queues import Queue
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment, Claimed
+from horae.core.runs.orders import Assignment, Backlog, Claimed
 from horae.core.work import policies
 from horae.stores.database import Database, Steps
 from horae.stores.lines import Lines
@@ -145,6 +145,12 @@ class LimitPart(Database):
             yield "put_limits", self._list(missing), 0, 0
             rows = yield "lock_limits", self._list(keys)
         return {row[0]: row for row in rows}
+
+    async def load_demanding(self, limit: int) -> list[Backlog]:
+        demands = [row[0] for row in await self._get("waiting_demands", 0, DEMANDS_AT_ONCE)]
+        rows = await self._get("load_demanding", self._list(demands), limit) if demands else ()
+        counted = Counter((kind, pin, needs) for kind, pin, needs in rows)
+        return [Backlog(kind, pin, _read(needs), runs) for (kind, pin, needs), runs in counted.items()]
 
     async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
         wanted = ("waiting_demands", 0, DEMANDS_AT_ONCE) if run_id is None else ("demand_of_run", run_id)

@@ -57,6 +57,12 @@ SELECT (SELECT now FROM c),
         AND (needs IS NULL OR needs <@ $5::text[]) AND (start_by IS NULL OR start_by > (SELECT now FROM c))
       ORDER BY priority DESC, pass, id LIMIT $7) AS f) AS o);
 
+-- load_demanding [claim] --
+-- The first runs of each of these demands.
+SELECT l.kind, l.pin, to_json(l.needs)::text FROM unnest($1::bigint[]) AS d(id) CROSS JOIN LATERAL (
+  SELECT w.kind, w.pin, w.needs FROM live w WHERE w.state = {blocked} AND w.reason = 'limit' AND w.demand = d.id
+  ORDER BY w.priority DESC, w.pass, w.id LIMIT $2) AS l;
+
 -- load_supplies --
 -- What live nodes have, and the runs that take some of it.
 SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,

@@ -60,6 +60,12 @@ SELECT $1,
         AND (l.start_by IS NULL OR l.start_by > $1)
       ORDER BY l.priority DESC, l.pass, l.id LIMIT $7)));
 
+-- load_demanding [claim] --
+-- The first runs of each of these demands.
+SELECT l.kind, l.pin, l.needs FROM json_each($1) AS d JOIN live l ON l.id IN (
+  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason = 'limit' AND w.demand = d.value
+  ORDER BY w.priority DESC, w.pass, w.id LIMIT $2);
+
 -- load_supplies --
 -- What live nodes have, and the runs that take some of it.
 SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,
