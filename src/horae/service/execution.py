@@ -345,7 +345,7 @@ class _Books:
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
-        results = (*self.final, *(waiting.result for waiting in self.waiting))
+        results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
         return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
 
     def failing(self, accepted: Collection[int]) -> set[int]:

@@ -114,6 +114,7 @@ async def test_a_run_for_which_there_is_less_free_than_was_believed_is_handed_ba
     await stage.jobs.replace(job.id, draft(overlap="allow", resources={"gpu": 1}))
 
     for _ in range(LOST_LIMIT + 2):
+        await stage.agent.leash.beat()
         stage.agent.workload.wake()
         assert await stage.agent.claim() == 0
         assert await stage.states([run]) == [State.BLOCKED]
