@@ -115,10 +115,11 @@ class WorkHints:
         if not kinds:
             return False
         began = self._clock.elapsed()
-        backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED)
+        demanding: list[Backlog] = []
         if self._has_demanding and began >= self._demanding_at:
             self._has_demanding, self._demanding_at = False, began + REPEAT_SECONDS
-            backlog += await self._store.load_demanding(FEW_COUNTED)
+            demanding = await self._store.load_demanding(FEW_COUNTED)
+        backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED) + demanding
         self._looked_at = began
         self._empty = (self._empty | kinds) - {waiting.kind for waiting in backlog}
         chosen = self._choose(backlog)
