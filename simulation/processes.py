@@ -221,12 +221,12 @@ class RemoteAgent:
         node = Node(
             name=name, roles=("agent",), kinds=(executor.kind,), labels=(), slots=settings.slots,
             version=settings.version, address="", started_at=now, heartbeat_at=now, beat=0,
+            capacity={executor.kind: executor.slots},
         )  # fmt: skip
         self.agent = Agent(
             node, self.link, {executor.kind: executor}, self._spool, self.keeper, clock,
             lease_seconds=settings.lease, output_limit=1 << 20, spool=self._spool,
         )  # fmt: skip
-        self.link.capacity = {executor.kind: executor.slots}
 
     async def run(self) -> None:
         """As horae.app.remote_agent.serve_agent."""

@@ -58,6 +58,7 @@ class Config:
     roles: tuple[str, ...]
     slots: int
     labels: tuple[str, ...]
+    resources: tuple[tuple[str, int], ...]  # those that were named (core.policy.resources)
     kinds: tuple[str, ...]
     handler_slots: int
     workers: int

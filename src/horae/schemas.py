@@ -62,6 +62,11 @@ class ConcurrencyLimit(Struct):
     per: Annotated[str, Meta(description="What is counted together: job, owner, queue or data.PATH.")]
 
 
+Resources = Annotated[
+    dict[str, int | float], Meta(description="By name: cpus, memory in bytes, pieces of all else; a run's slots too.")
+]
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -87,6 +92,7 @@ class Policy(Struct):
     ] = None
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
+    resources: Resources = {}
 
 
 class Cursor(Struct):
@@ -125,6 +131,7 @@ class Submitted(Struct):
 
     jobs: list[Job]
     replayed: bool
+    warnings: Annotated[list[str], Meta(description="What their owner should know, such as what no agent offers.")] = []
 
 
 class Share(Struct, omit_defaults=True):
@@ -238,6 +245,9 @@ class Node(Struct):
         str,
         Meta(description="What its machine is short of: it takes nothing new until it has some. Empty: it is well."),
     ]
+    resources: Annotated[Resources, Meta(description="What runs may have of it beside slots.")] = {}
+    free: Annotated[Resources, Meta(description="What of that was free when it last said so.")] = {}
+    capacity: Annotated[dict[str, int], Meta(description="Slots of the kinds of work that it does.")] = {}
 
 
 class Handler(Struct):

@@ -66,6 +66,7 @@ def whole(low: int, high: int) -> Kind:
     return Kind("N", read)
 
 
+_RESOURCES = "resources by name, such as gpu=1,memory=8GiB"
 _BYTES = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 PORT = whole(1, 65535)
 
@@ -163,6 +164,44 @@ def read_names_like(pattern: str, value: object, expected: str) -> tuple[str, ..
     if not all(re.fullmatch(pattern, name) for name in named):
         raise Refused(expected)
     return named
+
+
+def read_resources(value: object) -> tuple[tuple[str, int], ...]:
+    """Return a TOML table, or text such as gpu=1,memory=8GiB, as amounts (core.policy.resources)."""
+    from horae.core.fields import Fields, Problems  # as in read_seconds
+    from horae.core.policy import resources
+
+    problems = Problems()
+    found = resources.read_resources(Fields({"resources": _amounts(value)}, "", problems))
+    if problems.listed:
+        first = problems.listed[0]
+        raise Refused(f"{_RESOURCES} ({first.path}: {first.message})", hint=first.hint)
+    if any(name == resources.SLOTS for name, _ in found):
+        raise Refused(_RESOURCES, hint="slots is a setting of its own")
+    return found
+
+
+def _amounts(value: object) -> object:
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, str):
+        raise Refused(_RESOURCES)
+    pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+    if not all(name.strip() and amount.strip() for name, _, amount in pairs):
+        raise Refused(_RESOURCES)
+    return {name.strip(): _number_of(amount.strip()) for name, _, amount in pairs}
+
+
+def _number_of(text: str) -> object:
+    if re.fullmatch(r"[0-9]{1,15}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"[0-9]{1,9}\.[0-9]{1,6}", text) else text
+
+
+def show_resources(value: tuple[tuple[str, int], ...]) -> str:
+    from horae.core.policy.resources import show_amount
+
+    return ",".join(f"{name}={show_amount(name, amount)}" for name, amount in value)
 
 
 def read_kinds(value: object) -> tuple[str, ...]:

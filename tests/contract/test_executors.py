@@ -166,10 +166,11 @@ class Rig:
         output: MemoryOutput | None = None,
         note_phase: Callable[[Phase], None] = lambda _: None,
         owner: str = "ann",
+        policy: str = "{}",
     ) -> MemoryOutput:
         output = output or MemoryOutput()
         kind = self.executor.kind
-        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), "{}", data, owner)
+        assignment = Assignment(run_id, 3, 2, 5, None, START, kind, "nightly", json.dumps(spec), policy, data, owner)
         work = Work(assignment, spec, output, timeout, START, listener=Heard(note_phase))
         self.executor.start([work], lambda r: self._done(r, output))
         if timeout is not None:

@@ -10,7 +10,8 @@ import pytest
 from horae.app.machine import SystemClock, end_task
 from horae.core.definitions import Submission
 from horae.core.model import Node, Overlap
-from horae.core.runs.orders import NewRun, Order
+from horae.core.policy.demands import Demand, Use
+from horae.core.runs.orders import Backlog, NewRun, Order
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.rpc.agents.hints import WorkHints
@@ -36,6 +37,9 @@ class Crowd:
         self.looks += 1
         self._news.set()
         return found
+
+    async def load_demanding(self, limit: int) -> object:
+        return await self.store.load_demanding(limit)
 
     def idle(
         self, name: str, room: Mapping[str, int] | None = None, labels: tuple[str, ...] = (), since: int = 0
@@ -120,6 +124,20 @@ async def test_runs_that_few_may_take_hide_none_of_the_others(crowd: Crowd):
     assert sorted((one.pin or "", tuple(one.needs), one.runs) for one in found) == [
         ("", (), 2), ("", ("gpu",), 3), ("elsewhere", (), 3)
     ]  # fmt: skip
+
+
+async def test_runs_that_demand_more_than_a_slot_are_told_of_when_runs_are_announced(crowd: Crowd):
+    [demand] = await crowd.store.demand_ids([Demand((Use("a"),))])
+    crowd.idle("a")
+    crowd.idle("b", {"shell": 1})
+
+    await crowd.order(3, demand=demand)
+    await crowd.until(lambda: bool(crowd.told))
+
+    assert crowd.told == ["a"]
+    assert not crowd.hints.none_wait(["python"])
+    found = await crowd.store.load_demanding(2)
+    assert found == [Backlog("python", None, [], 2)]
 
 
 async def test_whoever_is_told_and_does_not_claim_is_passed_over(crowd: Crowd):

@@ -28,6 +28,7 @@ from horae.core.model import (
 from horae.core.policy.demands import Demand, Offer, Use, Whose, demand_of
 from horae.core.policy.limits import why_waiting
 from horae.core.policy.queues import Queue
+from horae.core.policy.resources import RESERVE_AFTER
 from horae.core.runs.orders import Assignment, Claimed, NewRun, Order, Result, Waiting, Want
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
@@ -52,10 +53,11 @@ async def define(store: Store, policy: Policy = FIVE, job_id: int = 1, **fields:
 
 async def order(
     store: Store, count: int = 1, policy: Policy = FIVE, *, job_id: int = 1, queue: Queue = DEFAULT, data: Any = None,
-    resources: Sequence[tuple[str, int]] = (), kind: str = "python", **fields: Any,
+    resources: Sequence[tuple[str, int]] = (), asks: Sequence[tuple[str, int]] = (), kind: str = "python",
+    **fields: Any,
 ) -> list[int]:  # fmt: skip
     """Make runs that demand what the policy of their job says."""
-    demand = demand_of(policy, queue, Whose(job_id, "local", queue.id), data, resources=resources)
+    demand = demand_of(policy, queue, Whose(job_id, "local", queue.id), data, asks, resources)
     assert demand is not None
     [demand_id] = await store.demand_ids([demand])
     new = NewRun(job_id=job_id, kind=kind, priority=5, overlap=Overlap.ALLOW, queue=queue.id, demand=demand_id)
@@ -239,6 +241,81 @@ async def test_a_resource_of_the_cluster_is_counted_by_units(store: Store):
     assert not await store.drop_resource("license-x")
     assert await store.load_resources() == {}
     assert ids(await start(store)) == made[3:]
+
+
+# ── resources of agents, and large runs ──
+async def test_a_run_gets_an_agent_that_has_what_it_asks_for_and_as_many_slots(store: Store):
+    await define(store, Policy())
+    wide = await order(store, 2, Policy(), asks=[("slots", 2)])
+    graphics = await order(store, 2, Policy(), asks=[("gpu", 1)])
+    offers = [offer(3, "n1"), offer(1, "n2", free={"gpu": 1})]
+    claimed = await store.claim_demanding(offers)
+    assert [ids(each or ()) for each in claimed.given] == [wide[:1], graphics[:1]]
+    assert claimed.room == [{"python": 1}, {"python": 0}]
+    assert ids(await start(store, offer(2, "n3", free={"gpu": 0, "cpus": 4000}))) == wide[1:]
+
+
+async def stand(store: Store, clock: FakeClock, *slots: int) -> tuple[int, list[int]]:
+    """A run of three slots that has waited for long, and ordinary ones behind it; nodes that have so many slots."""
+    for number, each in enumerate(slots, 1):
+        await store.register_node(node(f"n{number}", slots=each))
+    await define(store, Policy())
+    [large] = await order(store, 1, Policy(), asks=[("slots", 3)])
+    clock.advance(RESERVE_AFTER / SECOND)
+    small = [receipt.ids[0] for receipt in await store.enqueue([Order(NewRun(1, "python", 5, Overlap.ALLOW))] * 9)]
+    return large, small
+
+
+async def test_an_agent_is_kept_for_a_large_run_that_has_waited(store: Store, clock: FakeClock):
+    large, _ = await stand(store, clock, 4, 4, 2)
+
+    claimed = await store.claim_demanding([offer(2, "n1"), offer(2, "n2"), offer(2, "n3")])
+
+    assert claimed.given == [[], [], []]
+    assert claimed.room == [{"python": 0}, {"python": 2}, {"python": 2}]  # one is kept, and one that could ever run it
+    assert claimed.is_cut
+    assert ids(await start(store, offer(3, "n1"))) == [large]
+    assert (await store.claim_demanding([offer(2, "n1")])).room == [{"python": 2}]
+
+
+async def test_nothing_is_kept_for_a_run_that_has_not_waited_or_whose_turn_it_is_not(store: Store, clock: FakeClock):
+    await store.register_node(node("n1"))
+    await define(store, Policy())
+    await store.enqueue([Order(NewRun(1, "python", 5, Overlap.ALLOW))])
+    await order(store, 1, Policy(), asks=[("slots", 3)])
+    assert (await store.claim_demanding([offer(2)])).room == [{"python": 2}]
+    clock.advance(RESERVE_AFTER / SECOND)
+    assert (await store.claim_demanding([offer(2)])).room == [{"python": 2}]  # an ordinary one comes first
+    [first] = (await store.claim([Want("n1", "python", 1)], ()))[0] or ()
+    clock.advance(2)
+    assert (await store.claim_demanding([offer(3)])).given[0]
+    assert first.attempt == 1
+
+
+async def test_among_endless_small_runs_a_large_one_starts_when_what_runs_has_ended(store: Store, clock: FakeClock):
+    large, _ = await stand(store, clock, 4)
+    execution, agent = Execution(store, LocalQueue(), clock, Metrics()), node("n1")
+    busy = (await store.claim([Want("n1", "python", 4)], ()))[0] or ()
+    for free, ended in enumerate(busy[:2], 1):
+        await execution.finish([done(ended)])
+        assert await execution.claim(agent, {"python": free}) == []
+    await execution.finish([done(busy[2])])
+    assert ids(await execution.claim(agent, {"python": 3})) == [large]
+
+
+async def test_what_was_handed_back_unbegun_is_no_attempt(store: Store):
+    await define(store, Policy())
+    [made] = await order(store, 1, Policy(), asks=[("gpu", 1)])
+    [one] = await start(store, offer(free={"gpu": 1}))
+    refused = replace(done(one, State.FAILED), reason="limit", message="less is free")
+    assert (await store.finish([], [Waiting(refused, START, begun=False)])).accepted == {made}
+    run = await store.get_run(made)
+    assert run is not None
+    assert (run.state, run.reason, run.attempt, run.lost, run.message) == (State.BLOCKED, "retry", 0, 0, "less is free")
+    assert await store.list_attempts(made) == []
+    await store.sweep()
+    [again] = await start(store, offer(free={"gpu": 1}))
+    assert (again.attempt, again.fence > one.fence) == (1, True)
 
 
 # ── queues ──

@@ -259,6 +259,19 @@ async def test_what_ails_an_agent_is_noted(side: Side, link: Link):
         assert [one.ailment for one in await side.store.list_nodes()] == [said]
 
 
+async def test_what_an_agent_offers_and_has_free_is_noted(side: Side, link: Link):
+    offers, slots = {"cpus": 4000, "memory": 2**45, "gpu": 2}, {"python": 2000, "shell": 4}
+    await link.hello(a_node(resources=offers, capacity=slots))
+    (one,) = await side.store.list_nodes()
+    assert (one.resources, one.capacity, one.free) == (offers, slots, offers)
+
+    assert await link.claim({"python": 1}, {**offers, "gpu": 0}) == []
+    await link.beat(1, None, {**offers, "gpu": 0})
+
+    (one,) = await side.store.list_nodes()
+    assert (one.resources, one.free) == (offers, {**offers, "gpu": 0})
+
+
 async def sync_run(side: Side, job_id: int = 1, source_id: int = 0) -> int:
     await side.store.submit([Submission([make_job(job_id, kind="sync", spec={"source_id": source_id})])])
     return (await side.jobs.run_now(job_id)).id

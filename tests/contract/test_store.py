@@ -1199,7 +1199,7 @@ async def test_an_enqueue_with_an_idempotency_key_makes_one_run(store: Store):
 # ── nodes and leases ──
 
 
-async def register(store: Store, name: str, **fields: str) -> None:
+async def register(store: Store, name: str, **fields: Any) -> None:
     node = Node(name, ("agent",), ("python",), (), 8, "0.1", "127.0.0.1:1", START, START, 0, **fields)
     await store.register_node(node)
 
@@ -1241,6 +1241,28 @@ async def test_what_ails_a_node_is_listed_until_it_says_otherwise_or_joins_anew(
     assert [node.ailment for node in await store.list_nodes()] == ["no room", ""]
     await register(store, "n1")
     assert [node.ailment for node in await store.list_nodes()] == ["", ""]
+
+
+async def test_a_node_has_what_it_offers_and_what_it_last_said_to_be_free(store: Store):
+    offers, slots = {"cpus": 4000, "memory": 2**45, "gpu": 2}, {"python": 2000}
+    await register(store, "n1", resources=offers, capacity=slots)
+    await register(store, "n2")
+
+    def shown(node: Node) -> tuple[Any, ...]:
+        return node.resources, node.capacity, node.free
+
+    assert [shown(node) for node in await store.list_nodes()] == [(offers, slots, offers), ({}, {}, {})]
+    assert await store.beat("n1", 1, free={**offers, "gpu": 0}) == Beat([])
+    assert await store.beat("n2", 1) == Beat([])
+    assert [shown(node) for node in await store.list_nodes()] == [(offers, slots, {**offers, "gpu": 0}), ({}, {}, {})]
+    assert await store.beat("n1", 1) == Beat([])  # who says nothing changes nothing
+    found = await store.get_node("n1")
+    assert found is not None
+    assert found.free == {**offers, "gpu": 0}
+    await register(store, "n1", resources={"gpu": 1})
+    found = await store.get_node("n1")
+    assert found is not None
+    assert shown(found) == ({"gpu": 1}, {}, {"gpu": 1})
 
 
 async def test_the_first_value_of_a_setting_is_kept_for_all(store: Store):

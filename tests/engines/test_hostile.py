@@ -79,6 +79,17 @@ async def test_a_memory_hog_ends_with_its_reason(place: Place, script: str) -> N
 
 
 @pytest.mark.usefixtures("limited")
+async def test_a_work_is_held_to_the_memory_that_it_took_of_its_agent(place: Place) -> None:
+    taken = '{"resources": {"memory": 209715200}}'
+    result, text = await place.run(place.spec(HOG), policy=taken)
+    assert (result.state, result.reason) == (State.FAILED, Reason.OOM), text
+    assert "more memory than its limit of 200 MiB" in result.message
+    result, text = await place.run(place.spec("echo fine", limits={"memory": 2**30}), policy=taken)
+    assert result.state is State.SUCCEEDED, text
+    await place.assert_nothing_is_left()
+
+
+@pytest.mark.usefixtures("limited")
 async def test_a_share_of_a_processor_is_kept(place: Place) -> None:
     result, text = await place.do("busybox timeout 2 sh -c 'while :; do :; done' || times", limits={"cpus": 0.2})
     assert result.state is State.SUCCEEDED, text

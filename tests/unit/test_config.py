@@ -104,7 +104,8 @@ def test_every_setting_can_be_read_from_each_source(tmp_path: Path) -> None:
     values = {
         "host": "::1", "port": "1", "grpc_port": "2", "compat_ports": "3,4", "data": "d",
         "database": "postgresql://u@h/n", "node": "n1",
-        "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "kinds": "shell,python", "handler_slots": "5",
+        "roles": "api,agent", "slots": "10000", "labels": "gpu,zone=eu", "resources": "gpu=1",
+        "kinds": "shell,python", "handler_slots": "5",
         "workers": "7", "jobs_directory": "j", "maven_settings": "c.pem", "declarations": "e", "script_roots": "d,j",
         "sandbox": "plain", "scheduler_mode": "active-passive", "scan_interval": "2m",
         "heartbeat_interval": "500ms", "lease": "1m30s", "worker_timeout": "45", "on_restart": "keep",
@@ -390,6 +391,27 @@ def test_a_password_is_never_shown(url: str) -> None:
 @pytest.mark.parametrize("slots", ["0", "10001", "-4", "many"])
 def test_slots_are_1_to_10000(slots: str) -> None:  # E59
     assert "from 1 to 10000" in refused({"slots": slots}).message
+
+
+def test_resources_are_named_with_their_amounts() -> None:
+    config = load({"resources": "gpu=2, memory=8GiB,cpus=1.5,license-x=3"}, environ={})
+    assert config.resources == (("cpus", 1500), ("gpu", 2), ("license-x", 3), ("memory", 8 << 30))
+    assert ("resources", "cpus=1.5,gpu=2,license-x=3,memory=8GiB", "flag --resources") in config.shown()
+
+
+def test_resources_may_be_a_table_of_the_settings_file(tmp_path: Path) -> None:
+    file = tmp_path / "horae.toml"
+    file.write_text('port = 9000\n[resources]\ngpu = 1\nmemory = "8GiB"\n')
+    assert load(file=file, environ={}).resources == (("gpu", 1), ("memory", 8 << 30))
+
+
+@pytest.mark.parametrize("text", ["gpu", "gpu=", "=1", "gpu=0", "gpu=1.5", "gpu=much", "GPU=1", "memory=1 potato"])
+def test_what_is_no_resource_is_refused_with_an_example(text: str) -> None:
+    assert "resources by name, such as gpu=1,memory=8GiB" in refused({"resources": text}).message
+
+
+def test_slots_are_no_resource_of_a_setting() -> None:
+    assert refused({"resources": "slots=2"}).hint == "slots is a setting of its own"
 
 
 @pytest.mark.parametrize(

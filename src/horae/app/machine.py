@@ -9,6 +9,7 @@ import secrets
 import socket
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import structlog
 
 from horae.config import Config
 from horae.core.model import Moment
+from horae.core.policy.resources import CPUS, MEMORY, MILLI
 from horae.errors import ConfigError
 
+MEBIBYTE = 2**20
 PRIVATE = 0o077  # rights that nobody else has to what we write
 
 log = structlog.get_logger()
@@ -111,3 +114,46 @@ async def end_task(task: asyncio.Task[Any] | None) -> None:
     if task is not None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+# ── what it has ──
+def machine_resources(root: Path = Path("/")) -> dict[str, int]:
+    """Return the cpus, in thousandths, and the memory, in bytes, that this process may use: those of the machine, or
+    less where a control group allows less. `root` is where the files of the system lie."""
+    groups = list(_own_groups(root))
+    cpus = [len(os.sched_getaffinity(0)) * MILLI, *(_cpus_of(group) for group in groups)]
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = [pages, *(_memory_of(group) for group in groups)]
+    return {CPUS: min(one for one in cpus if one), MEMORY: min(one for one in memory if one) // MEBIBYTE * MEBIBYTE}
+
+
+def _own_groups(root: Path) -> Iterator[Path]:
+    """The directories of our control groups, of either version, and of those above them."""
+    top = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        tree = top / controllers if controllers else top
+        if controllers in ("", "memory", "cpu,cpuacct", "cpu"):
+            inner = tree / path.lstrip("/")
+            yield from (each for each in (inner, *inner.parents) if each.is_relative_to(tree))
+
+
+def _cpus_of(group: Path) -> int:
+    """0: no limit."""
+    quota, _, period = _text(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = _text(group / "cpu.cfs_quota_us"), _text(group / "cpu.cfs_period_us")
+    return int(quota) * MILLI // int(period) if quota.isdigit() and period.isdigit() and int(period) else 0
+
+
+def _memory_of(group: Path) -> int:
+    """0: no limit; the older version has a very large number for that, which is more than any machine has."""
+    most = _text(group / "memory.max") or _text(group / "memory.limit_in_bytes")
+    return int(most) if most.isdigit() else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

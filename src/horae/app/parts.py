@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from horae.app.machine import keeps_work
+from horae.app.machine import keeps_work, machine_resources
 from horae.config import Config
 from horae.core.model import Node
 from horae.core.work.kinds import KINDS
@@ -70,6 +70,11 @@ class Work:
             output_limit=config.output_limit, spool=spool, sandboxes=tuple(self.sandboxes.named.values()),
             examine=make_probe(config, self.keeper, place).examine, installation=installation,
         )  # fmt: skip
+
+
+def offered(config: Config) -> dict[str, int]:
+    """Return what runs may have of this agent beside slots: what its machine has, unless it was told otherwise."""
+    return {**machine_resources(), **dict(config.resources)}
 
 
 def nowhere(_: str) -> Function | None:

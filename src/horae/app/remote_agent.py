@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from horae.app.machine import SystemClock, end_task, identity_of, keep_private
-from horae.app.parts import all_labels, make_reach, make_work
+from horae.app.parts import all_labels, make_reach, make_work, offered
 from horae.app.process import HttpServer, listen, make_http_server, on_signals, set_up_logging
 from horae.app.roles import REMOTE_POLL, AgentRole
 from horae.app.server import DRAIN, OUTPUT_SECONDS
@@ -72,9 +72,9 @@ async def serve_agent(
     node = Node(
         name=config.node, roles=("agent",), kinds=tuple(executors), labels=all_labels(config, work.sandboxes),
         slots=config.slots, version=version("horae"), address="", started_at=now, heartbeat_at=now, beat=0,
+        resources=offered(config), capacity={kind: executor.slots for kind, executor in executors.items()},
     )  # fmt: skip
     agent = work.make_agent(config, node, link, spool, clock, directory / "spool", spool)
-    link.capacity = {kind: executor.slots for kind, executor in executors.items()}
     if isinstance(link, NatsLink):
         link.room = agent.capacity
     async with AsyncExitStack() as stack:

@@ -25,7 +25,7 @@ import structlog
 
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
-from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere
+from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere, offered
 from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
@@ -116,7 +116,7 @@ class App:
         self.metrics = Metrics()
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
-        foreign_kinds = kinds.LENDABLE if config.lake_workers == "external" else ()
+        self._foreign_kinds = foreign_kinds = kinds.LENDABLE if config.lake_workers == "external" else ()
         keys = FileKeys(config.secret_key_file)
         kept = Secrets(roles, keys)
         self.sealing = sealing = Sealing(store, keys)
@@ -126,7 +126,9 @@ class App:
             installation=installation,
             after_failures=Breaker(roles, self.queue, sealing, self.broker.events).look,
         )  # fmt: skip
-        self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval)
+        self.firing = Firing(
+            roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval, foreign_kinds=foreign_kinds
+        )
         place_of_output = "" if self.files.is_shared else config.node
         self.link = LocalLink(
             self.execution, roles, self.queue, place=place_of_output,
@@ -153,7 +155,7 @@ class App:
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
         jobs = Jobs(
             store, self.queue, self.broker.events, sealing, self.describer,
-            most_waiting=config.most_waiting_per_owner or None,
+            most_waiting=config.most_waiting_per_owner or None, foreign_kinds=foreign_kinds,
         )  # fmt: skip
         lending, members = Lending(roles, jobs, self.execution), self._members(roles)
         self.dispatching = Dispatching(
@@ -209,7 +211,8 @@ class App:
             version=version("horae"),
             address=f"{config.host}:{config.port}" if self._is_served else "", started_at=now, heartbeat_at=now, beat=0,
             grpc=_reachable(config) if self._is_served and config.serves_rpc else "", identity=self._identity,
-            holder=f"pid {os.getpid()}{here()}",
+            holder=f"pid {os.getpid()}{here()}", resources=offered(config) if self.executors else {},
+            capacity={kind: executor.slots for kind, executor in self.executors.items()},
         )  # fmt: skip
 
     def _local_node(self) -> LocalNode:
@@ -306,7 +309,9 @@ class App:
             pushing = PushRole(self.cluster, self.pushing, self.queue, self.clock)
             tasks["push"] = group.create_task(pushing.run())
             if isinstance(store := self.store.for_roles(), PostgresStore):
-                inbox = Inbox(store, self.queue, self.clock, self.metrics, self.broker.events)
+                inbox = Inbox(
+                    store, self.queue, self.clock, self.metrics, self.broker.events, foreign_kinds=self._foreign_kinds
+                )
                 tasks["inbox"] = group.create_task(InboxRole(self.cluster, inbox, self.queue, self.clock).run())
         if "scheduler" in config.roles:
             scheduler = SchedulerRole(

@@ -45,15 +45,18 @@ def submit(
     if dry_run or len(contents) > FEW or not all(is_plain(name, content) for name, content in contents.items()):
         return _submit_many(session, contents, is_dry=dry_run)
     made: list[Json] = []
+    warnings: list[str] = []
     try:
         with session.client() as client:
             for name, content in contents.items():
                 with naming(name):
                     type_, place = media_type(name, content), directory_of(name)
-                    made += client.json.submit(content, type_, directory=place)["jobs"]
+                    answer = client.json.submit(content, type_, directory=place)
+                    made += answer["jobs"]
+                    warnings += answer.get("warnings", ())
     finally:  # what was submitted before an error is there, and must be told
         if made:
-            _say_submitted(session, made)
+            _say_submitted(session, made, warnings)
     return None
 
 
@@ -65,28 +68,28 @@ def _content_of(name: str) -> bytes:
 def _submit_many(session: Session, contents: dict[str, bytes], *, is_dry: bool) -> None:
     items = [item for name, content in contents.items() for item in read_items(name, content)]
     done: list[Json] = []
+    warnings: dict[str, None] = {}
     try:
         with session.client() as client, progress(session.screen, "submitting jobs", len(items)) as advance:
             for batch in batches(items):
                 try:
-                    done += _send(client, batch, is_dry=is_dry)
+                    answer = _send(client, batch, is_dry=is_dry)
                 except Error as error:
                     raise placed(error, batch) from None
+                done += answer["items" if is_dry else "jobs"]
+                warnings |= dict.fromkeys(answer.get("warnings", ()))
                 advance(len(batch))
     finally:
         if done and is_dry:
             _say_planned(session, items, done)
         elif done:
-            _say_submitted(session, done)
+            _say_submitted(session, done, list(warnings))
 
 
-def _send(client: SyncClient, batch: list[Item], *, is_dry: bool) -> list[Json]:
-    place = directory_of(batch[0].file)
-    if is_dry:
-        planned: list[Json] = client.json.plan_submit(body_of(batch), "application/json", directory=place)["items"]
-        return planned
-    made: list[Json] = client.json.submit(body_of(batch), "application/json", directory=place)["jobs"]
-    return made
+def _send(client: SyncClient, batch: list[Item], *, is_dry: bool) -> Json:
+    send = client.json.plan_submit if is_dry else client.json.submit
+    answer: Json = send(body_of(batch), "application/json", directory=directory_of(batch[0].file))
+    return answer
 
 
 def _say_planned(session: Session, items: list[Item], planned: list[Json]) -> None:
@@ -99,13 +102,15 @@ def _say_planned(session: Session, items: list[Item], planned: list[Json]) -> No
     session.screen.note(", ".join(f"{count} {outcome}" for outcome, count in counted.items()) + "; nothing was done")
 
 
-def _say_submitted(session: Session, jobs: list[Json]) -> None:
+def _say_submitted(session: Session, jobs: list[Json], warnings: list[str]) -> None:
     if session.as_json:
-        session.screen.json({"jobs": jobs})
+        session.screen.json({"jobs": jobs} | ({"warnings": warnings} if warnings else {}))
     elif len(jobs) <= SHOWN:
         _show_jobs(session.screen, jobs)
     else:
         session.screen.line(f"{len(jobs)} jobs submitted")
+    for warning in () if session.as_json else warnings:
+        session.screen.warn(clean(warning))
 
 
 def list_jobs(

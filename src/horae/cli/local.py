@@ -29,12 +29,17 @@ ConfigFile = Annotated[
     str | None,
     Option("--config", metavar="FILE", help="TOML file of settings. [default: ./horae.toml if there is one]"),
 ]
+Resources = Annotated[
+    list[str] | None,
+    Option("--resource", metavar="NAME=N", help="What runs may have of this agent, as gpu=1; may be repeated."),
+]
 AGENT_SETTINGS = [
     *(
         "data",
         "node",
         "slots",
         "labels",
+        "resources",
         "kinds",
         "files",
         "files_endpoint",
@@ -59,6 +64,12 @@ def register(app: click.Group) -> None:
     settings_command(app, "migrate", "horae migrate --check", ["data", "database", "startup_timeout"])(migrate)
 
 
+def with_resources(flags: dict[str, str], resources: list[str]) -> dict[str, str]:
+    """Return the flags with what was offered one by one."""
+    offered = ",".join([*filter(None, [flags.get("resources")]), *resources])
+    return {**flags, "resources": offered} if offered else flags
+
+
 def load_settings(flags: dict[str, str], file: str | None, screen: Screen) -> Config:
     from horae.config import load
 
@@ -68,13 +79,13 @@ def load_settings(flags: dict[str, str], file: str | None, screen: Screen) -> Co
     return config
 
 
-def up(session: Session, flags: dict[str, str], config_file: ConfigFile = None) -> None:
+def up(session: Session, flags: dict[str, str], resource: Resources = None, config_file: ConfigFile = None) -> None:
     """Start Horae: everything in one process, until Ctrl-C.
 
     Each flag may also be a line of the settings file, or a variable such as HORAE_PORT.
     Flags win over variables, variables over the file.
     """
-    config = load_settings(flags, config_file, session.screen)
+    config = load_settings(with_resources(flags, resource or []), config_file, session.screen)
     # Only here: the whole server is loaded with it, which no other command needs.
     import asyncio
 
@@ -156,6 +167,7 @@ def agent(
     label: Annotated[
         list[str] | None, Option("--label", metavar="LABEL", help="A label of this agent; may be repeated.")
     ] = None,
+    resource: Resources = None,
     token_file: Annotated[
         str | None, Option("--token-file", metavar="FILE", help="File with a token of the scope agent.")
     ] = None,
@@ -176,7 +188,8 @@ def agent(
     """
     from horae.cli.joining import agent_flags, read_way
 
-    config = load_settings(agent_flags(flags, label or []), config_file, session.screen)
+    given = agent_flags(with_resources(flags, resource or []), label or [])
+    config = load_settings(given, config_file, session.screen)
     way = read_way(servers, token_file, ca_file)
     import asyncio  # as in `up`
 

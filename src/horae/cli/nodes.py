@@ -58,6 +58,7 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
             ",".join(node["roles"]),
             ",".join(node["labels"]),
             f"{node['busy']}/{node['slots']}",
+            _free(node),
             str(node["segments"] or ""),
             duration(max(0.0, between(node["heartbeat_at"], now) or 0.0)) + " ago",
             node["version"],
@@ -72,6 +73,7 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
         "roles??",
         "labels??",
         ">busy",
+        "free?",
         ">segments??",
         ">seen?",
         "version??",
@@ -81,6 +83,22 @@ def _show_nodes(screen: Screen, nodes: list[Json]) -> None:
     for node in nodes:
         if node.get("ailment"):
             screen.line(f"{clean(node['name'])} takes nothing new: {clean(node['ailment'])}")
+
+
+def _free(node: Json) -> str:
+    """What it offers; where some is taken, what is free of it: cpus 4, gpu 1/2, memory 15.6GiB."""
+    free, offered = node.get("free") or {}, node.get("resources") or {}
+    return ", ".join(f"{name} {_share(name, free.get(name, most), most)}" for name, most in offered.items())
+
+
+def _share(name: str, free: float, most: float) -> str:
+    show = _size if name == "memory" else "{:g}".format
+    return show(most) if free == most else f"{show(free)}/{show(most)}"
+
+
+def _size(value: float) -> str:
+    unit, scale = ("GiB", 2**30) if value >= 2**30 else ("MiB", 2**20)
+    return f"{value / scale:.4g}{unit}"
 
 
 def handlers(session: Session) -> None:

@@ -6,6 +6,7 @@ databases handle integers ten times cheaper than calendar objects. Text appears 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
@@ -162,6 +163,7 @@ class Policy:
     start_deadline_seconds: float | None = None
     priority: int = 5  # 0..9, higher first
     labels: tuple[str, ...] = ()  # an agent must have all of them
+    resources: tuple[tuple[str, int], ...] = ()  # that it takes of one agent while it runs (core.policy.resources)
     offered: bool = False  # schedulers outside Horae that hold its segment may fire it first
     synced_at: Moment | None = None  # its last success before it came here; with it, what is overdue runs at a start
     queue: str = DEFAULT_QUEUE_NAME  # where its runs wait, by name (core.policy.queues)
@@ -291,6 +293,9 @@ class Node:
     session: int = 0  # grows with every registration and every new line: what an earlier one asks is refused
     holder: str = ""  # the process, for people: "pid 4711 on build-3"
     ailment: str = ""  # what its machine is short of: it takes nothing new until it has some
+    resources: Mapping[str, int] = field(default_factory=dict)  # that its runs may have (core.policy.resources)
+    free: Mapping[str, int] = field(default_factory=dict)  # what was free of them when it last said so
+    capacity: Mapping[str, int] = field(default_factory=dict)  # kind → runs of it at once, where that is not `slots`
 
 
 @dataclass(frozen=True, slots=True)

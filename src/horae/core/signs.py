@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ class Sign(NamedTuple):
     busy: int
     session: int | None = None  # under which it is given: see Store.register_node
     held: Holding | None = None  # what the node holds, where it says so
+    free: Mapping[str, int] | None = None  # of its resources (see Node.free), where it says so
 
 
 class NewLine(NamedTuple):

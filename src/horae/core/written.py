@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from horae.core.model import SECOND, Json
+from horae.core.policy.resources import MEMORY
 from horae.core.runs.segments import segment_of
+from horae.core.sizes import show_size
 from horae.core.time.moments import format_duration
 from horae.core.work import kinds
 from horae.core.work.isolation import labels_of
@@ -21,7 +23,7 @@ from horae.core.work.specs import Draft, parse_job
 from horae.errors import Error
 
 _LAST = ("steps",)  # of the fields of work: the longest, and what the rest is about
-_AS_SHOWN = ("priority", "queue", "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources")
+_ALIKE = ("priority", "queue", "share", "pause_after_failures", "rate_limits", "concurrency_limits")  # in both forms
 _KINDS = ("cron", "every", "at", "rrule")  # of schedules that are one text
 
 
@@ -137,9 +139,15 @@ def _flat_policy(job: Json) -> Json:
             flat[name] = said if limit is None else {"policy": said, "limit": limit}
     if "start_deadline_seconds" in policy:
         flat["start_deadline"] = _duration(policy["start_deadline_seconds"])
-    flat |= {name: policy[name] for name in _AS_SHOWN if name in policy}
+    flat |= {name: policy[name] for name in _ALIKE if name in policy}
+    if "resources" in policy:
+        flat["resources"] = _resources(policy["resources"])
     labels = [label for label in policy.get("labels", ()) if label not in labels_of(job["spec"])]
     return flat | ({"labels": labels} if labels else {})
+
+
+def _resources(resources: Json) -> Json:
+    return {name: show_size(amount) if name == MEMORY else amount for name, amount in resources.items()}
 
 
 def _retry(retry: Json) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from horae import wire
 from horae.core.model import Node
@@ -21,11 +21,11 @@ REFUSALS: dict[str, type[Error]] = {
 }
 
 
-def write_hello(node: Node, identity: str, session: str, capacity: Mapping[str, int]) -> pb.Hello:
+def write_hello(node: Node, identity: str, session: str) -> pb.Hello:
     return pb.Hello(
         lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name, identity=identity,
         session=session, kinds=node.kinds, labels=node.labels, slots=node.slots, version=node.version,
-        started_at=node.started_at, capacity=capacity,
+        started_at=node.started_at, capacity=node.capacity, resources=node.resources,
     )  # fmt: skip
 
 

@@ -78,10 +78,10 @@ class NatsLink(RemoteLink):
         self._taken[kind].append(message)
         self._hints["runs"].set()
 
-    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
         messages = [message for kind in room for message in self._taken.pop(kind, ())]
         self._taken |= {kind: [] for kind in room}
-        claimed = await super().claim(room)  # should it break off, the messages come again
+        claimed = await super().claim(room, free)  # should it break off, the messages come again
         for message in messages:
             with suppress(Exception):  # a message that is not acknowledged comes again, and does no harm
                 await message.ack()

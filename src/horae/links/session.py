@@ -80,7 +80,6 @@ class RemoteLink(ABC):
         self._terms = Terms(0.0, 0.0)
         self._protocol = wire.PROTOCOL  # that the server speaks
         self._is_joined = False
-        self.capacity: dict[str, int] = {}  # kind → how many runs of it at once, where that is not the node's slots
         self._lost_at = float("-inf")  # when a line that was welcome ended, on the clock of the loop
         self._logged = ("", float("-inf"))  # the last trouble, and when
         self._hints: dict[str, asyncio.Event] = {"runs": asyncio.Event(), "cancel": asyncio.Event()}  # by topic
@@ -158,9 +157,7 @@ class RemoteLink(ABC):
     async def _greet(self, server: str, stream: Stream, line: Line) -> None:
         """Say who we are; once welcome, the stream is for everybody."""
         assert self._node is not None
-        hello = write_hello(
-            self._node, self._credentials.identity, self.life or self._credentials.session, self.capacity
-        )
+        hello = write_hello(self._node, self._credentials.identity, self.life or self._credentials.session)
         (frame,) = await stream.ask(self._in_haste(HASTE_HELLO, CONNECT_SECONDS), Urgency.BEAT, hello=hello)
         welcome = frame.welcome
         if self._spool.is_shared and not welcome.shared:
@@ -246,8 +243,8 @@ class RemoteLink(ABC):
         self._is_joined = True
         return self._terms
 
-    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
-        asked = [pb.Claim(room=room)]
+    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
+        asked = [pb.Claim(room=room, free=free)]
         if self._protocol == 1:  # a claim of one kind
             asked = [pb.Claim(kind=kind, limit=limit) for kind, limit in room.items()]
         frames = [frame for claim in asked for frame in await self._ask(ASK_SECONDS, claim=claim)]
@@ -278,12 +275,12 @@ class RemoteLink(ABC):
         items = [pb.ProgressOf(run_id=run_id, fence=fence, progress=text) for run_id, fence, text in notes]
         await self._ask(ASK_SECONDS, note_progress=pb.NoteProgress(items=items))
 
-    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
         seconds = max(0.5, self._terms.lease_seconds / 3)
         stream = self._stream
         said = None if held is None else pb.Holding(count=held.size, digest=held.digest)
         try:
-            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy, held=said))
+            (frame,) = await self._ask(seconds, Urgency.BEAT, beat=pb.Beat(busy=busy, held=said, free=free))
         except Unavailable:
             if stream is not None and stream is self._stream:
                 self._drop(stream, f"a beat was not answered within {seconds:g} s")

@@ -100,8 +100,9 @@ class Link(Protocol):
     async def take_up(self, node: Node) -> None:
         """Be a node that has joined in an earlier life: beats and questions may come before hello."""
 
-    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
-        """Runs for free slots: at most so many of each kind."""
+    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
+        """Runs for free slots: at most so many of each kind. Those that ask for more get it of what else is `free`
+        (core.policy.resources)."""
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """Report attempts; returns the run ids that were accepted."""
@@ -112,7 +113,7 @@ class Link(Protocol):
     async def note_progress(self, notes: Sequence[tuple[int, int, str]]) -> None:
         """As Store.note_progress, of runs that this node holds."""
 
-    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
         """As Store.beat, but in doubt when what is held was found to differ from the books beat after beat."""
 
     async def note_ailment(self, ailment: str) -> None:

@@ -21,16 +21,18 @@ from horae.errors import Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store.attempts import Attempts
 from horae.ports.store.cluster import Nodes
+from horae.ports.store.limits import Limits
 from horae.ports.transport import Queue, WorkPublisher
 
 MOST_NAMED = 1000  # runs, at once
 REPEAT_SECONDS = 15.0  # seconds after which a run that still waits is named again
 SWEEP_SECONDS = 5.0  # seconds between two looks that nobody asked for
 LOOK_GAP = 0.001  # seconds between two looks at least
+DEMANDING_GAP = 0.25  # seconds between looks for runs that wait for more than a slot
 CALL_GAP = 0.05  # and after a call, which costs every agent a claim
 
 
-class AnnouncerStore(Attempts, Nodes, Protocol):
+class AnnouncerStore(Attempts, Limits, Nodes, Protocol):
     """What waits, and who is there."""
 
 
@@ -43,6 +45,8 @@ class WorkAnnouncer:
         self._queued = own.watch("runs")
         self._joined = queue.watch("nodes")
         self._named: dict[tuple[int, int], float] = {}  # (run, attempt) → when
+        self._has_demanding = False  # there may be some that wait for more than a slot
+        self._demanding_at = float("-inf")  # when to look for them at the earliest
         self._connections = 0  # of the publisher, when they were named
         self._kinds: tuple[str, ...] = ()  # of agents that come in through a server
 
@@ -56,9 +60,10 @@ class WorkAnnouncer:
 
     async def step(self) -> None:
         """Wait for runs, and publish them."""
-        is_new = await self._queued.wait(SWEEP_SECONDS)
+        is_new = await self._queued.wait(DEMANDING_GAP if self._has_demanding else SWEEP_SECONDS)
         if not self._kinds:
             return  # all agents are here, and are woken by the queue
+        await self._call_for_demanding(is_new)
         queued = await self._store.load_queued(MOST_NAMED)
         fresh = self._fresh(queued)
         if len(queued) < MOST_NAMED:
@@ -67,6 +72,15 @@ class WorkAnnouncer:
         elif fresh or is_new:  # what is new may be behind these, and for others
             await self._call_agents(fresh)
             await self._clock.sleep(CALL_GAP)
+
+    async def _call_for_demanding(self, is_new: bool) -> None:
+        """Whether those may start that wait for more than a slot, a claim finds out."""
+        self._has_demanding = self._has_demanding or is_new
+        now = self._clock.elapsed()
+        if self._has_demanding and now >= self._demanding_at:
+            self._has_demanding, self._demanding_at = False, now + DEMANDING_GAP
+            if await self._store.load_demanding(1):
+                await self._publisher.call_agents()
 
     def _fresh(self, queued: Sequence[Queued]) -> list[Queued]:
         """Return those that were not named of late; others are forgotten."""

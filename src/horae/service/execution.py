@@ -46,6 +46,7 @@ log = structlog.get_logger(__name__)
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
 FINISHED_TOGETHER = 2000  # and finishes, unless one batch alone is larger
 CONVINCING_BEATS = 2  # in a row that must find the books different
+REFUSED_WAIT = 5 * SECOND  # of a run for which an agent had less free than was believed
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
 DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
@@ -96,19 +97,27 @@ class Execution:
         self._preparation = Preparation(store, self._sealing)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
-        self._claims: dict[_Claimants, Coalescer[list[Want], list[Assignment] | None]] = {}
+        self._claims: dict[_Claimants, Coalescer[Offer, list[Assignment] | None]] = {}
         self._is_looking_again = False
         self._starting = Starting(store, queue, clock)
 
     async def claim(
-        self, node: Node, room: Mapping[str, int], session: int | None = None, *, may_stand_by: bool = False
+        self,
+        node: Node,
+        room: Mapping[str, int],
+        session: int | None = None,
+        *,
+        free: Mapping[str, int] | None = None,
+        may_stand_by: bool = False,
     ) -> list[Assignment]:
-        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer."""
-        wants = [Want(node.name, kind, free, session) for kind, free in room.items() if kind not in self._foreign_kinds]
-        if not wants:
+        """Runs for the free slots of a node, by kind. Claims of many nodes go together: see Coalescer. `free` is what
+        else is free there, for runs that ask for some of it; agents of before there were resources do not say."""
+        own = {kind: slots for kind, slots in room.items() if kind not in self._foreign_kinds}
+        if not own:
             return []
+        asked = Offer(node.name, session, own, free or {}, node.labels)
         claimants = _Claimants(tuple(sorted(node.labels)), node.name if may_stand_by else None)
-        claimed = await self._claims_of(claimants).add(wants)
+        claimed = await self._claims_of(claimants).add(asked)
         if claimed is None:
             known = await self._store.get_node(node.name)
             if known is not None and known.session == session:
@@ -121,16 +130,17 @@ class Execution:
         self._events.runs_started(node.name, opened)
         return opened
 
-    def _claims_of(self, who: _Claimants) -> Coalescer[list[Want], list[Assignment] | None]:
+    def _claims_of(self, who: _Claimants) -> Coalescer[Offer, list[Assignment] | None]:
         """Nodes with the same labels claim together: there may be many of them, and few such sets."""
         if who not in self._claims:
             self._claims[who] = Coalescer(partial(self._claim_all, who), limit=CLAIMED_TOGETHER, weigh=_room)
         return self._claims[who]
 
-    async def _claim_all(self, who: _Claimants, asked: list[list[Want]]) -> list[list[Assignment] | None]:
+    async def _claim_all(self, who: _Claimants, offers: list[Offer]) -> list[list[Assignment] | None]:
         labels, standby = who
-        limited = await self._starting.claim([_offer(wants, labels) for wants in asked], standby)
-        left = asked if limited is None else [_left(*each) for each in zip(asked, limited.room, strict=True)]
+        limited = await self._starting.claim(offers, standby)
+        rooms = [offer.room for offer in offers] if limited is None else limited.room
+        left = [_wants(offer, room) for offer, room in zip(offers, rooms, strict=True)]
         wants_of_all = [want for wants in left for want in wants]
         answers = iter(await self._store.claim(wants_of_all, labels, standby=standby) if wants_of_all else ())
         claimed = [
@@ -252,7 +262,7 @@ class Execution:
         metrics.fenced += count - len(finished.accepted)
         for w in books.waiting:
             metrics.lost += w.lost and w.result.run_id in finished.accepted
-            metrics.retried += not w.lost and w.result.run_id in finished.accepted
+            metrics.retried += w.begun and not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
         for w in books.waiting:
@@ -309,17 +319,13 @@ def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | 
     return None if None in answers else [a for each in answers for a in each or ()]
 
 
-def _offer(wants: Sequence[Want], labels: tuple[str, ...]) -> Offer:
-    """Return what a node offers with its wants."""
-    return Offer(wants[0].node, wants[0].session, {want.kind: want.capacity for want in wants}, {}, labels)
+def _wants(offer: Offer, room: Mapping[str, int]) -> list[Want]:
+    """Return what ordinary runs may have of a node: what is left of its room."""
+    return [Want(offer.node, kind, slots, offer.session) for kind, slots in room.items() if slots > 0]
 
 
-def _left(wants: Sequence[Want], room: Mapping[str, int]) -> list[Want]:
-    return [want._replace(capacity=room[want.kind]) for want in wants if room[want.kind] > 0]
-
-
-def _room(wants: Sequence[Want]) -> int:
-    return sum(want.capacity for want in wants)
+def _room(offer: Offer) -> int:
+    return sum(offer.room.values())
 
 
 class _Books:
@@ -339,7 +345,7 @@ class _Books:
 
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
-        results = (*self.final, *(waiting.result for waiting in self.waiting))
+        results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
         return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
 
     def failing(self, accepted: Collection[int]) -> set[int]:
@@ -353,7 +359,9 @@ class _Books:
         self.jobs[result.run_id] = held.job_id
         if "pause_after_failures" in held.policy:
             self.breakers.add(result.run_id)
-        if result.state is State.QUEUED or result.reason == Reason.LOST:
+        if result.state is State.QUEUED and result.reason == Reason.LIMIT:
+            self._judge_refusal(result, held)
+        elif result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:
             self._judge_failure(result, held)
@@ -365,6 +373,16 @@ class _Books:
             self.waiting.append(Waiting(lost, None, lost=True))
         else:
             self.final.append(replace(lost, state=verdict.state, reason=verdict.reason))
+
+    def _judge_refusal(self, result: Result, held: Held) -> None:
+        """An agent had less free than the run asks for: nobody's fault, and no attempt. Not at once again: should they
+        go on to differ about what is free, they do so in peace."""
+        verdict = lifecycle.after_loss(lost=0, cancel_requested=held.cancel_requested)
+        refused = replace(result, state=State.FAILED, finished_at=result.finished_at or self.now)
+        if verdict.state is State.QUEUED:
+            self.waiting.append(Waiting(refused, self.now + REFUSED_WAIT, begun=False))
+        else:
+            self.final.append(replace(refused, state=verdict.state, reason=verdict.reason))
 
     def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(
@@ -423,10 +441,10 @@ class LocalLink:
         """Go on with a node that has joined through another link; with session 0, one that is not there yet."""
         self._node, self.session = node, session
 
-    async def claim(self, room: Mapping[str, int]) -> list[Assignment]:
+    async def claim(self, room: Mapping[str, int], free: Mapping[str, int] | None = None) -> list[Assignment]:
         session = self.session
         try:
-            return await self._execution.claim(self._me, room, session, may_stand_by=self._may_stand_by)
+            return await self._execution.claim(self._me, room, session, free=free, may_stand_by=self._may_stand_by)
         except Superseded as error:
             if session == self.session:
                 raise
@@ -449,12 +467,12 @@ class LocalLink:
     def _placed(self, result: Result) -> Result:
         return result if result.output is None else replace(result, output=f"{self._place}:{result.output}")
 
-    async def beat(self, busy: int, held: Holding | None = None) -> Beat | None:
+    async def beat(self, busy: int, held: Holding | None = None, free: Mapping[str, int] | None = None) -> Beat | None:
         """One beat after which the books differ says little: a claim or a result may be under way. Two in a row do.
         Who has not joined must do that first, under whatever session we have by now."""
         if self._is_joining:
             return None
-        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held))
+        answer = await self._execution.beat(Sign(self._me.name, busy, self.session, held, free))
         if answer is None or (held is not None and not answer.differs):
             self._differed = 0
         elif answer.differs:

@@ -77,5 +77,5 @@ def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result]
     """A run that somebody wants cancelled gets no other attempt, even if that was asked for a moment ago: a lost
     one is cancelled, a failed one stays what it is."""
     ends = [w for w in waiting if w.result.run_id in unwanted]
-    results = [replace(w.result, state=State.CANCELLED) if w.lost else w.result for w in ends]
+    results = [replace(w.result, state=State.CANCELLED) if w.lost or not w.begun else w.result for w in ends]
     return results, [w for w in waiting if w.result.run_id not in unwanted]

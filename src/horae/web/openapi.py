@@ -22,6 +22,7 @@ from horae.core.policy import limits, queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron
 from horae.core.work import kinds, policies, specs
+from horae.core.work.schemas import RESOURCES
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
@@ -342,6 +343,7 @@ _JOB: Json = {
         "items": _object({"limit": _whole(1, policies.MOST_AT_ONCE), "per": _PER}, "limit"),
         "description": "How many may run at once.",
     },
+    "resources": RESOURCES,
 }
 
 _QUEUE: Json = {

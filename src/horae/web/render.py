@@ -13,6 +13,7 @@ from horae import schemas
 from horae.core import model
 from horae.core.policy.breaker import paused_because
 from horae.core.policy.queues import Queue, render_queue
+from horae.core.policy.resources import render_resources
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.progress import read_progress
@@ -151,6 +152,9 @@ def node(it: model.Node, segments: int) -> schemas.Node:
         it.wanted,
         segments,
         it.ailment,
+        render_resources(sorted(it.resources.items())),
+        render_resources(sorted(it.free.items())),
+        dict(sorted(it.capacity.items())),
     )
 
 

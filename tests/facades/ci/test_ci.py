@@ -165,7 +165,7 @@ async def test_a_task_beside_steps_is_refused_with_a_sentence(world: World) -> N
 async def test_where_and_how_a_build_runs_can_be_written_in_the_file(world: World) -> None:
     fields = {
         "schedule": "0 30 2 *", "run_once": False, "timezone": "Europe/Berlin", "sandbox": "bubblewrap",
-        "labels": ["linux"], "limits": {"memory": "512MiB", "cpus": 1.5, "pids": 200},
+        "labels": ["linux"], "limits": {"memory": "512MiB", "cpus": 1.5, "pids": 200}, "resources": {"gpu": 1},
         "retry": {"attempts": 3, "backoff": "1s"}, "network": ["pypi.org"],
     }  # fmt: skip
     made = await submit(world, one(**fields))
@@ -173,6 +173,7 @@ async def test_where_and_how_a_build_runs_can_be_written_in_the_file(world: Worl
 
     assert made["jobs"][0]["next_execution_time"] == "2027-01-16T01:30:00Z"
     assert job.policy.labels == ("linux", "sandbox:bubblewrap")
+    assert job.policy.resources == (("gpu", 1),)
     assert (job.policy.retry.attempts, job.policy.retry.backoff_seconds) == (3, 1)
     assert job.spec["limits"] == {"memory": 512 << 20, "cpus": 1.5, "pids": 200}
     assert (job.spec["sandbox"], job.spec["network"]) == ("bubblewrap", ["pypi.org:443", "pypi.org:80"])

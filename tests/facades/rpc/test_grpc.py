@@ -75,6 +75,16 @@ async def submit(client: Caller, user: str = "ann", schedule: str | None = "1h")
     return int((await client("SubmitJob", request, pb.SubmitJobReply)).job_id)
 
 
+async def test_resources_are_numbers_by_name(client: Caller, world: World) -> None:
+    asked = {"gpu": 1, "cpus": 1.5, "memory": 2**29}
+    request = pb.SubmitJobRequest(user_id="ann", code_location=NOOP, resources=asked)
+    made = await client("SubmitJob", request, pb.SubmitJobReply)
+    assert (await world.jobs.get(made.job_id)).policy.resources == (("cpus", 1500), ("gpu", 1), ("memory", 2**29))
+    for wrong in (float("nan"), float("inf"), -1, 0.5, 1e300):
+        request = pb.SubmitJobRequest(user_id="ann", code_location=NOOP, resources={"gpu": wrong})
+        assert (await client.refused("SubmitJob", request))[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
 CLIENT = """
 import sys, grpc
 import scheduling_pb2 as pb, scheduling_pb2_grpc as api

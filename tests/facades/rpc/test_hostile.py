@@ -31,6 +31,7 @@ PARAMS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
                               "https://-oProxyCommand=id/x", "/a\x00b"],
             "priority": [-1, 10, "5", True, 1.5, [], 2**70],
             "retry_times": [-1, 100, "1", True, 1.5, [], 2**70],
+            "resources": [5, [], {"gpu": -1}, {"gpu": 2**70}, {"GPU": 1}, {SQL: 1}, {"memory": LONG}, DEEP],
             "schedul": ["1h"],
             SQL: ["x"],
         },

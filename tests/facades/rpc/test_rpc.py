@@ -146,6 +146,15 @@ async def test_priority_and_retries_are_taken(world: World) -> None:
     assert (job.policy.priority, job.policy.retry.attempts) == (9, 3)
 
 
+async def test_resources_are_taken(world: World) -> None:
+    asked = {"gpu": 1, "cpus": 1.5, "memory": "512MiB"}
+    job_id = await call(world, "submit_job", user_id="u", code_location=NOOP, resources=asked)
+    assert (await world.jobs.get(job_id)).policy.resources == (("cpus", 1500), ("gpu", 1), ("memory", 2**29))
+    assert await refused(world, "submit_job", user_id="u", code_location=NOOP, resources={"gpu": 0.5}) == (
+        -32602, "E_TYPE",
+    )  # fmt: skip
+
+
 async def test_history_is_newest_first_and_tells_who_worked(world: World) -> None:
     job_id = await call(world, "submit_job", "u", "1m", NOOP)
     for state in (State.SUCCEEDED, State.FAILED):

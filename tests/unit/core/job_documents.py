@@ -64,6 +64,7 @@ policies = st.fixed_dictionaries(
         "queue": st.sampled_from(["default", "reports"]),
         "share": st.sampled_from(["owner", "data.tenant.id"]),
         "pause_after_failures": st.integers(1, 1000),
+        "resources": st.sampled_from([{}, {"slots": 2, "cpus": 1.501}, {"memory": "512MiB", "gpu": 1}, {"slots": 1}]),
         "rate_limits": st.just([{"rate": "100/min", "burst": 10, "per": "owner"}, {"rate": "1/s"}]),
         "concurrency_limits": st.just([{"limit": 5, "per": "data.tenant"}]),
     },

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from horae.core.policy.admission import Admission, Head, admit
+from horae.core.policy.admission import Admission, Head, admit, large_ones
 from horae.core.policy.demands import Demand, Offer, Use
 from horae.core.policy.limits import Limit
+from horae.core.policy.resources import RESERVE_AFTER, has_turn
+from horae.core.policy.resources import Head as Large
 
 from .waiting_line import KIND, WaitingLine
 
@@ -117,6 +119,53 @@ def test_slots_and_what_else_is_asked_of_an_agent_must_fit_on_one():
     assert {start.run_id: start.offer for start in admission.starts} == {1: 0, 3: 1}
 
 
+def test_what_lacks_resources_is_not_looked_for_again_at_once():
+    graphics = head(1, Demand((), (("gpu", 1),)))
+    assert not admit([graphics], {}, {}, [offer(3)], [], NOW).is_cut
+    assert admit([graphics, head(2, Demand((), (("gpu", 2),)))], {}, {}, [offer(0, free={"gpu": 1})], [], NOW).is_cut
+
+
+# ── large runs ──
+BIG = Demand((), (("slots", 3),))
+LONG_AGO = NOW - RESERVE_AFTER
+
+
+def kept(run_id: int, demand: Demand = BIG) -> Large:
+    return Large(run_id, KIND, demand.asks, (), None, LONG_AGO, (0,))
+
+
+def test_on_a_node_that_is_kept_nobody_else_gets_what_the_run_needs():
+    heads = [head(1, BIG), head(2, uses("a")), head(3, uses("a"))]
+    offers = [offer(2, "a"), offer(1, "b")]
+    admission = admit(heads, {}, {}, offers, [], NOW, {"a": kept(1)})
+    assert {start.run_id: start.offer for start in admission.starts} == {2: 1}
+    assert admission.room_left(offers) == [{KIND: 0}, {KIND: 0}]
+    assert admission.is_cut
+
+
+def test_beside_a_run_that_a_node_is_kept_for_others_may_have_the_rest():
+    offers = [offer(2, "a", free={"gpu": 3})]
+    graphics = Demand((), (("gpu", 2),))
+    heads = [head(1, BIG), head(2, graphics), head(3, Demand((), (("gpu", 1),)))]
+    admission = admit(heads, {}, {}, offers, [], NOW, {"a": kept(9, graphics)})
+    assert ids(admission) == [3]
+
+
+def test_who_fits_where_it_is_kept_starts_and_the_rest_is_for_all_again():
+    offers = [offer(4, "a")]
+    admission = admit([head(1, BIG)], {}, {}, offers, [ordinary(5, rank=1)], NOW, {"a": kept(1)})
+    assert (ids(admission), admission.kept, admission.room_left(offers)) == ([1], {}, [{KIND: 1}])
+
+
+def test_only_the_first_of_a_demand_that_has_waited_and_that_no_limit_holds_may_have_a_node_kept():
+    held = Demand((Use("a"),), (("slots", 3),))
+    heads = [head(1, BIG, due_at=LONG_AGO), head(2, BIG, due_at=LONG_AGO), head(3, held, due_at=LONG_AGO), head(4)]
+    found, fronts = large_ones(heads, {"a": 1}, {"a": Limit("a", 1)}, [ordinary(9, rank=1)], NOW)
+    assert [one.run_id for one in found] == [1]
+    assert has_turn(found[0], fronts)
+    assert large_ones([head(1, BIG, due_at=LONG_AGO + 1)], {}, {}, [], NOW) == ([], {})
+
+
 # ── against everything that could be ──
 @st.composite
 def scenes(draw: st.DrawFn) -> tuple[list[Head], dict[str, int], dict[str, Limit], list[Offer], list[Head]]:
@@ -129,7 +178,8 @@ def scenes(draw: st.DrawFn) -> tuple[list[Head], dict[str, int], dict[str, Limit
     demands = [Demand(tuple(Use(key, draw(st.integers(1, 2))) for key in sorted(keys))) for keys in chosen]
     heads = [
         head(number, draw(st.sampled_from(demands)), rank=draw(st.integers(0, 2)), turn=draw(st.integers(0, 2)),
-             pin=draw(st.sampled_from([None, None, "n0"])), needs=draw(st.sampled_from([frozenset(), {"x"}])))
+             pin=draw(st.sampled_from([None, None, "n0"])),
+             needs=frozenset(draw(st.sampled_from([(), ("x",)]))))
         for number in range(draw(st.integers(0, 12)))
     ]  # fmt: skip
     first = [ordinary(100 + number, draw(st.integers(0, 2))) for number in range(draw(st.integers(0, 3)))]

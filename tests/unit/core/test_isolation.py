@@ -155,3 +155,13 @@ def test_walls_and_plain_contradict_each_other() -> None:
     assert "the sandbox plain has no walls" in str(refused.value.problems)
     assert parsed(walled=True).spec["walled"] is True
     assert "walled" not in parsed(walled=False).spec
+
+
+def test_what_a_job_takes_of_its_agent_is_the_most_that_it_may_use_unless_it_says_otherwise() -> None:
+    taken = (("cpus", 1500), ("gpu", 1), ("memory", 2**29), ("slots", 2))
+    assert isolation.limits_of({}, taken) == {"cpus": 1.5, "memory": 2**29}
+    assert isolation.limits_of({"limits": {"memory": 2**30, "pids": 9}}, taken) == {
+        "cpus": 1.5, "memory": 2**30, "pids": 9,
+    }  # fmt: skip
+    assert isolation.limits_of({}, ()) == {}
+    assert isolation.limits_of({}, (("gpu", 1),)) == {}

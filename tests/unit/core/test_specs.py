@@ -454,6 +454,7 @@ any_policy = st.builds(
     labels=st.lists(st.sampled_from(["a", "b", "gpu"]), unique=True).map(lambda names: tuple(sorted(names))),
     rate_limits=st.sampled_from([(), (RateLimit("100/min", 10, "owner"), RateLimit("5/s"))]),
     concurrency_limits=st.sampled_from([(), (ConcurrencyLimit(5, "data.tenant.id"),)]),
+    resources=st.sampled_from([(), (("cpus", 1501), ("gpu", 2)), (("memory", 2**29 + 1), ("slots", 3))]),
 )
 
 
@@ -484,6 +485,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "start_deadline_seconds": None,
         "priority": 5,
         "labels": ["a"],
+        "resources": {},
         "offered": False,
         "synced_at": None,
         "queue": "default",

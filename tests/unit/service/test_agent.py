@@ -190,8 +190,8 @@ async def test_a_run_that_the_agent_cannot_read_fails_alone(fields: dict[str, st
     runs = await stage.order(3)
     claim = stage.link.store.claim
 
-    async def spoiled(room: Any) -> Any:
-        first, *others = await claim(room)
+    async def spoiled(*asked: Any) -> Any:
+        first, *others = await claim(*asked)
         return [first._replace(**fields), *others]
 
     stage.link.store.claim = spoiled

@@ -202,7 +202,79 @@ async def test_a_job_pauses_itself(jobs: Jobs, execution: Execution, probe: Prob
     assert [(await jobs.get(job.id)).paused for job in (careless, careful)] == [False, True]
 
 
+@pytest.mark.policy("rate-limits")
+async def test_only_so_many_start_in_a_time(jobs: Jobs, execution: Execution, clock: FakeClock):
+    job = await submitted(jobs, overlap="allow", rate_limits=[{"rate": "1/min", "burst": 2}])
+    assert set(await asked(jobs, job, 4)) == {("blocked", "limit")}
+    assert len(await execution.claim(N1, {"python": 9})) == 2
+    assert await execution.claim(N1, {"python": 9}) == []
+    clock.advance(60)
+    assert len(await execution.claim(N1, {"python": 9})) == 1
+
+
+@pytest.mark.policy("concurrency-limits")
+async def test_only_so_many_run_at_once(jobs: Jobs, execution: Execution):
+    job = await submitted(jobs, overlap="allow", concurrency_limits=[{"limit": 1, "per": "data.tenant"}])
+    runs = [await jobs.run_now(job.id, data={"tenant": tenant}) for tenant in ("a", "a", "b")]
+    first, second = await execution.claim(N1, {"python": 9})
+    assert [first.run_id, second.run_id] == [runs[0].id, runs[2].id]
+    await end(jobs, execution, first, State.SUCCEEDED)
+    assert [one.run_id for one in await execution.claim(N1, {"python": 9})] == [runs[1].id]
+
+
+@pytest.mark.policy("resources")
+async def test_a_run_gets_an_agent_that_has_what_it_asks_for(jobs: Jobs, execution: Execution):
+    plain = await submitted(jobs, overlap="allow", resources={"slots": 1})
+    job = await submitted(jobs, overlap="allow", resources={"gpu": 1, "slots": 2})
+    assert await asked(jobs, plain, 1) == [("queued", "")]
+    assert await asked(jobs, job, 2) == [("blocked", "limit")] * 2
+    assert [one.job_id for one in await execution.claim(N1, {"python": 9})] == [plain.id]  # an agent of before
+    assert await execution.claim(node("n2"), {"python": 1}, free={"gpu": 1}) == []
+    (claimed,) = await execution.claim(node("n3"), {"python": 4}, free={"gpu": 1})
+    await end(jobs, execution, claimed, State.SUCCEEDED)
+    assert len(await execution.claim(node("n3"), {"python": 4}, free={"gpu": 1})) == 1
+
+
+@pytest.mark.policy("large-runs")
+async def test_an_agent_is_kept_for_a_large_run(jobs: Jobs, execution: Execution, probe: Probe, clock: FakeClock):
+    await probe.register_node(N1)
+    large, small = await submitted(jobs, resources={"slots": 3}), await submitted(jobs, overlap="allow")
+    await jobs.run_now(large.id)
+    clock.advance(30)
+    await asked(jobs, small, 4)
+    assert await execution.claim(N1, {"python": 2}) == []
+    assert [one.job_id for one in await execution.claim(N1, {"python": 4})] == [large.id, small.id]
+
+
+@pytest.mark.policy("resources-nobody-has")
+async def test_what_no_agent_could_ever_run_waits_and_says_so(jobs: Jobs, execution: Execution, probe: Probe):
+    await probe.register_node(node("n1", resources={"gpu": 1}))
+    could, never = await submitted(jobs, resources={"gpu": 1}), await submitted(jobs, resources={"gpu": 2})
+    assert await jobs.offers.warn([could]) == []
+    assert "no live agent offers more than 1" in (await jobs.offers.warn([never]))[0]
+    run = await jobs.run_now(never.id)
+    assert await execution.claim(N1, {"python": 9}, free={"gpu": 1}) == []
+    assert "no live agent offers more than 1" in (await jobs.offers.explain(await jobs.get_run(run.id))).message
+
+
 # ── of queues ──
+
+
+@pytest.mark.policy("queue-concurrency")
+async def test_a_queue_limits_how_many_run_at_once(jobs: Jobs, execution: Execution):
+    await jobs.queues.put("default", {"concurrency": 2})
+    await asked(jobs, await submitted(jobs, overlap="allow"), 3)
+    claimed = await execution.claim(N1, {"python": 9})
+    assert len(claimed) == 2
+    await end(jobs, execution, claimed[0], State.SUCCEEDED)
+    assert len(await execution.claim(N1, {"python": 9})) == 1
+
+
+@pytest.mark.policy("queue-rate")
+async def test_a_queue_limits_how_many_start_in_a_time(jobs: Jobs, execution: Execution):
+    await jobs.queues.put("default", {"rate": "1/min", "burst": 2})
+    await asked(jobs, await submitted(jobs, overlap="allow"), 3)
+    assert len(await execution.claim(N1, {"python": 9})) == 2
 
 
 @pytest.mark.policy("queue-draining")

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from horae.core.model import ConcurrencyLimit, Policy
+from horae.core.model import Overlap, Policy
 from horae.core.policy.demands import Demand, Offer, Use
 from horae.core.policy.queues import Queue
-from horae.core.runs.orders import Assignment, Claimed
+from horae.core.runs.orders import Assignment, Claimed, NewRun
 from horae.queues.local import LocalQueue
 from horae.service.policy.demands import REMEMBERED_SECONDS, Demands, is_limited
+from horae.service.policy.placing import Candidate, Placing
 from horae.service.policy.starting import LOOK_GAP, Starting
 from horae.testing import FakeClock
 
 DEFAULT = Queue(0, "default")
 OFFER = Offer("n1", None, {"python": 4}, {})
-LIMITED = Policy(concurrency_limits=(ConcurrencyLimit(5),))
 
 
 def assignment(run_id: int) -> Assignment:
@@ -46,6 +46,9 @@ class Answers:
     async def load_resources(self) -> dict[str, int]:
         return self.resources
 
+    async def list_queues(self) -> list[Queue]:
+        return [DEFAULT]
+
 
 class Scene:
     def __init__(self, *answers: Claimed) -> None:
@@ -53,8 +56,8 @@ class Scene:
         self.runs = self.queue.watch("runs")
         self.starting = Starting(self.store, self.queue, self.clock)
 
-    async def claim(self) -> Claimed | None:
-        return await self.starting.claim([OFFER], None)
+    async def claim(self, node: str = "n1") -> Claimed | None:
+        return await self.starting.claim([OFFER._replace(node=node)], None)
 
     async def woken(self, seconds: float = 30.0) -> bool:
         return await self.runs.wait(seconds)
@@ -113,6 +116,20 @@ async def test_a_claim_that_had_no_room_is_followed_by_a_look_with_the_next_one(
     assert scene.store.looks == 2
 
 
+async def test_what_one_node_cannot_have_another_looks_for_too():
+    scene = Scene(waiting(), waiting())
+    await scene.claim()
+    assert await scene.claim() is None
+    assert await scene.claim("n2") is not None
+    assert await scene.claim("n2") is None
+
+
+async def test_while_nothing_waits_nobody_else_looks_either():
+    scene = Scene()
+    await scene.claim()
+    assert await scene.claim("n2") is None
+
+
 async def test_the_end_of_a_run_that_held_something_wakes_those_that_wait():
     scene = Scene(waiting(1, 2))
     await scene.claim()
@@ -135,18 +152,21 @@ async def test_the_end_of_a_run_wakes_nobody_while_nothing_waits():
 async def test_a_job_without_limits_costs_nothing():
     store = Answers()
     demands = Demands(store, FakeClock().elapsed)
-    assert await demands.id_of(Policy(), DEFAULT, 1, "ann", {"a": 1}) is None
     assert not is_limited(Policy(), DEFAULT)
+    assert not is_limited(Policy(resources=(("slots", 1),)), DEFAULT)
+    assert is_limited(Policy(resources=(("gpu", 1),)), DEFAULT)
+    assert await demands.ids_of([None, None]) == [None, None]
     assert store.asked == []
 
 
 async def test_equal_demands_are_written_once_and_again_when_they_may_be_forgotten():
     store, clock = Answers(), FakeClock()
     demands = Demands(store, clock.elapsed)
-    assert [await demands.id_of(LIMITED, DEFAULT, 1, "ann") for _ in range(3)] == [101] * 3
+    one = Demand((Use("a"),))
+    assert [await demands.ids_of([one]) for _ in range(3)] == [[101]] * 3
     assert len(store.asked) == 1
     clock.advance(REMEMBERED_SECONDS)
-    await demands.id_of(LIMITED, DEFAULT, 1, "ann")
+    await demands.ids_of([one])
     assert len(store.asked) == 2
 
 
@@ -157,11 +177,25 @@ async def test_many_are_written_in_one_go():
     assert store.asked == [[one, other]]
 
 
+def candidate(kind: str = "python", **resources: int) -> Candidate:
+    policy = Policy(resources=tuple(sorted(resources.items())))
+    return Candidate(NewRun(1, kind, 5, Overlap.ALLOW), policy, "ann", 1, "ann")
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 async def test_what_the_cluster_has_is_a_use_and_what_it_has_not_is_asked_of_an_agent(is_shared: bool):
     store = Answers()
-    store.resources = {"license-x": 2} if is_shared else {}
-    await Demands(store, FakeClock().elapsed).id_of(Policy(), DEFAULT, 1, "ann", asks=[("gpu", 1), ("license-x", 2)])
+    store.resources = {"tape": 2} if is_shared else {}
+    one, other = candidate(gpu=1, tape=2), candidate(slots=1)
+    await Placing(store, LocalQueue()).place([one, other])  # type: ignore[arg-type]  # what it asks of the store
     [[demand]] = store.asked
-    assert demand.uses == ((Use("resource:license-x", 2),) if is_shared else ())
-    assert demand.asks == ((("gpu", 1),) if is_shared else (("gpu", 1), ("license-x", 2)))
+    assert demand.uses == ((Use("resource:tape", 2),) if is_shared else ())
+    assert demand.asks == ((("gpu", 1),) if is_shared else (("gpu", 1), ("tape", 2)))
+    assert (one.run.demand, other.run.demand) == (100 + is_shared, None)
+
+
+async def test_what_is_left_to_workers_outside_demands_nothing():
+    store = Answers()
+    ours, theirs = candidate(gpu=1), candidate("sync", gpu=1)
+    await Placing(store, LocalQueue(), ["sync"]).place([ours, theirs])  # type: ignore[arg-type]
+    assert (ours.run.demand, theirs.run.demand) == (100, None)

@@ -34,7 +34,7 @@ FORMATS = ("text", "json", "junit")
 SCHEDULE_FIELDS = 4  # of the dialect that only this contract has
 _AS_THEY_ARE = (
     "name", "run_once", "steps", "image", "priority", "env", "timeout", "artifacts", "reports", "cache",
-    "network", "sandbox", "limits", "labels", "queue", "retry",
+    "network", "sandbox", "limits", "labels", "queue", "resources", "retry",
 )  # fmt: skip
 FIELDS = frozenset({*_AS_THEY_ARE, "schedule", "timezone", "url", "branch", "task", "format"})
 

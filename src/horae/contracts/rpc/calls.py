@@ -49,7 +49,7 @@ class Calls:
         self.methods = {
             "submit_job": Method(
                 self.submit_job, "user_id code_location",
-                order="user_id schedule code_location priority retry_times",
+                order="user_id schedule code_location priority retry_times resources",
             ),
             "retrieve_all_jobs": Method(self.retrieve_all_jobs, "user_id", "limit cursor"),
             "delete_job": Method(self.delete_job, "user_id job_id"),

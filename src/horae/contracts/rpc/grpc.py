@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import grpc
@@ -130,4 +130,6 @@ class Scheduling:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):  # name → number; whole ones are whole
+        return {name: int(number) if number.is_integer() else number for name, number in value.items()}
     return list(value.ids) if isinstance(value, pb.Executions) else value

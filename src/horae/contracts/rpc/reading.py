@@ -152,8 +152,7 @@ def read_job(fields: Fields) -> specs.Draft:
     location = fields.text("code_location", commands.MAX_PATH) or ""
     document: Json = {"name": location[:128], **_work(location), **_when(fields)}
     document["annotations"] = {FACADE: {"user_id": user}}
-    if "priority" in fields.values:
-        document["priority"] = fields.values["priority"]
+    document |= {name: fields.values[name] for name in ("priority", "resources") if name in fields.values}
     if retries := fields.number("retry_times", 0, 0, MAX_RETRIES, whole=True):
         document["retry"] = retries + 1
     fields.problems.raise_any()

@@ -3,21 +3,25 @@
 One walk in the order of all that waits (`in_order`). Each start takes its units of limits, and its
 part of an agent; an ordinary run on the way takes its slot, so that nobody starts in front of it. Of a demand whose
 limit is full, or whose rate has no start left yet, no further run is looked at.
+
+A large run that has waited for long may have a node kept for it (`large_ones`, and `reserve` of core.policy.resources):
+there nobody else gets what it needs, ordinary runs neither.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.core.model import Moment
+from horae.core.policy import resources
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import Limit
 
 ONE_SLOT = Demand()
-SLOTS = "slots"  # of the run's kind of work: every run takes one at least
-Asks = tuple[tuple[str, int], ...]
+NOBODY: Mapping[str, resources.Head] = MappingProxyType({})
 
 
 class Head(NamedTuple):
@@ -47,14 +51,18 @@ class Admission(NamedTuple):
     starts: list[Start]
     moved: dict[str, Limit]  # limits whose rate has moved on
     next_at: Moment | None  # when a rate allows another start
-    is_cut: bool  # somebody may start, but there was no room
+    is_cut: bool  # somebody may start, but there were no slots
+    kept: Mapping[str, resources.Head] = NOBODY  # by node: for whom it is kept still
 
     def room_left(self, offers: Sequence[Offer]) -> list[dict[str, int]]:
         """Return what is left for ordinary runs."""
         room = [dict(offer.room) for offer in offers]
         for start in self.starts:
             room[start.offer][start.kind] -= start.slots
-        return room
+        return [
+            resources.room_beside(self.kept[offer.node], left) if offer.node in self.kept else left
+            for offer, left in zip(offers, room, strict=True)
+        ]
 
 
 def admit(
@@ -64,10 +72,11 @@ def admit(
     offers: Sequence[Offer],
     ordinary: Sequence[Head],
     now: Moment,
+    kept: Mapping[str, resources.Head] = NOBODY,
 ) -> Admission:
     """`usage`: units of each key that running runs have. A key of which `limits` has nothing allows everything. What
-    waits in a paused queue is left out by whoever asks."""
-    books, rooms = _Books(usage, limits, now), _Rooms(offers)
+    waits in a paused queue is left out by whoever asks. `kept`: for whom a node is kept."""
+    books, rooms = _Books(usage, limits, now), _Rooms(offers, kept)
     starts: list[Start] = []
     is_cut = False
     for head in in_order((*heads, *ordinary)):
@@ -77,13 +86,37 @@ def admit(
             continue
         number = rooms.take(head)
         if number is None:
-            is_cut = is_cut or head.demand_id is not None
+            is_cut = is_cut or (head.demand_id is not None and rooms.lack_only_slots(head))
             if is_cut and rooms.are_full:
                 break
         elif head.demand_id is not None:
             books.start(head)
             starts.append(Start(head.run_id, number, head.kind, head.demand.slots))
-    return Admission(starts, books.moved, books.next_at, is_cut)
+    return Admission(starts, books.moved, books.next_at, is_cut or bool(rooms.kept), rooms.kept)
+
+
+def large_ones(
+    heads: Sequence[Head],
+    usage: Mapping[str, int],
+    limits: Mapping[str, Limit],
+    ordinary: Sequence[Head],
+    now: Moment,
+) -> tuple[list[resources.Head], dict[str, tuple[int, ...]]]:
+    """Return those for which an agent might be kept, the first of each demand, with their place; and the place of the
+    first ordinary run of each kind. Whom a limit holds anyway is not among them."""
+    if not any(head.demand.asks and now - head.due_at >= resources.RESERVE_AFTER for head in heads):
+        return [], {}
+    books = _Books(usage, limits, now)
+    found: dict[tuple[int | None, str], resources.Head] = {}
+    fronts: dict[str, tuple[int, ...]] = {}
+    for place, head in enumerate(in_order((*heads, *ordinary))):
+        if head.demand_id is None:
+            fronts.setdefault(head.kind, (place,))
+        elif head.demand.asks and (head.demand_id, head.kind) not in found and books.allow(head):
+            found[head.demand_id, head.kind] = resources.Head(
+                head.run_id, head.kind, head.demand.asks, tuple(sorted(head.needs)), head.pin, head.due_at, (place,)
+            )
+    return list(found.values()), fronts
 
 
 def in_order(heads: Iterable[Head]) -> list[Head]:
@@ -96,16 +129,6 @@ def in_order(heads: Iterable[Head]) -> list[Head]:
         since[line] = max(head.due_at, since.get(line, head.due_at))
         ordered.append((-head.rank, since[line], head.queue, head.turn, head.run_id, head))
     return [head for *_, head in sorted(ordered, key=lambda one: one[:5])]
-
-
-def fits(asks: Asks, free: Mapping[str, int]) -> bool:
-    """Return whether an agent has all that is asked for. `free` is for a run of its kind: with its slots."""
-    return free.get(SLOTS, 0) >= 1 and all(free.get(name, 0) >= amount for name, amount in asks)
-
-
-def take(free: MutableMapping[str, int], asks: Asks) -> None:
-    for name, amount in asks:
-        free[name] = free.get(name, 0) - amount
 
 
 class _Books:
@@ -146,7 +169,9 @@ class _Books:
 class _Rooms:
     """What the agents still have. Every one gets one run before any gets two."""
 
-    def __init__(self, offers: Sequence[Offer]) -> None:
+    def __init__(self, offers: Sequence[Offer], kept: Mapping[str, resources.Head]) -> None:
+        self.kept = dict(kept)
+        self._nowhere: set[tuple[object, ...]] = set()  # what was found to fit on none; what is free only grows less
         self._offers = offers
         self._room = [dict(offer.room) for offer in offers]
         self._free = [dict(offer.free) for offer in offers]
@@ -160,6 +185,9 @@ class _Rooms:
 
     def take(self, head: Head) -> int | None:
         """Return the number of the offer that gets it, whose room it takes; None if nobody has any for it."""
+        alike = head.demand_id, head.kind, head.pin, head.needs
+        if alike in self._nowhere and not self._is_kept_for(head):
+            return None
         line = self._line.get(head.kind, [])
         tried: list[tuple[int, int]] = []
         chosen = None
@@ -173,14 +201,37 @@ class _Rooms:
             tried.append((given, number))
         for one in tried:
             heapq.heappush(line, one)
-        if chosen is not None:
+        if chosen is None:
+            self._nowhere.add(alike)
+        else:
             self._room[chosen][head.kind] -= head.demand.slots
-            take(self._free[chosen], head.demand.asks)
+            resources.take(self._free[chosen], resources.beyond_slots(head.demand.asks))
+            self.kept = {node: large for node, large in self.kept.items() if large.run_id != head.run_id}
         return chosen
 
-    def _fits(self, head: Head, number: int) -> bool:
-        return (
-            (head.pin is None or head.pin == self._offers[number].node)
-            and head.needs <= self._labels[number]
-            and fits(head.demand.asks, {**self._free[number], SLOTS: self._room[number][head.kind]})
+    def lack_only_slots(self, head: Head) -> bool:
+        """Return whether one of those who offer something could take it, had it one more slot. One that wants many may
+        want more than there are: it is looked for now and then, until an agent is kept for it."""
+        asks = resources.beyond_slots(head.demand.asks)
+        return head.demand.slots == 1 and any(
+            head.kind in offer.room and self._suits(head, n) and resources.fits(asks, resources.of_kind(1, offer.free))
+            for n, offer in enumerate(self._offers)
         )
+
+    def _is_kept_for(self, head: Head) -> bool:
+        return any(large.run_id == head.run_id for large in self.kept.values())
+
+    def _fits(self, head: Head, number: int) -> bool:
+        return self._suits(head, number) and resources.fits(head.demand.asks, self._left_for(head, number))
+
+    def _suits(self, head: Head, number: int) -> bool:
+        return (head.pin is None or head.pin == self._offers[number].node) and head.needs <= self._labels[number]
+
+    def _left_for(self, head: Head, number: int) -> Mapping[str, int]:
+        """What a node has, less what is kept there for somebody else."""
+        left = resources.of_kind(self._room[number][head.kind], self._free[number])
+        large = self.kept.get(self._offers[number].node)
+        if large is not None and large.run_id != head.run_id:
+            resources.take(left, resources.beyond_slots(large.asks))
+            left[resources.SLOTS] -= resources.slots_of(large.asks) if large.kind == head.kind else 0
+        return left

@@ -23,6 +23,7 @@ from horae.core.fields import encode
 from horae.core.model import DEFAULT_ORG, OWNER_SHARE, Policy
 from horae.core.policy.limits import Limit, parse_rate
 from horae.core.policy.queues import Queue
+from horae.core.policy.resources import Asks, slots_of
 
 LONGEST = 120  # characters of a name or a value in a key; of a longer one, the end is replaced by a digest
 RESOURCE = "resource:"
@@ -38,11 +39,11 @@ class Use(NamedTuple):
 
 class Demand(NamedTuple):
     uses: tuple[Use, ...] = ()  # sorted
-    asks: tuple[tuple[str, int], ...] = ()  # sorted: of one agent: slots, cpus (milli), memory (bytes), gpu …
+    asks: Asks = ()  # of one agent
 
     @property
     def slots(self) -> int:
-        return dict(self.asks).get("slots", 1)
+        return slots_of(self.asks)
 
     @property
     def text(self) -> str:

@@ -237,6 +237,7 @@ class Waiting:
     result: Result
     eligible_at: Moment | None
     lost: bool = False
+    begun: bool = True  # else it was no attempt: it is not counted, and leaves no record but its message
 
 
 @dataclass(frozen=True, slots=True)

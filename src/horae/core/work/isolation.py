@@ -16,18 +16,17 @@ import re
 
 from horae.core.fields import ABSENT, Fields, fields_of, kind_of, shown
 from horae.core.model import Json
+from horae.core.policy.resources import CPUS, MEMORY, Asks, render_resources
+from horae.core.sizes import MOST_CPUS, read_memory
 from horae.core.spelling import suggest
 
 SANDBOXES = ("plain", "bubblewrap", "docker")
 FIELDS = frozenset({"sandbox", "image", "network", "limits", "walled"})
 _LIMITS = frozenset({"memory", "cpus", "pids"})
-LEAST_MEMORY, MOST_MEMORY = 16 * 2**20, 2**50  # bytes; a shell in a sandbox needs some
 LEAST_PIDS, MOST_PIDS = 8, 4_000_000
-MOST_CPUS = 4096
 MOST_PORT = 65535
 MAX_IMAGE = 255
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*", re.ASCII)
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s?(B|KiB|MiB|GiB|TiB)?")
 MOST_LISTED = 50  # addresses
 WEB_PORTS = (443, 80)  # of an entry that names none
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
@@ -35,13 +34,18 @@ _NAME = re.compile(
     rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?![0-9]+$){_LABEL}"
 )  # the last part is no number: that is an address
 _ENTRY = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::([0-9]{1,5}))?")
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 def labels_of(spec: Json) -> tuple[str, ...]:
     """Return what an agent must have for this work, whatever the job says."""
     wanted = "docker" if "image" in spec else spec.get("sandbox")
     return (f"sandbox:{wanted}",) if wanted else ()
+
+
+def limits_of(spec: Json, resources: Asks) -> Json:
+    """Return the most that a work may use: what its job has taken of its agent, unless it says otherwise."""
+    taken = render_resources(one for one in resources if one[0] in (CPUS, MEMORY))
+    return {**taken, **spec.get("limits", {})}
 
 
 def is_own(spec: Json) -> bool:
@@ -172,25 +176,8 @@ def _read_limits(fields: Fields) -> Json:
         return {}
     inner.refuse_others(_LIMITS)
     found = {
-        "memory": _read_memory(inner),
+        "memory": read_memory(inner),
         "cpus": inner.number("cpus", None, 0.01, MOST_CPUS),
         "pids": inner.number("pids", None, LEAST_PIDS, MOST_PIDS, whole=True),
     }
     return {name: value for name, value in found.items() if value is not None}
-
-
-def _read_memory(fields: Fields) -> int | None:
-    value = fields.values.get("memory", ABSENT)
-    if value is ABSENT:
-        return None
-    if type(value) is int:
-        size = value
-    elif type(value) is str and (parts := _SIZE.fullmatch(value)):
-        size = int(float(parts[1]) * _UNITS[parts[2] or "B"])
-    else:
-        fields.fault("memory", "E_TYPE", "a size expected, such as 512MiB or 2GiB")
-        return None
-    if LEAST_MEMORY <= size <= MOST_MEMORY:
-        return size
-    fields.fault("memory", "E_RANGE", f"must be from {LEAST_MEMORY // 2**20}MiB to {MOST_MEMORY // 2**40}TiB")
-    return None

@@ -15,6 +15,7 @@ from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, ki
 from horae.core.model import ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.policy import queues
 from horae.core.policy.limits import LARGEST_BURST, parse_rate
+from horae.core.policy.resources import Asks, read_resources, render_resources, resources_from
 from horae.core.spelling import suggest
 from horae.core.time.moments import HORIZON
 from horae.errors import Invalid
@@ -29,7 +30,7 @@ SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
-    "share", "pause_after_failures", "rate_limits", "concurrency_limits",
+    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -59,6 +60,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         pause_after_failures=fields.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
         rate_limits=_read_rates(fields),
         concurrency_limits=_read_concurrency(fields),
+        resources=read_resources(fields),
     )
 
 
@@ -88,6 +90,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         pause_after_failures=inner.number("pause_after_failures", None, 1, MAX_FAILURES, whole=True),
         rate_limits=_read_rates(inner),
         concurrency_limits=_read_concurrency(inner),
+        resources=read_resources(inner),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -298,6 +301,7 @@ def render_policy(policy: Policy) -> Json:
         "start_deadline_seconds": policy.start_deadline_seconds,
         "priority": policy.priority,
         "labels": list(policy.labels),
+        "resources": render_resources(policy.resources),
         "offered": policy.offered,
         "synced_at": policy.synced_at,
         "queue": policy.queue,
@@ -342,6 +346,8 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
             strange.append(f"{name}: {word.lower()}")
     if strange and exact:
         raise Invalid(f"this version of Horae does not know {', '.join(strange)} of a policy", code="E_UNKNOWN_FIELD")
+    if "resources" in values:
+        values["resources"] = resources_from(values["resources"])
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
@@ -349,6 +355,11 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
         if name in values:
             values[name] = tuple(known(**one) for one in values[name])
     return Policy(**values, retry=Retry(**retry))
+
+
+def resources_of(text: str) -> Asks:
+    """Return what a stored policy asks of an agent; most ask for nothing, which costs next to nothing."""
+    return policy_from_text(text).resources if '"resources"' in text else ()
 
 
 def _without_strange(values: Json, known: type[Policy] | type[Retry]) -> list[str]:

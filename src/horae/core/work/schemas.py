@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from horae.core.model import Json
+from horae.core.policy import resources
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
+from horae.core.sizes import MOST_CPUS
 from horae.core.work import builds, commands, isolation, projects, queries, repositories, syncs
 
 
@@ -53,6 +55,18 @@ _CREDENTIALS: Json = {
     "private_key": _CREDENTIAL,
 }
 
+_MEMORY: Json = {"type": ["string", "integer"], "examples": ["512MiB"]}
+_CPUS: Json = {"type": "number", "minimum": resources.LEAST_CPUS, "maximum": MOST_CPUS}
+RESOURCES: Json = {  # of the policy
+    "type": "object",
+    "maxProperties": resources.MAX_RESOURCES,
+    "properties": {"slots": whole(1, resources.MOST_SLOTS), "cpus": _CPUS, "memory": _MEMORY},
+    "propertyNames": {"pattern": f"^{resources.NAME}$"},
+    "additionalProperties": whole(1, resources.MOST_PIECES),
+    "description": "What it takes of its agent while it runs.",
+    "examples": [{"slots": 2, "gpu": 1}],
+}
+
 FIELDS: Json = {
     "steps": {
         "type": "array",
@@ -79,8 +93,8 @@ FIELDS: Json = {
     "limits": {
         **an_object(
             {
-                "memory": {"type": ["string", "integer"], "examples": ["512MiB"]},
-                "cpus": {"type": "number", "minimum": 0.01, "maximum": isolation.MOST_CPUS},
+                "memory": _MEMORY,
+                "cpus": _CPUS,
                 "pids": whole(isolation.LEAST_PIDS, isolation.MOST_PIDS),
             }
         ),

@@ -8,6 +8,8 @@ from pathlib import Path
 from horae.core.runs.orders import Assignment
 from horae.core.runs.traces import traceparent
 from horae.core.time.moments import format_moment
+from horae.core.work.isolation import limits_of
+from horae.core.work.policies import resources_of
 from horae.executors.attempts.sections import Section
 from horae.ports.work import NO_LIMITS, Boundary, Limits, Trust, Work
 
@@ -24,7 +26,7 @@ def boundary_of(work: Work, section: Section, name: str, workspace: Path, secret
         str(workspace),
         name,
         network if isinstance(network, str) else "listed",
-        Limits(**spec["limits"]) if spec.get("limits") else NO_LIMITS,
+        Limits(**limits) if (limits := limits_of(spec, resources_of(work.assignment.policy))) else NO_LIMITS,
         tuple(map(str, section.sees)),
         tuple(map(str, section.keeps)),
         spec.get("image", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from horae.core.model import Lease, Moment, Node, NodeState, OperatorWish
@@ -28,10 +28,17 @@ class Nodes(Protocol):
         it is a living one of another identity."""
 
     async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+        self,
+        name: str,
+        busy: int,
+        *,
+        session: int | None = None,
+        held: Holding | None = None,
+        free: Mapping[str, int] | None = None,
     ) -> Beat | None:
-        """Move a node's beat; answer what is wanted of it, and whether what it holds differs from the books.
-        None when the node was retired meanwhile: it must kill its work and register anew."""
+        """Move a node's beat, and note what is free of its resources; answer what is wanted of it, and whether what it
+        holds differs from the books. None when the node was retired meanwhile: it must kill its work and register
+        anew."""
 
     async def beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
         """Many beats in one statement, answered in their order."""

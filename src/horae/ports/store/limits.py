@@ -8,7 +8,7 @@ from typing import Protocol
 from horae.core.model import Moment
 from horae.core.policy.demands import Demand, Offer
 from horae.core.policy.limits import LimitState
-from horae.core.runs.orders import Claimed
+from horae.core.runs.orders import Backlog, Claimed
 
 
 class Limits(Protocol):
@@ -25,6 +25,10 @@ class Limits(Protocol):
 
         No limit is exceeded, however many ask at once: neither what its capacity is, by what job and queue say now, nor
         its rate, which is kept over restarts. Whatever ends an attempt gives back what it had."""
+
+    async def load_demanding(self, limit: int) -> list[Backlog]:
+        """Return what waits to be started by `claim_demanding`: of each demand the first `limit` runs are counted; of
+        very many demands, some."""
 
     async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
         """Return how the limits stand that runs use or wait for, by key, to look at; of very many, some. With a run,

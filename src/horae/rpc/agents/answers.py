@@ -23,7 +23,7 @@ from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter
 from horae.ports.transport import Queue, Topic
 from horae.rpc.agents.attempts import HeldAttempts
-from horae.rpc.agents.checks import read_ailment, read_progress, read_result
+from horae.rpc.agents.checks import read_ailment, read_free, read_progress, read_result
 from horae.rpc.agents.frames import MAX_LIST, assignments, check_ids, done, invalid, read_attempts
 from horae.rpc.agents.hints import WorkHints
 from horae.rpc.agents.intake import Limits
@@ -90,7 +90,7 @@ class Answers:
 
     async def _on_beat(self, beat: pb.Beat) -> list[pb.ServerFrame]:
         held = Holding(beat.held.count, beat.held.digest) if beat.HasField("held") else None
-        answer = await self._link.beat(min(beat.busy, MAX_LIST), held)
+        answer = await self._link.beat(min(beat.busy, MAX_LIST), held, read_free(beat.free, self._node))
         if answer is None:
             self._attempts.forget_held()
             return [pb.ServerFrame(beat=pb.BeatAnswer(retired=True))]
@@ -106,16 +106,17 @@ class Answers:
         self._is_held_back = room != asked
         hints = self._server.hints
         announcements = hints.announcements
-        claimed = [] if not room or hints.none_wait(room) else await self._claim(room)
+        free = read_free(claim.free, self._node)
+        claimed = [] if not room or hints.none_wait(room) else await self._claim(room, free)
         if self._hints_runs and room:
             missing = Counter(room)
             missing.subtract(one.kind for one in claimed)
             hints.note_claim(self._link, self._node, missing, announcements, partial(self._send_hint, "runs"))
         return assignments(claimed)
 
-    async def _claim(self, room: dict[str, int]) -> list[Assignment]:
+    async def _claim(self, room: dict[str, int], free: Mapping[str, int]) -> list[Assignment]:
         with self._attempts.claiming(room):
-            claimed = await self._link.claim(room)
+            claimed = await self._link.claim(room, free)
         self._attempts.note_claimed(claimed)
         return claimed
 

@@ -7,11 +7,12 @@ ever: one that cannot be is a failed attempt.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from horae.core.model import Moment, Node, Reason, State
+from horae.core.policy.resources import MAX_OFFERED, is_offer
 from horae.core.runs.orders import Result
 from horae.core.runs.results import clean, is_wait
 from horae.core.work import progress
@@ -40,11 +41,18 @@ def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
     _check("slots", 0 < hello.slots <= MAX_SLOTS, f"a number from 1 to {MAX_SLOTS}")
     rooms = hello.capacity.values()
     _check("capacity", len(rooms) <= 64 and all(one <= MAX_SLOTS for one in rooms), f"numbers up to {MAX_SLOTS}")
+    _check("resources", is_offer(hello.resources), f"up to {MAX_OFFERED} by name, each with a whole number")
     return Node(
         name=hello.node, roles=("agent",), kinds=tuple(hello.kinds), labels=tuple(hello.labels), slots=hello.slots,
         version=clean(hello.version, 64), address="", started_at=now, heartbeat_at=now, beat=0, via=via,
-        identity=hello.identity, holder="a remote agent",
+        identity=hello.identity, holder="a remote agent", resources=dict(hello.resources),
+        capacity=dict(hello.capacity),
     )  # fmt: skip
+
+
+def read_free(said: Mapping[str, int], node: Node) -> dict[str, int]:
+    """Return what is free of that which hello offered: never more."""
+    return {name: min(said[name], offered) for name, offered in node.resources.items() if name in said}
 
 
 def read_result(it: pb.Result, files: OutputNames) -> Result | None:

@@ -7,13 +7,17 @@ work for. What the last look did not find is not asked for again before the next
 What must stay true: no run waits while an agent that could take it is idle, for longer than it takes to look. So a
 claim that was under way while runs were announced does not make idle; and whoever is told and does not claim (it is
 cordoned, or its line is about to break) is passed over at the next look, which then comes soon.
+
+Runs that demand more than a slot count only when runs were announced: whether they may start, a claim finds out, and
+who holds what they wait for announces its end (service.policy.starting).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import structlog
 
@@ -21,7 +25,6 @@ from horae.core.model import Node
 from horae.core.runs.orders import Backlog
 from horae.errors import Unavailable
 from horae.ports.clock import Clock
-from horae.ports.store.attempts import Attempts
 from horae.ports.transport import Queue
 
 log = structlog.get_logger()
@@ -29,6 +32,7 @@ log = structlog.get_logger()
 POLL_SECONDS = 5.0  # between looks that nobody asked for
 REPEAT_SECONDS = 0.25  # after which those who were told have claimed, or will not
 LOOK_GAP = 0.02  # seconds between two looks, at least
+FEW_COUNTED = 20  # runs with one demand: what is limited starts a few at a time
 MOST_COUNTED = 1000  # runs of a kind: from there on, there is work for everybody
 
 
@@ -44,16 +48,25 @@ class _Idle:
         return is_mine and set(waiting.needs).issubset(self.node.labels)
 
 
+class HintStore(Protocol):
+    """What waits for agents."""
+
+    async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]: ...
+    async def load_demanding(self, limit: int) -> list[Backlog]: ...
+
+
 class WorkHints:
     """For the agents of one server; each is known by its session."""
 
-    def __init__(self, store: Attempts, queue: Queue, clock: Clock) -> None:
+    def __init__(self, store: HintStore, queue: Queue, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._announced = queue.watch("runs")
         self._idle: dict[object, _Idle] = {}  # whoever was told last is last
         self._empty: set[str] = set()  # kinds of which the last look found none,
         self._looked_at = float("-inf")  # when it was begun
+        self._has_demanding = False  # there may be some that wait for more than a slot
+        self._demanding_at = float("-inf")  # when to look for them at the earliest
         self.announcements = 0
 
     def none_wait(self, kinds: Collection[str]) -> bool:
@@ -85,6 +98,7 @@ class WorkHints:
             if is_announced:
                 self.announcements += 1
                 self._empty.clear()
+                self._has_demanding = True
             elif pause == POLL_SECONDS:
                 for one in self._idle.values():
                     one.is_told = False
@@ -96,18 +110,22 @@ class WorkHints:
             await asyncio.sleep(LOOK_GAP)
 
     async def _look(self) -> bool:
-        """Tell those that there is work for; whether there was any."""
+        """Tell those that there is work for; whether there was any, or may be some."""
         kinds = {kind for one in self._idle.values() if not one.is_told for kind in one.kinds}
         if not kinds:
             return False
         began = self._clock.elapsed()
-        backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED)
+        demanding: list[Backlog] = []
+        if self._has_demanding and began >= self._demanding_at:
+            self._has_demanding, self._demanding_at = False, began + REPEAT_SECONDS
+            demanding = await self._store.load_demanding(FEW_COUNTED)
+        backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED) + demanding
         self._looked_at = began
         self._empty = (self._empty | kinds) - {waiting.kind for waiting in backlog}
         chosen = self._choose(backlog)
         for session in chosen:
             self._hint(session)
-        return bool(chosen)
+        return bool(chosen) or self._has_demanding
 
     def _choose(self, backlog: Iterable[Backlog]) -> list[object]:
         chosen: dict[object, None] = {}

@@ -27,6 +27,7 @@ import msgspec
 import structlog
 
 from horae.core.model import Json, Moment, Node, Phase, Reason, State
+from horae.core.policy.resources import asks_of
 from horae.core.runs import lifecycle
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment, Result
@@ -59,14 +60,21 @@ class Instructions(NamedTuple):
     timeout_seconds: float | None
     asks_previous: bool  # for the result of the job's last success
     names_secrets: bool
+    asks_more: bool  # than a slot
 
 
 @lru_cache(maxsize=10_000)
 def _read(spec: str, policy: str) -> Instructions:
     """Of the texts of a job, read once however many runs it has."""
     read = msgspec.json.decode(spec, type=dict[str, Any])
-    timeout = policies.policy_from_text(policy).timeout_seconds
-    return Instructions(read, timeout, bool(read.get("previous_result")), '"secret"' in spec)
+    rules = policies.policy_from_text(policy)
+    return Instructions(
+        read,
+        rules.timeout_seconds,
+        bool(read.get("previous_result")),
+        '"secret"' in spec,
+        bool(asks_of(rules.resources)),
+    )
 
 
 def read_assignment(a: Assignment) -> Instructions:
@@ -109,7 +117,7 @@ class Agent:
         self._is_handed_on = False  # work was left to the next agent
         self.draining = False
         self.health = Health(clock, examine, self._go_on)
-        self.workload = Workload(executors, keeper)
+        self.workload = Workload(executors, keeper, node.resources)
         self.delivery = Delivery(link, self.workload, self.health, spool)
         self.leash = Leash(node, link, keeper, clock, self.workload, self.delivery, self.health, lease_seconds)
         self.leash.installation = installation
@@ -183,7 +191,6 @@ class Agent:
             raise Error(why)
         executor.take_up(work, kept, memo, self._done)
         rest = None if timeout is None else max(0.0, timeout - (self._clock.elapsed() - memo.begun))
-        self.workload.free[executor.kind] -= 1
         self.workload.hold(executor, [a], [rest])
         self.workload.is_idle.clear()
 
@@ -211,7 +218,7 @@ class Agent:
     async def _claim(self, capacity: Mapping[str, int]) -> list[Assignment]:
         self.leash.is_claiming = True
         try:
-            return await self._link.claim(capacity)
+            return await self._link.claim(capacity, dict(self.workload.free_resources))
         except Unavailable:
             self.leash.in_doubt = True
             raise
@@ -230,6 +237,8 @@ class Agent:
         if self.draining or self.health.ailment or life != self.leash.life or self.leash.is_over:
             self._hand_back([a for a, _ in read])
             return 0
+        if any(told.asks_more for _, told in read):
+            read = self._within_room(read)
         fresh: dict[str, list[tuple[Assignment, Instructions]]] = {}
         held = self.workload.held
         for each in read:
@@ -241,6 +250,12 @@ class Agent:
         for kind, works in fresh.items():
             self._start(self._executors[kind], works, previous)
         return len(read)
+
+    def _within_room(self, read: Sequence[tuple[Assignment, Instructions]]) -> list[tuple[Assignment, Instructions]]:
+        """Return what we have room for; the rest is handed back, with the reason."""
+        beyond = self.workload.beyond_room([a for a, _ in read])
+        self._hand_back(beyond, Reason.LIMIT, f"the agent {self.node.name} has less free than it asks for")
+        return [each for each in read if each[0] not in beyond]
 
     def _read(self, a: Assignment) -> Instructions | None:
         """Fail a run whose job this agent cannot read: a newer version may have written it. The others go on."""
@@ -266,10 +281,10 @@ class Agent:
         else:
             self._start(executor, [(a, read_assignment(a))], {} if previous is None else {a.job_id: previous})
 
-    def _hand_back(self, claimed: Sequence[Assignment]) -> None:
+    def _hand_back(self, claimed: Sequence[Assignment], reason: str = "", message: str = "") -> None:
         now = self._clock.now()
         for a in claimed:
-            self.delivery.add(Result(a.run_id, a.fence, State.QUEUED, finished_at=now))
+            self.delivery.add(Result(a.run_id, a.fence, State.QUEUED, reason, finished_at=now, message=message))
         self.delivery.announce()
 
     def _start(
@@ -277,7 +292,6 @@ class Agent:
     ) -> None:
         """What is of one kind."""
         now = self._clock.now()
-        self.workload.free[executor.kind] -= len(read)
         self.workload.hold(executor, [a for a, _ in read], [told.timeout_seconds for _, told in read])
         works, refused = [], []
         for a, told in read:
@@ -345,7 +359,6 @@ class Agent:
         if (secrecy := self._secrecies.pop(run_id, None)) is not None:
             secrecy.hide(result)
         kind = running.executor.kind
-        workload.free[kind] += 1
         delivery.add(_handed_back(result) if workload.was_let_go(run_id) else result)
         if run_id in workload.successors:
             self._start_successor(run_id)

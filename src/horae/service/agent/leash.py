@@ -112,7 +112,8 @@ class Leash:
             await self._come_back()  # which broke off
             return
         sent = self._clock.elapsed()
-        answer = await self._link.beat(self._workload.busy, self._holding(sent))
+        workload = self._workload
+        answer = await self._link.beat(workload.busy, self._holding(sent), dict(workload.free_resources))
         if answer is None:
             await self._start_anew()
             return

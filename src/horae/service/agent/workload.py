@@ -1,4 +1,5 @@
-"""What an agent holds: the runs at work, the slots that they take, and the kinds of which it may claim more.
+"""What an agent holds: the runs at work, the slots and resources that they take, and the kinds of which it may claim
+more.
 
     claimed ──► held ──► ended
                   ▲
@@ -8,19 +9,25 @@ What must stay true:
 - A run is held once. The copy that was taken from us is certainly gone before the next attempt starts.
 - Each attempt has one timeout, which is counted here; it stops nobody once the attempt has ended.
 - What we let go ends as `lost`, so that the agent can hand it back.
+- What is free is what is offered less what is held: every way out of being held gives back.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.core.model import Reason
+from horae.core.policy.resources import SLOTS, Asks, asks_of, beyond_slots, fits, give_back, of_kind, slots_of, take
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment
+from horae.core.work import policies
 from horae.errors import Error
 from horae.ports.work import Executor, Keeper, LastingExecutor
+
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Running(NamedTuple):
@@ -29,6 +36,7 @@ class Running(NamedTuple):
     executor: Executor
     fence: int
     timer: asyncio.TimerHandle | None  # of its timeout
+    asks: Asks
 
 
 class Successor(NamedTuple):
@@ -40,14 +48,16 @@ class Successor(NamedTuple):
 
 
 class Workload:
-    def __init__(self, executors: Mapping[str, Executor], keeper: Keeper) -> None:
+    def __init__(self, executors: Mapping[str, Executor], keeper: Keeper, offers: Mapping[str, int] = NOTHING) -> None:
+        """`offers`: what runs may have of this agent beside slots."""
         self._executors = executors
         self._keeper = keeper
         # Found once: to look whether something has all methods of a protocol is slow.
         self.lasters = {kind: one for kind, one in executors.items() if isinstance(one, LastingExecutor)}
         self.held: dict[int, Running] = {}  # by run
         self.successors: dict[int, Successor] = {}  # by run
-        self.free = {kind: executor.slots for kind, executor in executors.items()}
+        self.free = {kind: executor.slots for kind, executor in executors.items()}  # slots
+        self.free_resources = dict(offers)
         self.hungry = set(executors)  # kinds of which more may be waiting
         self._let_go: set[int] = set()  # runs that we stop because they are not ours any more
         self._unreleased: set[Fenced] = set()  # attempts that the keeper may still hold for a next life
@@ -57,7 +67,8 @@ class Workload:
 
     @property
     def busy(self) -> int:
-        return len(self.held)
+        """How many slots are taken."""
+        return sum(slots_of(running.asks) if running.asks else 1 for running in self.held.values())
 
     @property
     def has_hunger(self) -> bool:
@@ -86,14 +97,21 @@ class Workload:
             timer = None
             if timeout is not None:
                 timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
-            self.held[a.run_id] = Running(executor, a.fence, timer)
+            asks = self._asks_for(a)
+            self._take(executor, asks)
+            self.held[a.run_id] = Running(executor, a.fence, timer, asks)
         if self.may_outlive_us(executor.kind):
             self._unreleased.update((a.run_id, a.fence) for a in claimed)
 
     def end(self, run_id: int) -> Running | None:
-        """Return what was held of a run, and is no longer."""
+        """Return what was held of a run, and is no longer. What it gives back of resources, any kind may wait for."""
         running = self.held.pop(run_id, None)
-        if running is not None and running.timer is not None:
+        if running is None:
+            return None
+        self._give_back(running.executor, running.asks)
+        if running.asks:
+            self.wake()
+        if running.timer is not None:
             running.timer.cancel()
         return running
 
@@ -105,18 +123,17 @@ class Workload:
                 self._keeper.release(f"{attempt[0]}-{attempt[1]}")
 
     def add_successor(self, successor: Successor) -> None:
-        """It takes a slot from now on, in the place of one that waited already."""
+        """It takes a slot, and what else it asks for, from now on, in the place of one that waited already."""
         run_id = successor.assignment.run_id
-        self.free[successor.executor.kind] -= 1
-        earlier = self.successors.pop(run_id, None)
-        if earlier is not None:
-            self.free[earlier.executor.kind] += 1
+        self._take(successor.executor, self._asks_for(successor.assignment))
+        if run_id in self.successors:
+            self.pop_successor(run_id)
         self.successors[run_id] = successor
 
     def pop_successor(self, run_id: int) -> Successor:
-        """Its slot is free until it is started."""
+        """What it took is free until it is started."""
         successor = self.successors.pop(run_id)
-        self.free[successor.executor.kind] += 1
+        self._give_back(successor.executor, self._asks_for(successor.assignment))
         return successor
 
     def lasting(self) -> set[int]:
@@ -163,3 +180,35 @@ class Workload:
             running = self.held.get(run_id)
             if running is not None and running.fence == fence:
                 running.executor.stop(run_id, Reason.REQUESTED)
+
+    # ── resources ──
+    def _asks_for(self, a: Assignment) -> Asks:
+        """Return what a run takes of this agent beside one slot; most take nothing. What is not offered here at all is
+        not ours to count: the service has seen to it."""
+        resources = policies.resources_of(a.policy)
+        if not resources:
+            return ()
+        return tuple(one for one in asks_of(resources) if one[0] == SLOTS or one[0] in self.free_resources)
+
+    def _take(self, executor: Executor, asks: Asks) -> None:
+        self.free[executor.kind] -= slots_of(asks) if asks else 1
+        if asks:
+            take(self.free_resources, beyond_slots(asks))
+
+    def _give_back(self, executor: Executor, asks: Asks) -> None:
+        self.free[executor.kind] += slots_of(asks) if asks else 1
+        if asks:
+            give_back(self.free_resources, beyond_slots(asks))
+
+    def beyond_room(self, claimed: Iterable[Assignment]) -> list[Assignment]:
+        """Return those of many for which there is no room, should the others be started."""
+        slots, others = dict(self.free), dict(self.free_resources)
+        beyond = []
+        for a in claimed:
+            asks = self._asks_for(a)
+            if fits(asks, of_kind(slots[a.kind], others)):
+                slots[a.kind] -= slots_of(asks)
+                take(others, beyond_slots(asks))
+            else:
+                beyond.append(a)
+        return beyond

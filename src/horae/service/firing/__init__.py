@@ -69,9 +69,10 @@ class FiringStore(Moments, Segments, PlacingStore, Protocol):
 
 class Firing:
     def __init__(
-        self, store: FiringStore, queue: Queue, clock: Clock, metrics: Metrics, *, offer_seconds: float = 60.0
-    ) -> None:
-        """`offer_seconds`: how long a moment is left to a scheduler outside Horae."""
+        self, store: FiringStore, queue: Queue, clock: Clock, metrics: Metrics, *, offer_seconds: float = 60.0,
+        foreign_kinds: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """`offer_seconds`: how long a moment is left to a scheduler outside Horae. `foreign_kinds`: see Placing."""
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -82,7 +83,7 @@ class Firing:
         metrics.behind = lambda: (len(self._backlog), self._backlog.moments)
         self._past: tuple[Moment, int] | None = None  # what is overdue from here on was not read yet
         self._plans = Plans()
-        self._placing = Placing(store, queue)
+        self._placing = Placing(store, queue, foreign_kinds)
         metrics.unreadable = self._plans.unreadable
         self._cursor = BEGINNING  # everything due up to here was read: (next_at, trigger_id)
         self._reading = BEGINNING  # a refill is under way up to here

@@ -6,7 +6,7 @@ triggers, cursors and runs by request have their own modules.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -30,6 +30,7 @@ from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
+from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
@@ -43,6 +44,7 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
@@ -55,7 +57,7 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Protocol
+    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -63,15 +65,15 @@ class JobStore(
 class Jobs:
     def __init__(
         self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
-        schemas: HandlerSchemas | None = None, most_waiting: int | None = None,
+        schemas: HandlerSchemas | None = None, most_waiting: int | None = None, foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
         """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
-        what data handlers take. `most_waiting`: runs of one owner that may wait."""
+        what data handlers take. `most_waiting`: runs of one owner that may wait. `foreign_kinds`: see Placing."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
         self._events = events or NoEvents()
-        self._placing = Placing(store, queue)
+        self._placing = Placing(store, queue, foreign_kinds)
         self.queues = self._placing.queues
         self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
@@ -85,6 +87,7 @@ class Jobs:
             store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
         )
         self.overdue = Overdue(store, self._changes)
+        self.offers = Offers(store)
 
     # ── submit ──
     async def submit(

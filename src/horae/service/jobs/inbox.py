@@ -7,7 +7,7 @@ No row may stop those behind it, whatever a stranger wrote into it: a batch that
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import structlog
@@ -38,14 +38,16 @@ class InboxStore(HandedOver, PlacingStore, Protocol):
 
 class Inbox:
     def __init__(
-        self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics, events: Events | None = None
-    ) -> None:
+        self, store: InboxStore, queue: Queue, clock: Clock, metrics: Metrics, events: Events | None = None,
+        *, foreign_kinds: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """`foreign_kinds`: see Placing."""
         self._store = store
         self._queue = queue
         self._clock = clock
         self._metrics = metrics
         self._events = events or NoEvents()
-        self._placing = Placing(store, queue)
+        self._placing = Placing(store, queue, foreign_kinds)
         self._reading = Reading()
         self.is_used = False  # by anybody, ever, as far as we know: until then nobody looks
 

@@ -1,24 +1,23 @@
 """What new runs demand, as the id that goes with them.
 
-A job without limits in a queue without limits costs nothing here: `is_limited` says so once for a job or a plan. Equal
-demands are written once, and then remembered for a while: not for ever, because the store drops what nobody asked for
-in a day.
+A job that asks for nothing, without limits, in a queue without limits costs nothing here: `is_limited` says so once for
+a job or a plan. Equal demands are written once, and then remembered for a while: not for ever, because the store drops
+what nobody asked for in a day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol
 
-from horae.core.model import DEFAULT_ORG, Policy
-from horae.core.policy.demands import Demand, Whose, demand_of, terms_of
+from horae.core.model import Policy
+from horae.core.policy.demands import Demand, terms_of
 from horae.core.policy.queues import Queue
+from horae.core.policy.resources import Asks, asks_of
 
 REMEMBERED_SECONDS = 600.0  # for which an id is known to be good
 RESOURCES_SECONDS = 5.0  # for which it is known what the cluster has
 MOST_REMEMBERED = 100_000  # demands
-
-Ask = tuple[str, int]
 
 
 class DemandStore(Protocol):
@@ -30,7 +29,7 @@ class DemandStore(Protocol):
 
 def is_limited(policy: Policy, queue: Queue) -> bool:
     """Return whether runs of such a job may demand anything."""
-    return bool(terms_of(policy, queue))
+    return bool(asks_of(policy.resources) or terms_of(policy, queue))
 
 
 class Demands:
@@ -40,18 +39,6 @@ class Demands:
         self._ids: dict[Demand, tuple[int, float]] = {}  # with the moment until which it is good
         self._resources: dict[str, int] = {}
         self._resources_until = 0.0
-
-    async def id_of(
-        self, policy: Policy, queue: Queue, job_id: int, owner: str, data: Any = None, *, org: int = DEFAULT_ORG,
-        asks: Sequence[Ask] = (),
-    ) -> int | None:  # fmt: skip
-        """Return the id of what a run demands; None if nothing but a slot."""
-        if not asks and not is_limited(policy, queue):
-            return None
-        shared, own = await self._told_apart(asks)
-        demand = demand_of(policy, queue, Whose(job_id, owner, queue.id, org), data, own, shared)
-        [found] = await self.ids_of([demand])
-        return found
 
     async def ids_of(self, demands: Sequence[Demand | None]) -> list[int | None]:
         """Return the ids of many, those that are not known in one statement."""
@@ -64,12 +51,11 @@ class Demands:
             self._ids |= {one: (id_, now + REMEMBERED_SECONDS) for one, id_ in zip(unknown, found, strict=True)}
         return [None if one is None else self._ids[one][0] for one in demands]
 
-    async def _told_apart(self, asks: Sequence[Ask]) -> tuple[list[Ask], list[Ask]]:
-        """Return what is asked of the cluster, and what of an agent."""
-        if not asks:
-            return [], []
+    async def of_cluster(self, asked: Iterable[Asks]) -> Collection[str]:
+        """Return the names of what is asked of the cluster, not of an agent."""
+        if not any(asked):
+            return ()
         if self._resources_until <= self._elapsed():
             self._resources = await self._store.load_resources()
             self._resources_until = self._elapsed() + RESOURCES_SECONDS
-        shared = [one for one in asks if one[0] in self._resources]
-        return shared, [one for one in asks if one[0] not in self._resources]
+        return self._resources.keys()

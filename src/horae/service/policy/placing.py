@@ -8,7 +8,7 @@ then, and whenever a queue has changed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from horae.core.model import OWNER_SHARE, Policy, Reason
 from horae.core.policy.demands import Demand, Whose, demand_of, reads_data
 from horae.core.policy.queues import QueueState, place
+from horae.core.policy.resources import asks_of
 from horae.core.runs.ledger import FiringPlan, skip
 from horae.core.runs.orders import Fire, NewRun
 from horae.ports.transport import Queue as Hints
@@ -41,8 +42,11 @@ class Candidate(NamedTuple):
 
 
 class Placing:
-    def __init__(self, store: PlacingStore, hints: Hints) -> None:
+    def __init__(self, store: PlacingStore, hints: Hints, foreign_kinds: Collection[str] = ()) -> None:
+        """Runs of `foreign_kinds` are left to workers outside Horae: whoever takes them is no agent that could be asked
+        for more than a slot, and so they demand nothing."""
         self.queues = Queues(store, hints)
+        self._foreign_kinds = frozenset(foreign_kinds)
         self._demands = Demands(store, _elapsed)
 
     async def place(self, candidates: Sequence[Candidate]) -> None:
@@ -51,7 +55,7 @@ class Placing:
             return
         await self.queues.refresh()
         now = _elapsed()
-        limited: list[tuple[NewRun, Demand | None]] = []
+        limited: list[Candidate] = []
         known: dict[tuple[int, str], tuple[int, str, int, bool]] = {}  # of those that do not look at their data
         for one in candidates:
             run, policy = one.run, one.policy
@@ -64,10 +68,17 @@ class Placing:
                     known[key] = found
             run.queue, run.share, run.weight, has_limits = found
             run.demand, run.placed_at = None, now
-            if has_limits:
-                limited.append((run, self._demand(one)))
-        for (run, _), demand in zip(limited, await self._demands.ids_of([one for _, one in limited]), strict=True):
-            run.demand = demand
+            if has_limits and run.kind not in self._foreign_kinds:
+                limited.append(one)
+        if limited:
+            await self._place_limited(limited)
+
+    async def _place_limited(self, candidates: Sequence[Candidate]) -> None:
+        """Write into each run what it demands. What can be had of the whole cluster is no matter of its agent."""
+        of_cluster = await self._demands.of_cluster([asks_of(one.policy.resources) for one in candidates])
+        demands = [self._demand(one, of_cluster) for one in candidates]
+        for one, demand in zip(candidates, await self._demands.ids_of(demands), strict=True):
+            one.run.demand = demand
 
     async def place_plans(self, plans: Iterable[FiringPlan | None]) -> None:
         """Place the runs of plans that were never placed, or too long ago."""
@@ -77,10 +88,12 @@ class Placing:
         if stale:
             await self.place([_candidate(plan) for plan in stale])
 
-    def _demand(self, one: Candidate) -> Demand | None:
+    def _demand(self, one: Candidate, of_cluster: Collection[str]) -> Demand | None:
         whose = Whose(one.run.job_id, one.owner, one.run.queue, one.org)
         data = _decoded(one.run.data or one.own_data) if reads_data(one.policy) else None
-        return demand_of(one.policy, self.queues.by_id(one.run.queue), whose, data)
+        asks = asks_of(one.policy.resources)
+        shared, own = ([ask for ask in asks if (ask[0] in of_cluster) is wanted] for wanted in (True, False))
+        return demand_of(one.policy, self.queues.by_id(one.run.queue), whose, data, own, shared)
 
     def let_in(self, fires: list[Fire]) -> list[Fire]:
         """Return what these moments become: of queues that take nothing new, they are skipped."""

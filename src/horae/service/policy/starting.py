@@ -2,7 +2,8 @@
 
 An agent that asks for work gets them first, as far as their place in the order is before that of ordinary runs. To look
 costs a statement, so it is done when somebody said that there may be something ("limits": one was made, or one that
-held something has ended), when a rate allows the next start, and now and then: what others say may be lost.
+held something has ended), when a rate allows the next start, and now and then: what others say may be lost. While
+something waits, now and then is for each node: what one cannot have may be for another.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from horae.ports.clock import Clock
 from horae.ports.transport import Queue, Topic
 
 LOOK_GAP = 1.0  # seconds between looks for which there is no reason
+MOST_NODES = 10_000  # that are remembered
 MOST_HELD = 100_000  # runs of which is remembered that they hold something
 
 
@@ -32,25 +34,40 @@ class Starting:
         self._queue = queue
         self._clock = clock
         self._news = queue.watch("limits")
-        self._look_at = 0.0
+        self._look_at = 0.0  # while nothing waits
+        self._looks: dict[str, float] = {}  # node → when it looks again
         self._is_waiting = False
         self._held: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def claim(self, offers: Sequence[Offer], standby: str | None) -> Claimed | None:
         """Return what was started for these; None if nobody looked."""
-        if not self._news.is_due and self._clock.elapsed() < self._look_at:
-            self._wake_in(self._look_at - self._clock.elapsed())
-            return None
         if self._news.is_due:
             await self._news.wait(0)
+            self._forget_looks()
+        now = self._clock.elapsed()
+        look_at = max(self._look_at, min(self._looks.get(offer.node, 0.0) for offer in offers))
+        if now < look_at:
+            self._wake_in(look_at - now)
+            return None
         claimed = await self._store.claim_demanding(offers, standby=standby)
         self._is_waiting = claimed.is_waiting
-        self._look_at = self._clock.elapsed() + (0.0 if claimed.is_cut else LOOK_GAP)
+        self._note_look(offers, claimed)
         if claimed.is_waiting:
             self._wake_in(LOOK_GAP if claimed.wait is None else min(claimed.wait, LOOK_GAP))
         self._remember({one.run_id for given in claimed.given for one in given or ()})
         return claimed
+
+    def _note_look(self, offers: Sequence[Offer], claimed: Claimed) -> None:
+        if len(self._looks) > MOST_NODES:
+            self._looks.clear()
+        until = self._clock.elapsed() + LOOK_GAP
+        self._look_at = 0.0 if claimed.is_waiting else until
+        self._looks |= {offer.node: 0.0 if claimed.is_cut else until for offer in offers}
+
+    def _forget_looks(self) -> None:
+        self._look_at = 0.0
+        self._looks.clear()
 
     def note_ended(self, run_ids: Collection[int]) -> None:
         """Attempts have ended, whatever became of them: others may have what they held."""
@@ -74,7 +91,7 @@ class Starting:
 
     def _wake(self) -> None:
         self._timer = None
-        self._look_at = 0.0
+        self._forget_looks()
         self._announce(("runs",))
 
     def _announce(self, topics: Sequence[Topic]) -> None:

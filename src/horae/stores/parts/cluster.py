@@ -8,7 +8,7 @@ claim is under way, so that whoever takes the next number sees every claim of th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from horae.core.model import SEGMENTS, Lease, Moment, Node, NodeState, OperatorWish
 from horae.core.runs.holdings import Holding
@@ -50,9 +50,15 @@ class NodePart(Database):
         return await self._transact(steps)
 
     async def beat(
-        self, name: str, busy: int, *, session: int | None = None, held: Holding | None = None
+        self,
+        name: str,
+        busy: int,
+        *,
+        session: int | None = None,
+        held: Holding | None = None,
+        free: Mapping[str, int] | None = None,
     ) -> Beat | None:
-        (answer,) = await self.beat_all([Sign(name, busy, session, held)])
+        (answer,) = await self.beat_all([Sign(name, busy, session, held, free)])
         if isinstance(answer, Superseded):
             raise answer
         return answer

@@ -1,16 +1,17 @@
 -- register_node --
 -- What the same line says again has been done: should a repeat come late, it supersedes nobody.
 INSERT INTO nodes (name, roles, kinds, labels, version, address, started_at, heartbeat_at, slots, grpc, via,
-  identity, holder, line, session, state, beat, busy)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 1, 'live', 0, 0)
+  identity, holder, resources, capacity, free, line, session, state, beat, busy)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $14, $16, 1, 'live', 0, 0)
 ON CONFLICT (name) DO UPDATE SET roles = excluded.roles, kinds = excluded.kinds, labels = excluded.labels,
   version = excluded.version, address = excluded.address, started_at = excluded.started_at,
   heartbeat_at = excluded.heartbeat_at, slots = excluded.slots, grpc = excluded.grpc, via = excluded.via,
-  identity = excluded.identity, holder = excluded.holder, line = excluded.line,
-  session = nodes.session + CASE WHEN nodes.line = $14 AND nodes.line <> '' AND nodes.session <> CAST($15 AS bigint)
+  identity = excluded.identity, holder = excluded.holder, resources = excluded.resources,
+  capacity = excluded.capacity, free = excluded.free, line = excluded.line,
+  session = nodes.session + CASE WHEN nodes.line = $16 AND nodes.line <> '' AND nodes.session <> CAST($17 AS bigint)
     THEN 0 ELSE 1 END,
   state = 'live', beat = nodes.beat + 1, busy = 0, ailment = ''
-WHERE CAST($15 AS bigint) IS NULL OR nodes.session = CAST($15 AS bigint) OR (nodes.line = $14 AND nodes.line <> '')
+WHERE CAST($17 AS bigint) IS NULL OR nodes.session = CAST($17 AS bigint) OR (nodes.line = $16 AND nodes.line <> '')
 RETURNING session;
 
 -- note_ailment --
@@ -26,12 +27,12 @@ WHERE name = $1 AND (CAST($3 AS bigint) IS NULL OR session = CAST($3 AS bigint))
 
 -- list_nodes [beat] --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder, ailment
+  wanted, identity, session, holder, ailment, resources, capacity, free
 FROM nodes ORDER BY name;
 
 -- get_node [beat] --
 SELECT name, roles, kinds, labels, version, address, state, started_at, heartbeat_at, beat, slots, busy, grpc, via,
-  wanted, identity, session, holder, ailment
+  wanted, identity, session, holder, ailment, resources, capacity, free
 FROM nodes WHERE name = $1;
 
 -- get_lease [beat] --

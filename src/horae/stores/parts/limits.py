@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from horae.core.model import SECOND, Moment
-from horae.core.policy.admission import Admission, Head, admit
+from horae.core.policy import resources
+from horae.core.policy.admission import Admission, Head, admit, large_ones
 from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_from_text, limits_of
 from horae.core.policy.limits import Limit, LimitState
 from horae.core.policy.queues import Queue
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment, Claimed
+from horae.core.runs.orders import Assignment, Backlog, Claimed
 from horae.core.work import policies
 from horae.stores.database import Database, Steps
 from horae.stores.lines import Lines
@@ -42,6 +44,8 @@ class LimitPart(Database):
     _clock: Callable[[], Moment | None]
     _lines: Lines
     _looked_at = 0  # the demand behind which the next claim goes on
+    _kept: Mapping[str, int] = MappingProxyType({})  # node → run (core.policy.resources.reserve)
+    _kept_at: Moment = 0  # when that was found out
 
     async def demand_ids(self, demands: Sequence[Demand]) -> list[int]:
         now = await self.now()
@@ -82,7 +86,8 @@ class LimitPart(Database):
             return nothing_for(offers)._replace(is_waiting=True), []
         scene = yield from self._look(offers, waiting, standby)
         asked = [offer if scene.is_valid(offer) else offer._replace(room={}) for offer in offers]
-        admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now)
+        kept = yield from self._keep(scene)
+        admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now, kept)
         started = yield from self._start(admission, offers, floor, scene.now)
         given = [started[number] if scene.is_valid(offer) else None for number, offer in enumerate(offers)]
         waits = [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
@@ -107,6 +112,18 @@ class LimitPart(Database):
             scene.leave_to_others({row[0] for row in rows})
         return scene
 
+    def _keep(self, scene: Scene) -> Steps[dict[str, resources.Head]]:
+        """Return which nodes are kept, and for whom. What is found holds for a second, as long as that run waits."""
+        large, fronts = large_ones(scene.heads, scene.usage, scene.limits, scene.ordinary, scene.now)
+        if not any(scene.now - one.since_at >= resources.RESERVE_AFTER for one in large):
+            return {}
+        if not self._kept_at <= scene.now < self._kept_at + SECOND:
+            rows = yield ("load_supplies",)
+            self._kept = resources.reserve(large, [_supply(row) for row in rows], scene.now, fronts)
+            self._kept_at = scene.now
+        waiting = {one.run_id: one for one in large}
+        return {node: waiting[run_id] for node, run_id in self._kept.items() if run_id in waiting}
+
     def _start(
         self, admission: Admission, offers: Sequence[Offer], floor: int, now: Moment
     ) -> Steps[list[list[Assignment]]]:
@@ -128,6 +145,12 @@ class LimitPart(Database):
             yield "put_limits", self._list(missing), 0, 0
             rows = yield "lock_limits", self._list(keys)
         return {row[0]: row for row in rows}
+
+    async def load_demanding(self, limit: int) -> list[Backlog]:
+        demands = [row[0] for row in await self._get("waiting_demands", 0, DEMANDS_AT_ONCE)]
+        rows = await self._get("load_demanding", self._list(demands), limit) if demands else ()
+        counted = Counter((kind, pin, needs) for kind, pin, needs in rows)
+        return [Backlog(kind, pin, _read(needs), runs) for (kind, pin, needs), runs in counted.items()]
 
     async def load_limits(self, run_id: int | None = None) -> list[LimitState]:
         wanted = ("waiting_demands", 0, DEMANDS_AT_ONCE) if run_id is None else ("demand_of_run", run_id)
@@ -263,6 +286,19 @@ def _queue(id_: int, offset: int, labels: Sequence[str] | None, document: str) -
         id_, "", priority_offset=offset, labels=tuple(labels or ()), concurrency=said.get("concurrency"),
         rate=said.get("rate"), burst=said.get("burst") or 1,
     )  # fmt: skip
+
+
+def _supply(row: Row) -> resources.Supply:
+    """Of a node, with the runs that it has: kind, how many, and what each of them demands."""
+    name, labels, kinds, slots, capacity, offered, running = row
+    every, own = from_json(capacity), from_json(offered)
+    slots_of = {kind: every.get(kind, slots) for kind in from_json(kinds)}
+    free_slots, free = Counter(slots_of), Counter(own)
+    for kind, runs, document in _read(running):
+        asks = _demand(document).asks
+        free_slots[kind] -= runs * resources.slots_of(asks)
+        free.subtract({name: runs * amount for name, amount in resources.beyond_slots(asks)})
+    return resources.Supply(name, frozenset(from_json(labels)), slots_of, own, free_slots, free)
 
 
 def _assignment(row: Row) -> Assignment:

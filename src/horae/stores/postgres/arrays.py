@@ -141,7 +141,7 @@ def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
         (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
          "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),
          w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
-         w.result.message, w.result.output)
+         w.result.message, w.result.output, w.begun)
         for w in waiting
     ]  # fmt: skip
-    return columns(rows, 13)
+    return columns(rows, 14)

@@ -156,30 +156,33 @@ SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
 SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- wait --
--- Attempts that did not end their run: back to blocked or queued, with a record of the attempt. Times as in `finish`.
+-- Attempts that did not end their run: back to blocked or queued, with a record of the attempt, if it has begun. Times
+-- as in `finish`.
 WITH c AS (
-  SELECT COALESCE($14::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+  SELECT COALESCE($15::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), x AS (
   SELECT id, fence, next_state, next_reason, eligible_at, lost, state, reason,
     started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
-    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output, begun
   FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
-              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[])
+              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[], $14::bool[])
     AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
-         message, output)
+         message, output, begun)
 ), u AS (
   UPDATE live r SET state = CASE WHEN x.next_state = {queued} THEN {waiting_state} ELSE x.next_state END,
     reason = CASE WHEN x.next_state = {queued} AND demand IS NOT NULL THEN 'limit' ELSE x.next_reason END, eligible_at = x.eligible_at, lost = r.lost + x.lost,
-    phase = 1, note = NULL
+    attempt = r.attempt - CASE WHEN x.begun THEN 0 ELSE 1 END, phase = 1, note = CASE WHEN x.begun THEN NULL ELSE x.message END
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
   RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason,
     LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
-    END AS finished_at, x.exit_code, x.message, x.output
+    END AS finished_at, x.exit_code, x.message, x.output, x.begun
+), a AS (
+  INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
+  SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u WHERE begun
 )
-INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
-SELECT * FROM u RETURNING run_id;
+SELECT id FROM u;
 
 -- promote --
 -- The oldest waiting successor of each job takes the free gate.

@@ -11,7 +11,7 @@ from horae.stores.parts.cluster import LeasePart, NodePart, beat_of
 from horae.stores.postgres.arrays import columns
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import HeldUp
-from horae.stores.rows import Row
+from horae.stores.rows import Row, encode
 
 
 class PostgresCluster(PostgresDatabase, NodePart, LeasePart):
@@ -29,8 +29,9 @@ class PostgresCluster(PostgresDatabase, NodePart, LeasePart):
     async def _beat_all(self, signs: Sequence[Sign]) -> list[Beat | Superseded | None]:
         names, busy, sessions = ([sign[column] for sign in signs] for column in range(3))
         tells = [sign.held is not None for sign in signs]
+        free = [None if sign.free is None else encode(sign.free) for sign in signs]
         try:
-            rows = await self._put("beat", names, busy, sessions, tells, self._clock())
+            rows = await self._put("beat", names, busy, sessions, tells, self._clock(), free)
         except HeldUp:  # somebody has locked the live runs: what runs goes on, only cancels wait
             rows = await self._put("beat_alone", names, busy, sessions, self._clock())
         by_sign: list[list[Row]] = [[] for _ in signs]

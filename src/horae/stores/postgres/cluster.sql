@@ -32,12 +32,12 @@ SELECT name, session FROM u UNION ALL SELECT name, NULL FROM o WHERE name NOT IN
 -- Many at once; their rows are locked in order, as claims lock them. Rows of (number, 0, beat, wanted, [count, digest])
 -- for each that beat, (number, run, fence) for what it shall stop, (number, -1, session, state) for those that could not.
 WITH x AS MATERIALIZED (
-  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bool[])
-    WITH ORDINALITY AS t(name, busy, session, tells, number)
+  SELECT * FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bool[], $6::text[])
+    WITH ORDINALITY AS t(name, busy, session, tells, free, number)
 ), o AS MATERIALIZED (
   SELECT name FROM nodes WHERE name = ANY($1::text[]) ORDER BY name FOR NO KEY UPDATE
 ), b AS (
-  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy,
+  UPDATE nodes n SET beat = n.beat + 1, busy = x.busy, free = COALESCE(x.free, n.free),
     heartbeat_at = COALESCE($5::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
   FROM x WHERE n.name = ANY(ARRAY(SELECT name FROM o)) AND n.name = x.name AND n.state IN ('live', 'draining')
     AND (x.session IS NULL OR n.session = x.session)

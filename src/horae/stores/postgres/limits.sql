@@ -57,6 +57,20 @@ SELECT (SELECT now FROM c),
         AND (needs IS NULL OR needs <@ $5::text[]) AND (start_by IS NULL OR start_by > (SELECT now FROM c))
       ORDER BY priority DESC, pass, id LIMIT $7) AS f) AS o);
 
+-- load_demanding [claim] --
+-- The first runs of each of these demands.
+SELECT l.kind, l.pin, to_json(l.needs)::text FROM unnest($1::bigint[]) AS d(id) CROSS JOIN LATERAL (
+  SELECT w.kind, w.pin, w.needs FROM live w WHERE w.state = {blocked} AND w.reason = 'limit' AND w.demand = d.id
+  ORDER BY w.priority DESC, w.pass, w.id LIMIT $2) AS l;
+
+-- load_supplies --
+-- What live nodes have, and the runs that take some of it.
+SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,
+  (SELECT json_agg(json_build_array(u.kind, u.runs, (SELECT d.document FROM demands d WHERE d.id = u.demand))) FROM (
+    SELECT l.kind, l.demand, count(*) AS runs FROM live l WHERE l.state = {running} AND l.node = n.name
+    GROUP BY l.kind, l.demand) AS u)
+FROM nodes n WHERE n.state = 'live' AND n.wanted = 'live';
+
 -- move_limits --
 UPDATE limits l SET ready_at = m.ready_at FROM unnest($1::text[], $2::bigint[]) AS m(key, ready_at)
 WHERE l.key = ANY($1::text[]) AND l.key = m.key;

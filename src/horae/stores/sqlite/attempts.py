@@ -97,12 +97,14 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
 
     def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> None:
         r = waiting.result
-        self._run(
-            connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
-        )  # fmt: skip
+        if waiting.begun:
+            self._run(
+                connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
+            )  # fmt: skip
         state, reason = (State.QUEUED, "") if waiting.eligible_at is None else (State.BLOCKED, "retry")
         reason = "lost" if waiting.lost else reason
-        self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost))
+        note = None if waiting.begun else r.message
+        self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost), note)
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         await self._put("set_phases", encode(list(phases)), session)

@@ -75,7 +75,7 @@ DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
 -- wait --
 UPDATE live SET state = CASE WHEN $2 = {queued} THEN {waiting_state} ELSE $2 END,
   reason = CASE WHEN $2 = {queued} AND demand IS NOT NULL THEN 'limit' ELSE $3 END,
-  eligible_at = $4, lost = lost + $5, phase = 1, note = NULL
+  eligible_at = $4, lost = lost + $5, attempt = attempt - ($6 IS NOT NULL), phase = 1, note = $6
 WHERE id = $1;
 
 -- add_attempt --

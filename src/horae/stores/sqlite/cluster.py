@@ -10,6 +10,7 @@ from horae.core.model import Lease
 from horae.core.signs import Beat, NewLine, Sign
 from horae.errors import Superseded
 from horae.stores.parts.cluster import LeasePart, NodePart, beat_of
+from horae.stores.rows import encode
 from horae.stores.sqlite.database import SqliteDatabase
 
 
@@ -34,7 +35,8 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
         return await self._do(write)
 
     def _beat_one(self, connection: sqlite3.Connection, sign: Sign) -> Beat | Superseded | None:
-        own = self._run(connection, "beat", sign.name, sign.busy, self._clock(), sign.session).fetchone()
+        free = None if sign.free is None else encode(sign.free)
+        own = self._run(connection, "beat", sign.name, sign.busy, self._clock(), sign.session, free).fetchone()
         if own is None:
             return beat_of(sign, self._run(connection, "session_of", sign.name).fetchall())
         books = self._run(connection, "digest_of", sign.name).fetchone() if sign.held is not None else None

@@ -3,7 +3,7 @@
 SELECT 1;
 
 -- beat --
-UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3
+UPDATE nodes SET beat = beat + 1, busy = $2, heartbeat_at = $3, free = COALESCE($5, free)
 WHERE name = $1 AND state IN ('live', 'draining') AND ($4 IS NULL OR session = $4) RETURNING 0, beat, wanted;
 
 -- bury_nodes --

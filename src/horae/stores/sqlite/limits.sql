@@ -60,6 +60,20 @@ SELECT $1,
         AND (l.start_by IS NULL OR l.start_by > $1)
       ORDER BY l.priority DESC, l.pass, l.id LIMIT $7)));
 
+-- load_demanding [claim] --
+-- The first runs of each of these demands.
+SELECT l.kind, l.pin, l.needs FROM json_each($1) AS d JOIN live l ON l.id IN (
+  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason = 'limit' AND w.demand = d.value
+  ORDER BY w.priority DESC, w.pass, w.id LIMIT $2);
+
+-- load_supplies --
+-- What live nodes have, and the runs that take some of it.
+SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,
+  (SELECT json_group_array(json_array(u.kind, u.runs, (SELECT d.document FROM demands d WHERE d.id = u.demand))) FROM (
+    SELECT l.kind, l.demand, count(*) AS runs FROM live l WHERE l.state = {running} AND l.node = n.name
+    GROUP BY l.kind, l.demand) AS u)
+FROM nodes n WHERE n.state = 'live' AND n.wanted = 'live';
+
 -- move_limits --
 UPDATE limits SET ready_at = x.ready_at
 FROM (SELECT k.value AS key, m.value AS ready_at FROM json_each($1) AS k JOIN json_each($2) AS m ON m.key = k.key) AS x

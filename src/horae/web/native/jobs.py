@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from horae import schemas
 from horae.core import model
+from horae.core.fields import encode
 from horae.core.work import commands, isolation, specs, syncs
 from horae.errors import Invalid
 from horae.service import Services
@@ -83,9 +84,11 @@ class Jobs:
             if request.args["dry_run"]:
                 return http.reply(200, render.plan(await self._jobs.plan(drafts, owner=who.owner, org=who.org)))
             done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+            warnings = await self._jobs.offers.warn(done.jobs)
             if len(done.jobs) <= SLICE and not (many and many.is_lines):
-                return http.reply(201, schemas.Submitted([render.job(job) for job in done.jobs], done.replayed))
-            end = f',"replayed":{"true" if done.replayed else "false"}'
+                shown = [render.job(job) for job in done.jobs]
+                return http.reply(201, schemas.Submitted(shown, done.replayed, warnings))
+            end = f',"replayed":{"true" if done.replayed else "false"},"warnings":{encode(warnings)}'
             return Listing(201, done.jobs, render.job, name="jobs", is_lines=bool(many and many.is_lines), end=end)
 
     def _put_in_place(self, drafts: Sequence[specs.Draft], directory: str | None) -> Sequence[specs.Draft]:

@@ -162,7 +162,7 @@ class Runs:
 
     async def get_run(self, request: http.Request) -> http.Answer:
         run_id = request.path_id("run_id")
-        run = await self._jobs.get_run(run_id)
+        run = await self._jobs.offers.explain(await self._jobs.get_run(run_id))
         return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id), await self._name_of(run)))
 
     async def _name_of(self, run: model.Run) -> str | None:

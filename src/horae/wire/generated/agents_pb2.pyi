@@ -67,8 +67,15 @@ class ServerFrame(_message.Message):
     def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., strangers: _Optional[_Union[Strangers, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity")
+    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity", "resources")
     class CapacityEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class ResourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -86,6 +93,7 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     lowest_protocol: int
     highest_protocol: int
     node: str
@@ -97,7 +105,8 @@ class Hello(_message.Message):
     version: str
     started_at: int
     capacity: _containers.ScalarMap[str, int]
-    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    resources: _containers.ScalarMap[str, int]
+    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation")
@@ -138,12 +147,21 @@ class NoteAilment(_message.Message):
     def __init__(self, ailment: _Optional[str] = ...) -> None: ...
 
 class Beat(_message.Message):
-    __slots__ = ("busy", "held")
+    __slots__ = ("busy", "held", "free")
+    class FreeEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     BUSY_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
     busy: int
     held: Holding
-    def __init__(self, busy: _Optional[int] = ..., held: _Optional[_Union[Holding, _Mapping]] = ...) -> None: ...
+    free: _containers.ScalarMap[str, int]
+    def __init__(self, busy: _Optional[int] = ..., held: _Optional[_Union[Holding, _Mapping]] = ..., free: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Holding(_message.Message):
     __slots__ = ("count", "digest")
@@ -174,8 +192,15 @@ class Held(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("kind", "limit", "room")
+    __slots__ = ("kind", "limit", "room", "free")
     class RoomEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class FreeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -185,10 +210,12 @@ class Claim(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     ROOM_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
     kind: str
     limit: int
     room: _containers.ScalarMap[str, int]
-    def __init__(self, kind: _Optional[str] = ..., limit: _Optional[int] = ..., room: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    free: _containers.ScalarMap[str, int]
+    def __init__(self, kind: _Optional[str] = ..., limit: _Optional[int] = ..., room: _Optional[_Mapping[str, int]] = ..., free: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Assignments(_message.Message):
     __slots__ = ("items",)

@@ -7,18 +7,27 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SubmitJobRequest(_message.Message):
-    __slots__ = ("user_id", "schedule", "code_location", "priority", "retry_times")
+    __slots__ = ("user_id", "schedule", "code_location", "priority", "retry_times", "resources")
+    class ResourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     CODE_LOCATION_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     RETRY_TIMES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     schedule: str
     code_location: str
     priority: int
     retry_times: int
-    def __init__(self, user_id: _Optional[str] = ..., schedule: _Optional[str] = ..., code_location: _Optional[str] = ..., priority: _Optional[int] = ..., retry_times: _Optional[int] = ...) -> None: ...
+    resources: _containers.ScalarMap[str, float]
+    def __init__(self, user_id: _Optional[str] = ..., schedule: _Optional[str] = ..., code_location: _Optional[str] = ..., priority: _Optional[int] = ..., retry_times: _Optional[int] = ..., resources: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class SubmitJobReply(_message.Message):
     __slots__ = ("job_id",)
