@@ -16,7 +16,8 @@ from typing import Any
 
 import structlog
 from campaign import history as past
-from campaign.checker import RED, Verdict, Violation, judge
+from campaign.case import Violation
+from campaign.checker import RED, Verdict, judge
 
 from horae.core.model import Attempt, JobFilter, Run, RunFilter
 from simulation.cluster import Cluster
