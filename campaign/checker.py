@@ -31,6 +31,7 @@ from campaign.history import (
     Witness,
     shown,
 )
+from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -456,5 +457,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
-    keyed, justified, retried, losses, unbroken,
+    keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
 )  # fmt: skip

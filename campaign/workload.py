@@ -279,10 +279,32 @@ def document_of(plan: Plan, run: str) -> dict[str, Any]:
         document["timeout"] = plan.timeout
     if plan.start_deadline is not None:
         document["start_deadline"] = plan.start_deadline
+    return {**document, **_sharing(plan)}
+
+
+def _sharing(plan: Plan) -> dict[str, Any]:
+    """Where its runs wait, and what limits them."""
+    document: dict[str, Any] = {"queue": plan.queue} if plan.queue else {}
+    if plan.tenant:
+        document["share"] = "data.tenant"
+    if plan.at_once is not None:
+        document["concurrency_limits"] = [{"limit": plan.at_once, "per": plan.at_once_per}]
+    if plan.rate is not None:
+        document["rate_limits"] = [{"rate": f"{plan.rate}/min", "burst": plan.burst, "per": plan.rate_per}]
     return document
 
 
+def data_of(plan: Plan, key: str) -> dict[str, str]:
+    """Return what a run by hand is given."""
+    return {"key": key, **({"tenant": plan.tenant} if plan.tenant else {})}
+
+
 def _trigger(plan: Plan) -> dict[str, Any]:
+    data = {"data": {"tenant": plan.tenant}} if plan.tenant else {}
+    return {**_schedule(plan), **data}
+
+
+def _schedule(plan: Plan) -> dict[str, Any]:
     if plan.at is not None:
         return {"at": datetime.datetime.fromtimestamp(plan.at / SECOND, datetime.UTC).isoformat()}
     if plan.every is not None:

@@ -27,7 +27,13 @@ class Crowd:
     def __init__(self, store: Store) -> None:
         self.store, self.queue = store, LocalQueue()
         self.looks = 0
-        self.hints = WorkHints(self, self.queue, SystemClock())  # type: ignore[arg-type]  # the one thing it asks
+        self.may_start_limited = False
+        self.hints = WorkHints(
+            self,  # type: ignore[arg-type]  # the one thing it asks
+            self.queue,
+            SystemClock(),
+            lambda: self.may_start_limited,
+        )
         self.told: list[str] = []
         self._news = asyncio.Event()
 
@@ -94,6 +100,31 @@ async def test_with_more_runs_than_are_counted_everybody_is_told(crowd: Crowd):
     await crowd.until(lambda: bool(crowd.told))
 
     assert len(crowd.told) == 50
+
+
+async def test_of_runs_that_a_limit_may_let_go_some_agents_of_each_sort_are_told(crowd: Crowd):
+    for number in range(20):
+        crowd.idle(f"a{number}")
+    crowd.idle("gpu", labels=("gpu",))
+    crowd.idle("shells", {"shell": 2})
+
+    crowd.may_start_limited = True
+    crowd.queue.announce("runs")
+    await crowd.until(lambda: len(crowd.told) >= 10)
+
+    assert {"gpu", "shells"} < set(crowd.told)
+    assert len(crowd.told) == 10
+
+
+async def test_nobody_is_refused_a_claim_while_a_limit_may_let_a_run_go(crowd: Crowd):
+    crowd.idle("a")
+    crowd.queue.announce("runs")
+    await crowd.until(lambda: crowd.looks == 1)
+    assert crowd.hints.none_wait(["python"])
+
+    crowd.may_start_limited = True
+
+    assert not crowd.hints.none_wait(["python"])
 
 
 async def test_only_who_could_take_a_run_is_told(crowd: Crowd):

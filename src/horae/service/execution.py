@@ -121,6 +121,11 @@ class Execution:
         self._events.runs_started(node.name, opened)
         return opened
 
+    @property
+    def may_start_limited(self) -> bool:
+        """Return whether a claim may find runs that demand more than a slot: those are not in the backlog."""
+        return self._starting.is_due
+
     def _claims_of(self, who: _Claimants) -> Coalescer[list[Want], list[Assignment] | None]:
         """Nodes with the same labels claim together: there may be many of them, and few such sets."""
         if who not in self._claims:

@@ -69,7 +69,7 @@ class Agents:
         """`admit` judges tokens; None where everybody who gets here may come in. `needs_no_token` judges the context of
         a stream of gRPC that came without one, `still_good` the tokens of open lines, again and again. `limits` bound
         what is stored of one attempt."""
-        self._hints = WorkHints(store, queue, clock)
+        self._hints = WorkHints(store, queue, clock, lambda: execution.may_start_limited)
         self._server = ServerParts(
             execution, store, queue, files, clock, self._hints, node, terms, limits, Naming(files)
         )

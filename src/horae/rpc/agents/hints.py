@@ -2,7 +2,8 @@
 
 An agent whose claim brought less than it had room for is idle: it will not ask again until it is told. One look at the
 database for all idle agents of this server, when runs are announced and now and then, says how many of them there is
-work for. What the last look did not find is not asked for again before the next one, or the next announcement.
+work for. What the last look did not find is not asked for again before the next one, or the next announcement. How many
+runs there are that a limit may let go, nobody knows before a claim: of those who are alike, a few are told of them.
 
 What must stay true: no run waits while an agent that could take it is idle, for longer than it takes to look. So a
 claim that was under way while runs were announced does not make idle; and whoever is told and does not claim (it is
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 POLL_SECONDS = 5.0  # between looks that nobody asked for
 REPEAT_SECONDS = 0.25  # after which those who were told have claimed, or will not
 LOOK_GAP = 0.02  # seconds between two looks, at least
+TOLD_OF_LIMITED = 8  # idle agents of the same kinds and labels that one look tells
 MOST_COUNTED = 1000  # runs of a kind: from there on, there is work for everybody
 
 
@@ -47,8 +49,12 @@ class _Idle:
 class WorkHints:
     """For the agents of one server; each is known by its session."""
 
-    def __init__(self, store: Attempts, queue: Queue, clock: Clock) -> None:
+    def __init__(
+        self, store: Attempts, queue: Queue, clock: Clock, may_start_limited: Callable[[], bool] = lambda: False
+    ) -> None:
+        """`may_start_limited` says whether a claim may find runs that demand more than a slot."""
         self._store = store
+        self._may_start_limited = may_start_limited
         self._clock = clock
         self._announced = queue.watch("runs")
         self._idle: dict[object, _Idle] = {}  # whoever was told last is last
@@ -60,7 +66,7 @@ class WorkHints:
         """Return whether a claim would most likely find nothing; who believes it is told otherwise, should it be
         wrong."""
         is_fresh = self._clock.elapsed() - self._looked_at < 2 * POLL_SECONDS and not self._announced.is_due
-        return is_fresh and self._empty.issuperset(kinds)
+        return is_fresh and self._empty.issuperset(kinds) and not self._may_start_limited()
 
     def note_claim(
         self, session: object, node: Node, missing: Mapping[str, int], announcements: int, send_hint: Callable[[], None]
@@ -104,7 +110,7 @@ class WorkHints:
         backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED)
         self._looked_at = began
         self._empty = (self._empty | kinds) - {waiting.kind for waiting in backlog}
-        chosen = self._choose(backlog)
+        chosen = dict.fromkeys((*self._choose(backlog), *self._choose_for_limited()))
         for session in chosen:
             self._hint(session)
         return bool(chosen)
@@ -115,6 +121,14 @@ class WorkHints:
             fit = [session for session, one in self._idle.items() if not one.is_told and one.may_take(waiting)]
             chosen |= dict.fromkeys(fit if waiting.runs >= MOST_COUNTED else fit[: waiting.runs])
         return list(chosen)
+
+    def _choose_for_limited(self) -> list[object]:
+        """Some of each sort: what kind of work there is, and what it needs, a claim finds out."""
+        sorts: dict[object, list[object]] = {}
+        for session, one in self._idle.items() if self._may_start_limited() else ():
+            if not one.is_told:
+                sorts.setdefault((frozenset(one.kinds), frozenset(one.node.labels)), []).append(session)
+        return [session for alike in sorts.values() for session in alike[:TOLD_OF_LIMITED]]
 
     def _hint(self, session: object) -> None:
         one = self._idle.pop(session)

@@ -17,6 +17,7 @@ from horae.ports.clock import Clock
 from horae.ports.transport import Queue, Topic
 
 LOOK_GAP = 1.0  # seconds between looks for which there is no reason
+SELDOM = 30.0  # seconds between looks while nobody has said that there is anything
 MOST_HELD = 100_000  # runs of which is remembered that they hold something
 
 
@@ -36,6 +37,12 @@ class Starting:
         self._is_waiting = False
         self._held: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether the next claim looks for such runs, and may find some."""
+        gap = 0.0 if self._is_waiting else SELDOM
+        return self._news.is_due or self._clock.elapsed() >= self._look_at + gap
 
     async def claim(self, offers: Sequence[Offer], standby: str | None) -> Claimed | None:
         """Return what was started for these; None if nobody looked."""
