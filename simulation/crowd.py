@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 
-from campaign.history import FAIL, RUN, Operation, Plan, QueuePlan
+from campaign.crowd import WEIGHTS, limited, tenants
+from campaign.history import FAIL, RUN, Operation, QueuePlan
 
 from simulation.workload import Workload, run_with
-from simulation.world import SECOND, World
+from simulation.world import World
 
-WEIGHTS = {"ann": 1, "bob": 2, "eve": 4}
 SHARE = 0.35  # of the seeds that have a crowd
 TOGETHER = 10  # requests
 EACH = (25, 40)  # runs of a tenant, at least and at most
@@ -37,25 +36,8 @@ class Crowd:
     async def begin(self) -> None:
         if self.queue is not None:
             await self._workload.make_queue(self.queue)
-            for plan, labour in (*self._tenants(), *self._limited()):
-                await self._workload.submit(plan, labour)
-
-    def _tenants(self) -> Iterator[tuple[Plan, str]]:
-        most = self._chance.choice((0.2, 0.5, 1.0))
-        for tenant in WEIGHTS:
-            plan = Plan(f"crowd-{tenant}", at=0, overlap="allow", queue="crowd", tenant=tenant)
-            yield plan, f"witness 0.0 {most} 0.0 none"
-
-    def _limited(self) -> Iterator[tuple[Plan, str]]:
-        chance = self._chance
-        labour = f"witness 0.0 {chance.choice((0.5, 2.0, 8.0))} 10.0 none"
-        every = chance.randint(30, 100) * SECOND // 10
-        per, most = chance.choice(("job", "data.tenant", "owner")), chance.choice((1, 1, 2))
-        for name in ("narrow", "tight"):  # which have a key in common, unless each counts for itself
-            yield Plan(name, every=every, overlap="allow", tenant="ann", at_once=most, at_once_per=per,
-                       attempts=chance.choice((1, 2))), labour  # fmt: skip
-        rate, burst, per = chance.choice((30, 60)), chance.choice((1, 3)), chance.choice(("job", "data.tenant"))
-        yield Plan("paced", at=0, overlap="allow", tenant="bob", rate=rate, burst=burst, rate_per=per), labour
+            for plan, (least, most, percent) in (*tenants(self._chance), *limited(self._chance)):
+                await self._workload.submit(plan, f"witness {least} {most} {percent} none")
 
     async def run(self, seconds: float) -> None:
         """One tenant after the other asks for very many, while those before still wait."""
