@@ -63,11 +63,13 @@ class Placing:
                 if policy.share == OWNER_SHARE:
                     known[key] = found
             run.queue, run.share, run.weight, has_limits = found
-            run.demand, run.placed_at = None, now
             if has_limits:
                 limited.append((run, self._demand(one)))
+            else:
+                run.demand, run.placed_at = None, now
+        # Only what is known to the end counts as placed: should this break off, it is asked for again.
         for (run, _), demand in zip(limited, await self._demands.ids_of([one for _, one in limited]), strict=True):
-            run.demand = demand
+            run.demand, run.placed_at = demand, now
 
     async def place_plans(self, plans: Iterable[FiringPlan | None]) -> None:
         """Place the runs of plans that were never placed, or too long ago."""
