@@ -28,6 +28,7 @@ from rich.table import Table
 from campaign import history, patroni, spaces
 from campaign.checker import GREEN, RED, Verdict, judge
 from campaign.cluster import Cluster
+from campaign.crowd import NOTED_LATE, Crowd
 from campaign.history import OK, SUBMIT, History, Journal, Operation
 from campaign.nemesis import GROUPS, Nemesis
 from campaign.observer import Observer
@@ -94,15 +95,18 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         out, arguments.store, arguments.nodes, arguments.agents, queue=arguments.queue, files=arguments.files
     )
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
+    crowd = Crowd(cluster, workload, arguments.seed)
     nemesis = Nemesis(cluster, faults, arguments.seed, arguments.seconds, arguments.faults)
     try:
         await cluster.start()
         async with _watched(observer):
             await workload.begin()
+            await crowd.begin()
             await asyncio.sleep(CALM)
             over = asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 group.create_task(workload.run(over))
+                group.create_task(crowd.run(over))
                 await nemesis.run(arguments.patience)
                 over.set()
             await cluster.heal()
@@ -117,6 +121,7 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
             "files": arguments.files, "nodes": arguments.nodes, "agents": arguments.agents,
             "faults": arguments.faults, "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
             "demands": demands(arguments, nemesis.kinds), "counts": observer.counts(),
+            "queues": [asdict(crowd.queue)], "noted_late": NOTED_LATE,
         }  # fmt: skip
         history.save(out / "meta.json", meta)
         operations.close()

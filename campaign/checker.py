@@ -8,33 +8,30 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from campaign import oracle
+from campaign.case import FOR_EVER, Case, Violation, Work, arrange, name_of, of_run
 from campaign.history import (
-    CHANGES,
     CLOCKS,
     CRASH,
-    DELETE,
     FAIL,
     FULL,
     INFO,
     KILLS,
     OK,
     PAUSES,
-    RESUME,
     RUN,
     SECOND,
     SUBMIT,
-    UPDATE,
     History,
     Operation,
-    Plan,
     Run,
     Witness,
     shown,
-)  # fmt: skip
+)
+from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -56,21 +53,6 @@ WRITTEN_LATE = SECOND // 4  # between the last line of a witness and the report 
 TOGETHER = 5 * SECOND  # two that are made at once are written in any order, and may wait for each other
 DELETED_BEFORE = 15 * SECOND  # a run that was claimed just before its job was deleted may still start so late
 BY_A_WRONG_CLOCK = 60 * SECOND  # an attempt that was timed by one is placed between its claim and its report
-FOR_EVER = 2**62
-UNCLOSED = 3600 * SECOND  # how far moments are looked for where nobody is known to have stopped them
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    rule: str
-    what: str
-    job: str = ""
-    run: int | None = None
-    at: int | None = None  # the due moment
-
-    def text(self) -> str:
-        place = [self.job, f"run {self.run}" if self.run else "", f"due {shown(self.at)}" if self.at else ""]
-        return f"{self.rule}: {', '.join(part for part in place if part)}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,55 +61,6 @@ class Verdict:
     violations: list[Violation]
     reasons: list[str]  # why it is unknown
     counts: dict[str, int]  # what was really seen
-
-
-@dataclass(slots=True)
-class Span:
-    """A time in which a job has one schedule. Its moments within `may` can have a record, those within `must` have.
-
-    Between them lies what nobody can know: a change happens at some time between its request and its answer.
-    """
-
-    plan: Plan
-    anchor: int  # where its schedule counts from
-    may_from: int
-    must_from: int
-    must_until: int = 0  # before it; 0 until somebody asked for an end
-    may_until: int = FOR_EVER
-
-    def moments(self) -> tuple[set[int], set[int]]:
-        """Return those that may have a record, and those that must."""
-        horizon = min(self.may_until, max(self.must_until, self.anchor) + UNCLOSED)
-        found = [at for at in oracle.moments(self.plan, self.anchor, horizon) if self.may_from <= at <= self.may_until]
-        return set(found), {at for at in found if self.must_from <= at < self.must_until}
-
-
-@dataclass(slots=True)
-class Work:
-    """One job with everything about it."""
-
-    plan: Plan
-    id: int
-    created_at: int
-    next_at: int | None  # as answered when it was made
-    spans: list[Span] = field(default_factory=list)
-    doubts: list[tuple[int, int]] = field(default_factory=list)  # times in which nobody knows what is due
-    deleted: tuple[int, int] | None = None  # when that was asked for, and when it was granted
-    runs: list[Run] = field(default_factory=list)
-    witnesses: list[Witness] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Case:
-    """A history, put in order."""
-
-    history: History
-    works: dict[int, Work]
-    runs: dict[int, Run]
-    witnesses: dict[int, list[Witness]]  # by run, in the order of their starts
-
-    def work_of(self, run: Run) -> Work | None:
-        return self.works.get(run.job_id)
 
 
 Rule = Callable[[Case], Iterator[Violation]]
@@ -172,95 +105,6 @@ def _answered(operations: Sequence[Operation]) -> Counter[str]:
     return Counter(one.kind for one in operations if one.outcome == OK)
 
 
-# ── putting in order ───────────────────────────────────────────────────────────────────────────────
-
-
-def arrange(history: History) -> Case:
-    works = {work.id: work for work in _works(history.operations, history.stray)}
-    witnesses: dict[int, list[Witness]] = defaultdict(list)
-    for witness in sorted(history.witnesses, key=lambda one: one.started):
-        witnesses[witness.run].append(witness)
-        if witness.job in works:
-            works[witness.job].witnesses.append(witness)
-    for run in history.final.runs:
-        if run.job_id in works:
-            works[run.job_id].runs.append(run)
-    return Case(history, works, {run.id: run for run in history.final.runs}, witnesses)
-
-
-def _works(operations: Sequence[Operation], stray: float) -> Iterator[Work]:
-    changes: dict[int, list[Operation]] = defaultdict(list)
-    for operation in operations:
-        if operation.kind in CHANGES and operation.job_id is not None:
-            changes[operation.job_id].append(operation)
-    seen: set[int] = set()
-    for operation in operations:
-        if operation.kind != SUBMIT or operation.outcome != OK or operation.job_id in seen:
-            continue
-        assert operation.plan is not None
-        assert operation.job_id is not None
-        assert operation.created_at is not None
-        seen.add(operation.job_id)
-        next_at = None if operation.replayed else operation.next_at
-        work = Work(operation.plan, operation.job_id, operation.created_at, next_at)
-        work.spans.append(Span(operation.plan, operation.created_at, 0, 0))
-        for tries in _requests(changes[operation.job_id]):
-            _apply(work, tries)
-        work.doubts = list(_doubts(changes[operation.job_id], stray))
-        yield work
-
-
-def _doubts(operations: Sequence[Operation], stray: float) -> Iterator[tuple[int, int]]:
-    """A try that was not answered may have its effect later than the next request: a server that stood still goes on
-    with it. It is settled by a change that was asked for when it can no longer come; an update by its own answer, too,
-    because nobody else knows the schedule."""
-    settled = sorted((one.invoked_at, one.answered_at) for one in operations if one.outcome == OK)
-    answered = {one.key for one in operations if one.outcome == OK}
-    for one in operations:
-        if one.outcome == INFO:
-            last = one.invoked_at + round(stray * SECOND)
-            is_open = one.kind == UPDATE and one.key not in answered
-            after = (at for asked, at in settled if asked >= last and not is_open)
-            yield one.invoked_at, next(after, FOR_EVER)
-
-
-def _requests(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """The tries of one request after the other: whoever changes a job waits for the answer, or gives it up."""
-    together: list[Operation] = []
-    for operation in sorted(operations, key=lambda one: one.invoked_at):
-        if together and (operation.kind, operation.key) != (together[0].kind, together[0].key):
-            yield together
-            together = []
-        together.append(operation)
-    if together:
-        yield together
-
-
-def _apply(work: Work, tries: Sequence[Operation]) -> None:
-    """What a request to change a job does to its spans."""
-    tries = [one for one in tries if one.outcome != FAIL]
-    if not tries:
-        return
-    kind, asked = tries[0].kind, tries[0].invoked_at
-    granted = next((one for one in tries if one.outcome == OK), None)
-    until = granted.answered_at if granted else FOR_EVER
-    current = work.spans[-1]
-    if kind == RESUME:
-        work.spans.append(Span(current.plan, current.anchor, asked, until + 1))
-        return
-    for span in work.spans:
-        span.must_until = min(span.must_until, asked) if span.must_until else asked
-        span.may_until = min(span.may_until, until)
-    if kind == DELETE:
-        work.deleted = (asked, until)
-    if kind == UPDATE and granted and granted.plan and granted.created_at:
-        anchor = granted.created_at
-        if anchor < asked:  # the schedule is the one it had, so its trigger goes on
-            work.spans.append(Span(granted.plan, anchor, asked, until + 1))
-        else:
-            work.spans.append(Span(granted.plan, anchor, anchor, anchor))
-
-
 # ── the properties ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -301,9 +145,9 @@ def in_time(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         late = (run.created_at - run.due_at) / SECOND
         if late < 0:
-            yield _of(case, "early", run, f"its record was made {-late:.3f} s before it was due")
+            yield of_run(case, "early", run, f"its record was made {-late:.3f} s before it was due")
         elif case.history.late_after is not None and not run.by_hand and late > case.history.late_after:
-            yield _of(case, "late", run, f"its record was made {late:.1f} s after it was due")
+            yield of_run(case, "late", run, f"its record was made {late:.1f} s after it was due")
 
 
 def obeyed(case: Case) -> Iterator[Violation]:
@@ -320,7 +164,7 @@ def ended(case: Case) -> Iterator[Violation]:
     """Every record has come to its end."""
     for run in case.runs.values():
         if run.state not in TERMINAL:
-            yield _of(case, "ended", run, f"still {run.state}")
+            yield of_run(case, "ended", run, f"still {run.state}")
 
 
 def known(case: Case) -> Iterator[Violation]:
@@ -351,14 +195,14 @@ def fences(case: Case) -> Iterator[Violation]:
         if not line or line[-1] != (run.attempt, run.fence) or run.state not in ENDED_WAITING:
             line.append((run.attempt, run.fence))  # else it ended while it waited for its next attempt
         if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(line)):
-            yield _of(case, "fences", run, f"attempts and fences do not grow: {line}")
+            yield of_run(case, "fences", run, f"attempts and fences do not grow: {line}")
         started = [one.fence for one in case.witnesses.get(run.id, [])]
         if len(set(started)) < len(started):
-            yield _of(case, "fences", run, f"a fence was used twice: {started}")
+            yield of_run(case, "fences", run, f"a fence was used twice: {started}")
         elif started != sorted(started):
-            yield _of(case, "fences", run, f"fences went back: {started}")
+            yield of_run(case, "fences", run, f"fences went back: {started}")
         if started and max(started) > run.fence:
-            yield _of(case, "fences", run, f"fence {max(started)} ran, but the record is of fence {run.fence}")
+            yield of_run(case, "fences", run, f"fence {max(started)} ran, but the record is of fence {run.fence}")
 
 
 def results(case: Case) -> Iterator[Violation]:
@@ -367,14 +211,14 @@ def results(case: Case) -> Iterator[Violation]:
         ran = case.witnesses.get(run.id, [])
         wrote = next((one for one in ran if one.fence == run.fence), None)
         if (complaint := _mismatch(run, ran, wrote)) and not _is_excused(case, run, wrote):
-            yield _of(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
+            yield of_run(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
         codes = {one.fence: one.code for one in ran}
         for one in run.earlier:
             if one.reason == "exit" and not codes.get(one.fence) == one.exit_code == failure_code(one.fence):
                 what = (
                     f"attempt {one.attempt} failed with {one.exit_code}; its process ended with {codes.get(one.fence)}"
                 )
-                yield _of(case, "result", run, what)
+                yield of_run(case, "result", run, what)
 
 
 def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
@@ -425,7 +269,7 @@ def logs(case: Case) -> Iterator[Violation]:
         is_told = (run.state == "succeeded" or run.reason == "exit") and not _is_cut(case, run)
         if said != (expected if is_told else expected[: len(said)]):
             sample = next((line for line in run.log.splitlines() if line not in expected), "empty")
-            yield _of(case, "log", run, f"{len(said)} lines, {len(expected)} were written; it has: {sample[:200]}")
+            yield of_run(case, "log", run, f"{len(said)} lines, {len(expected)} were written; it has: {sample[:200]}")
 
 
 def _is_cut(case: Case, run: Run) -> bool:
@@ -453,7 +297,7 @@ def _overlaps(case: Case, witnesses: Sequence[Witness], who: str) -> Iterator[Vi
         if longest is not None and witness.started < longest.last:
             early, other = longest.last - witness.started, f"run {longest.run} fence {longest.fence}"
             what = f"{who} at once: fence {witness.fence} started {early:.3f} s before the last sign of {other}"
-            yield Violation("overlap", what, _name(case, witness.job), witness.run, witness.due_at)
+            yield Violation("overlap", what, name_of(case, witness.job), witness.run, witness.due_at)
         if longest is None or witness.last > longest.last:
             longest = witness
 
@@ -463,7 +307,7 @@ def never_early(case: Case) -> Iterator[Violation]:
         for witness in witnesses:
             if witness.started_at < witness.due_at:
                 early = (witness.due_at - witness.started_at) / SECOND
-                yield Violation("early", f"started {early:.3f} s before it was due", _name(case, witness.job),
+                yield Violation("early", f"started {early:.3f} s before it was due", name_of(case, witness.job),
                                 witness.run, witness.due_at)  # fmt: skip
 
 
@@ -474,7 +318,7 @@ def killed_means_dead(case: Case) -> Iterator[Violation]:
         grace = BY_A_WRONG_CLOCK if _is_by_a_wrong_clock(case, run) else WRITTEN_LATE
         if run.finished_at is not None and last > run.finished_at + grace:
             late = (last - run.finished_at) / SECOND
-            yield _of(case, "dead", run, f"a process of it was alive {late:.3f} s after it was reported {run.state}")
+            yield of_run(case, "dead", run, f"a process of it was alive {late:.3f} s after it was reported {run.state}")
     for pid in case.history.final.alive:
         yield Violation("dead", f"process {pid} of a witness is still alive")
 
@@ -514,7 +358,7 @@ def keyed(case: Case) -> Iterator[Violation]:
     asked = {one.key for one in case.history.operations if one.kind == RUN}
     for run in case.runs.values():
         if run.by_hand and run.key not in asked:
-            yield _of(case, "phantom", run, "a run by hand that nobody asked for")
+            yield of_run(case, "phantom", run, "a run by hand that nobody asked for")
 
 
 def _ids(operations: Iterable[Operation]) -> Iterator[int]:
@@ -534,7 +378,7 @@ def justified(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         work = case.work_of(run)
         if work is not None and (complaint := _complaint(case, work, run)):
-            yield _of(case, "justified", run, f"{run.state}({run.reason}): {complaint}")
+            yield of_run(case, "justified", run, f"{run.state}({run.reason}): {complaint}")
 
 
 def _complaint(facts: Case, work: Work, run: Run) -> str:
@@ -589,7 +433,7 @@ def retried(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         work = case.work_of(run)
         if work is not None and run.attempt - run.lost > work.plan.attempts:
-            yield _of(case, "retried", run, f"{run.attempt} attempts, {run.lost} lost, {work.plan.attempts} allowed")
+            yield of_run(case, "retried", run, f"{run.attempt} attempts, {run.lost} lost, {work.plan.attempts} allowed")
 
 
 def losses(case: Case) -> Iterator[Violation]:
@@ -599,7 +443,9 @@ def losses(case: Case) -> Iterator[Violation]:
         lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
         began = {one.fence for one in case.witnesses.get(run.id, [])}
         if sum(fence not in began for fence in lost) > most:
-            yield _of(case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin")
+            yield of_run(
+                case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin"
+            )
 
 
 def unbroken(case: Case) -> Iterator[Violation]:
@@ -611,14 +457,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
-    keyed, justified, retried, losses, unbroken,
+    keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
 )  # fmt: skip
-
-
-def _name(case: Case, job_id: int) -> str:
-    work = case.works.get(job_id)
-    return work.plan.name if work else f"job {job_id}"
-
-
-def _of(case: Case, rule: str, run: Run, what: str) -> Violation:
-    return Violation(rule, what, _name(case, run.job_id), run.id, run.due_at)

@@ -70,6 +70,22 @@ class Plan:
     start_deadline: float | None = None
     talks: bool = False
     stubborn: bool = False
+    queue: str = ""  # empty: the default one
+    tenant: str = ""  # what its data says; with whom it shares a queue
+    at_once: int | None = None  # runs of one …
+    at_once_per: str = "job"
+    rate: int | None = None  # starts a minute, of one …
+    rate_per: str = "job"
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """A queue as the workload made it."""
+
+    name: str
+    weights: dict[str, int]  # of tenants: all that there are
+    concurrency: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +122,15 @@ class Witness:
     last_at: int  # wall, of the last line
     code: int | None = None  # None: it never came to its end
     lines: int = 0
+
+
+@dataclass(slots=True)
+class Hold:
+    """A time in which a run held what it demands: a slot, and its units of limits."""
+
+    run: int
+    since: int
+    until: int | None = None  # None: it never let go
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +195,11 @@ class History:
     stray: float = 0.0  # seconds after which a request that was given up can have its effect no more
     unkept: frozenset[tuple[int, int]] = frozenset()  # (run, fence) of whose log the object store acknowledged a piece
     # that it could not keep
+    queues: tuple[QueuePlan, ...] = ()
+    holds: list[Hold] = field(default_factory=list)  # as the store saw them; else the witnesses tell
+    noted_late: float = 0.0  # seconds by which the beginning of a hold may be noted too late
+    healed_at: int | None = None  # from when on there were no faults; None: not known
+    read_at: int = 0  # when the last read was made
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -209,6 +239,8 @@ def load(directory: Path) -> History:
         late_after=meta.get("late_after"),
         stray=meta.get("stray", 0.0),
         unkept=read_unkept(directory / "s3.log"),
+        queues=tuple(QueuePlan(**queue) for queue in meta.get("queues", ())),
+        noted_late=meta.get("noted_late", 0.0),
     )
 
 

@@ -62,7 +62,8 @@ class Workload:
         self._cluster = cluster
         self._journal = journal
         self._chance = random.Random(f"{seed} workload")
-        self._jobs: dict[str, int] = {}  # name → id
+        self.jobs: dict[str, int] = {}  # name → id
+        self._made: dict[str, Plan] = {}  # as they were first
         self._changing: dict[str, tuple[Plan, Labour]] = {}  # what is paused, resumed and updated
         self._paused: set[str] = set()
         self._doomed = 0
@@ -109,7 +110,7 @@ class Workload:
         self._changing = {plan.name: (plan, labour) for plan, labour in map(self._changed, EVERY_OVERLAP)}
         scheduled = [self._scheduled(number) for number in range(JOBS)]
         for plan, labour in (*scheduled, *map(self._long, EVERY_OVERLAP), *self._changing.values()):
-            if not await self._submit(plan, labour):
+            if not await self.submit(plan, labour):
                 raise RuntimeError("a job was refused in calm weather: ops.jsonl says why")
 
     async def run(self, over: asyncio.Event) -> None:
@@ -141,8 +142,8 @@ class Workload:
 
     async def _change(self, kind: str, name: str) -> None:
         self._keys += 1
-        job_id = self._jobs[name]
-        await self._insist(kind, f"{kind}-{self._keys}", f"/v1/jobs/{job_id}/{kind}", {}, job_id=job_id)
+        job_id = self.jobs[name]
+        await self.insist(kind, f"{kind}-{self._keys}", f"/v1/jobs/{job_id}/{kind}", {}, job_id=job_id)
 
     async def _update(self, name: str) -> None:
         plan, labour = self._changing[name]
@@ -151,9 +152,9 @@ class Workload:
         else:
             plan = replace(plan, every=None, seconds=self._chance.choice((2, 3)), minutes=1)
         self._keys += 1
-        self._changing[name], job_id = (plan, labour), self._jobs[name]
+        self._changing[name], job_id = (plan, labour), self.jobs[name]
         document = _document(plan, labour, self._cluster.witnesses)
-        await self._insist(UPDATE, f"update-{self._keys}", f"/v1/jobs/{job_id}", document, job_id=job_id, plan=plan)
+        await self.insist(UPDATE, f"update-{self._keys}", f"/v1/jobs/{job_id}", document, job_id=job_id, plan=plan)
 
     async def _doom_jobs(self, over: asyncio.Event) -> None:
         """Make a job and delete it a while later, whatever it is doing then."""
@@ -161,53 +162,54 @@ class Workload:
             self._doomed += 1
             overlap = self._chance.choice(EVERY_OVERLAP)
             plan = Plan(f"doomed-{self._doomed}", every=self._chance.randint(5, 20) * SECOND // 10, overlap=overlap)
-            if not await self._submit(plan, (0.0, self._chance.choice((0.3, 5.0)), 5.0)):
+            if not await self.submit(plan, (0.0, self._chance.choice((0.3, 5.0)), 5.0)):
                 continue
             await asyncio.sleep(self._chance.uniform(1.0, 6.0))
             await self._delete(plan.name)
 
     async def _delete(self, name: str) -> None:
-        job_id = self._jobs[name]
-        await self._insist(DELETE, f"delete-{name}", f"/v1/jobs/{job_id}", None, job_id=job_id)
+        job_id = self.jobs[name]
+        await self.insist(DELETE, f"delete-{name}", f"/v1/jobs/{job_id}", None, job_id=job_id)
 
     async def _run_once_jobs(self) -> None:
         while True:
             await asyncio.sleep(self._chance.uniform(0.5, 1.5) * ONCE_EVERY)
             soon = now() // 1000 * 1000 + self._chance.randint(1000, 5000) * 1000
             at = self._chance.choice((0, soon))
-            plan = Plan(name=f"once-{len(self._jobs)}", at=at)
-            await self._submit(plan, self._labour(plan))
+            plan = Plan(name=f"once-{len(self.jobs)}", at=at)
+            await self.submit(plan, self._labour(plan))
 
     async def _run_now(self) -> None:
         while True:
             await asyncio.sleep(self._chance.uniform(0.5, 1.5) * RUN_EVERY)
             self._keys += 1
             key = f"run-{self._keys}"
-            job_id = self._chance.choice(list(self._jobs.values()))
+            name, job_id = self._chance.choice(list(self.jobs.items()))
+            body = {"data": data_of(self._made[name], key)}
             repeats = self._chance.choice((1, 1, 1, 2))  # an answered request may be sent again, too
             for _ in range(repeats):
-                await self._insist(RUN, key, f"/v1/jobs/{job_id}/run", {"data": {"key": key}}, job_id=job_id)
+                await self.insist(RUN, key, f"/v1/jobs/{job_id}/run", body, job_id=job_id)
 
     async def end(self) -> None:
         """Let nothing more come due, neither of a job whose submit was never answered. The cluster is healed."""
-        known = set(self._jobs.values())
+        known = set(self.jobs.values())
         found = await self._cluster.http.get(
             f"{self._cluster.nodes[0].url}/v1/jobs", params={"limit": 1000}, timeout=30
         )
         for job in found.raise_for_status().json()["items"]:
             if job["id"] not in known:
-                self._jobs[f"stranger {job['id']}"] = job["id"]
-        for name, job_id in self._jobs.items():
-            await self._insist(PAUSE, name, f"/v1/jobs/{job_id}/pause", {}, job_id=job_id)
+                self.jobs[f"stranger {job['id']}"] = job["id"]
+        for name, job_id in self.jobs.items():
+            await self.insist(PAUSE, name, f"/v1/jobs/{job_id}/pause", {}, job_id=job_id)
 
-    async def _submit(self, plan: Plan, labour: Labour) -> bool:
+    async def submit(self, plan: Plan, labour: Labour) -> bool:
         document = _document(plan, labour, self._cluster.witnesses)
-        answer = await self._insist(SUBMIT, f"submit-{plan.name}", "/v1/jobs", document, plan=plan)
+        answer = await self.insist(SUBMIT, f"submit-{plan.name}", "/v1/jobs", document, plan=plan)
         if answer is not None:
-            self._jobs[plan.name] = answer["jobs"][0]["id"]
+            self.jobs[plan.name], self._made[plan.name] = answer["jobs"][0]["id"], plan
         return answer is not None
 
-    async def _insist(self, kind: str, key: str, path: str, body: Any, **about: Any) -> Any:
+    async def insist(self, kind: str, key: str, path: str, body: Any, **about: Any) -> Any:
         """Send a request until it is answered."""
         for _ in range(PERSISTENT if kind in CHANGES else TRIES):
             node = self._chance.choice(self._cluster.nodes)
@@ -279,10 +281,32 @@ def document_of(plan: Plan, run: str) -> dict[str, Any]:
         document["timeout"] = plan.timeout
     if plan.start_deadline is not None:
         document["start_deadline"] = plan.start_deadline
+    return {**document, **_sharing(plan)}
+
+
+def _sharing(plan: Plan) -> dict[str, Any]:
+    """Where its runs wait, and what limits them."""
+    document: dict[str, Any] = {"queue": plan.queue} if plan.queue else {}
+    if plan.tenant:
+        document["share"] = "data.tenant"
+    if plan.at_once is not None:
+        document["concurrency_limits"] = [{"limit": plan.at_once, "per": plan.at_once_per}]
+    if plan.rate is not None:
+        document["rate_limits"] = [{"rate": f"{plan.rate}/min", "burst": plan.burst, "per": plan.rate_per}]
     return document
 
 
+def data_of(plan: Plan, key: str) -> dict[str, str]:
+    """Return what a run by hand is given."""
+    return {"key": key, **({"tenant": plan.tenant} if plan.tenant else {})}
+
+
 def _trigger(plan: Plan) -> dict[str, Any]:
+    data = {"data": {"tenant": plan.tenant}} if plan.tenant else {}
+    return {**_schedule(plan), **data}
+
+
+def _schedule(plan: Plan) -> dict[str, Any]:
     if plan.at is not None:
         return {"at": datetime.datetime.fromtimestamp(plan.at / SECOND, datetime.UTC).isoformat()}
     if plan.every is not None:

@@ -18,9 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from campaign.history import Hold
+
 from horae.core.model import Lease, Moment, Node
 from horae.errors import Unavailable
 from horae.stores import migrate
+from horae.stores.lines import Lines
 from horae.stores.queries import load_queries
 from horae.stores.rows import Row
 from horae.stores.sqlite import SqliteStore
@@ -67,6 +70,9 @@ class Database:
         self.ids = dict(self.connection.execute(load_queries("sqlite")["load_ids"]).fetchall())
         self.ends: dict[int, int] = {}  # run → when it ended, by the true time
         self._note_ends()
+        self.holds: list[Hold] = []  # every time that a run was running
+        self._holding: dict[int, Hold] = {}  # run → that of now
+        self._note_holds()
         self.is_away = False
         self.is_silent = False  # while it is away it does not even refuse
         self.apart: set[str] = set()  # nodes that do not reach it
@@ -77,6 +83,24 @@ class Database:
         """What agents say of the end of a run is by their own clocks; the judge wants to know it better."""
         self.connection.create_function("note_end", 1, lambda run: self.ends.update({run: self.world.now()}))
         self.connection.execute("CREATE TEMP TRIGGER note_end AFTER DELETE ON live BEGIN SELECT note_end(old.id); END")
+
+    def _note_holds(self) -> None:
+        connection = self.connection
+        connection.create_function("note_start", 1, self._note_start)
+        connection.create_function("note_stop", 1, self._note_stop)
+        for name, event, body in (
+            ("started", "UPDATE OF state ON live WHEN new.state = 1 AND old.state <> 1", "note_start(new.id)"),
+            ("stopped", "UPDATE OF state ON live WHEN new.state <> 1 AND old.state = 1", "note_stop(new.id)"),
+            ("ended", "DELETE ON live WHEN old.state = 1", "note_stop(old.id)"),
+        ):
+            connection.execute(f"CREATE TEMP TRIGGER note_{name} AFTER {event} BEGIN SELECT {body}; END")
+
+    def _note_start(self, run: int) -> None:
+        hold = self._holding[run] = Hold(run, self.world.now())
+        self.holds.append(hold)
+
+    def _note_stop(self, run: int) -> None:
+        self._holding.pop(run).until = self.world.now()
 
     def come_back(self) -> None:
         self.is_away = False
@@ -165,6 +189,7 @@ class Store(SqliteStore):
         super().__init__(MEMORY, clock=database.world.now)
         self._database = database
         self._ids = database.ids
+        self._lines = Lines(lambda: database.world.elapsed)
 
     async def _do(self, write: Callable[[sqlite3.Connection], T]) -> T:
         name = write.__qualname__.rpartition(".<locals>")[0].rpartition(".")[2]

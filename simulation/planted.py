@@ -26,7 +26,7 @@ from horae.service.execution import LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import changes as changes_module
 from horae.service.jobs.changes import Changes
-from horae.stores.attempts import room_by_kind
+from horae.stores.attempts import QUEUE, RUN, room_by_kind
 from horae.stores.queries import load_queries
 from horae.stores.rows import encode
 from horae.stores.sqlite import SqliteStore
@@ -222,35 +222,69 @@ def no_fence(stack: ExitStack) -> None:
 def claim_in_two(stack: ExitStack) -> None:
     """Runs are chosen in one transaction, and given in another."""
 
-    async def claim(self: Store, wants: Sequence[Want], labels: Sequence[str] = ()) -> list[list[Assignment] | None]:
+    async def claim(
+        self: Store, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
+    ) -> list[list[Assignment] | None]:
         given: list[list[Assignment] | None] = []
         for want in wants:
 
             def choose(connection: sqlite3.Connection, want: Want = want) -> list[Any]:
                 if not self._may_claim(connection, want):
                     return []
-                rooms = room_by_kind([want])
                 text, now = encode(list(labels)), self._clock()
                 return [
-                    row for kind, room in rooms.items() for row in self._json(connection, "pick", kind, text, room, now)
+                    row
+                    for kind, room in room_by_kind([want]).items()
+                    for queue, offset in self._open_queues(connection, labels).items()
+                    for row in self._json(connection, "pick", kind, text, room, now, queue, offset)
                 ]
 
             rows = await self._do(choose)
 
             def give(connection: sqlite3.Connection, want: Want = want, rows: list[Any] = rows) -> None:
-                self._run(connection, "claim", want.node, self._clock(), encode([row[2] for row in rows]), 1)
+                self._run(connection, "claim", want.node, self._clock(), encode([row[RUN] for row in rows]), 1)
 
             await self._do(give) if rows else None
-            given.append([Assignment(*row[2:]) for row in rows])
+            given.append([Assignment(*row[RUN:QUEUE]) for row in rows])
         return given
 
     _put(stack, Store, "claim", claim)
+
+
+# ── queues and limits ──────────────────────────────────────────────────────────────────────────────
+
+
+def leaked_slot(stack: ExitStack) -> None:
+    """A run whose attempt was lost still counts as one that runs, while it waits for the next."""
+    _say(
+        stack, "look_over_demands",
+        lambda text: text.replace(
+            "FROM live WHERE state = 1 AND demand IS NOT NULL",
+            "FROM live WHERE (state = 1 OR state = 2 AND lost > 0) AND demand IS NOT NULL",
+        ),
+    )  # fmt: skip
+
+
+def uncounted(stack: ExitStack) -> None:
+    """What is in use of a limit is not counted."""
+    _say(stack, "look_over_demands", lambda text: text.replace("count(*) AS runs", "0 AS runs"))
+
+
+def forgotten_rate(stack: ExitStack) -> None:
+    """How far a rate has come is not written down."""
+    _say(stack, "move_limits", lambda text: text.replace("ready_at = x.ready_at", "ready_at = limits.ready_at"))
+
+
+def unfair(stack: ExitStack) -> None:
+    """Whoever asked first goes first, whoever else waits."""
+    _say(stack, "pick", lambda text: text.replace("r.priority DESC, r.pass, r.id", "r.priority DESC, r.id"))
 
 
 PLANTED: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         unseen, late_frame, wall_clock, delete_in_two, long_trust, forgotten_claim, second_copy, early_result,
-        uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two,
+        uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two, leaked_slot, uncounted,
+        forgotten_rate, unfair,
     )
 }  # fmt: skip

@@ -16,10 +16,12 @@ from typing import Any
 
 import structlog
 from campaign import history as past
-from campaign.checker import RED, Verdict, Violation, judge
+from campaign.case import Violation
+from campaign.checker import RED, Verdict, judge
 
 from horae.core.model import Attempt, JobFilter, Run, RunFilter
 from simulation.cluster import Cluster
+from simulation.crowd import Crowd
 from simulation.database import Store
 from simulation.faults import Faults
 from simulation.loop import Livelock, Stuck
@@ -155,12 +157,14 @@ class _Life:
         for number in range(1, agents + 1):
             self.cluster.add_agent(f"a{number}", tuple(chance.sample(names, len(names))))
         self.workload = Workload(world, self.cluster, jobs=chance.randint(2, 8))
+        self.crowd = Crowd(world, self.workload)
         self.seconds = seconds if seconds is not None else chance.choice((30.0, 60.0, 90.0, 120.0))
         self.faults = Faults(world, self.cluster, faults)
         self.shape = (
             f"{servers} servers, {agents} agents, lease {lease:g} s, {self.seconds:g} s of "
-            f"{', '.join(self.faults.names) or 'no faults'}"
+            f"{', '.join(self.faults.names) or 'no faults'}" + (", with a crowd" if self.crowd.queue else "")
         )
+        self._healed_at: int | None = None
         self.final = past.Final((), (), incomplete="it was not read")
         self.violations: list[Violation] = []
         self._store = Store(self.cluster.database)
@@ -171,11 +175,14 @@ class _Life:
             self.cluster.start(place)
         await asyncio.sleep(CALM)
         await self.workload.begin()
+        await self.crowd.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.workload.run(self.seconds))
+            group.create_task(self.crowd.run(self.seconds))
             group.create_task(self.faults.run(self.seconds))
         self.world.tell("everything is healed")
         self.faults.heal()
+        self._healed_at = self.world.now()
         if any(one.outcome == past.INFO for one in self.world.operations):
             await asyncio.sleep(SETTLED)
         await self._look_for_halves()
@@ -235,7 +242,10 @@ class _Life:
 
     def history(self) -> past.History:
         world = self.world
-        return past.History(world.operations, world.witnesses, self.final, world.faults, dict(world.counts))
+        return past.History(
+            world.operations, world.witnesses, self.final, world.faults, dict(world.counts), queues=self.crowd.queues,
+            holds=self.cluster.database.holds, healed_at=self._healed_at, read_at=world.now(),
+        )  # fmt: skip
 
 
 def _attempt(one: Attempt) -> past.Attempt:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan
-from campaign.workload import document_of
+from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan, QueuePlan
+from campaign.workload import data_of, document_of
 
 from horae.core.definitions import Idempotency
 from horae.core.work import specs
@@ -45,6 +45,7 @@ class Workload:
     def __init__(self, world: World, cluster: Cluster, *, jobs: int) -> None:
         self._world, self._cluster, self._count = world, cluster, jobs
         self.jobs: dict[str, int] = {}  # name → id
+        self.made: dict[str, Plan] = {}  # as they were first
         self._plans: dict[str, tuple[Plan, str]] = {}  # of those, with what their witnesses are told
         self._paused: set[str] = set()
         self._unsure: set[str] = set()  # a change of it was not answered: it may happen at any time
@@ -80,7 +81,7 @@ class Workload:
     # ── requests ──
     async def begin(self) -> None:
         for number in range(self._count):
-            await self._submit(*self._scheduled(number))
+            await self.submit(*self._scheduled(number))
 
     async def run(self, seconds: float) -> None:
         """Ask for more, until the time is up."""
@@ -99,7 +100,7 @@ class Workload:
             soon = self._world.now() // 1000 * 1000 + self._world.chance.randint(1000, 9000) * 1000
             plan = Plan(name=f"once-{self._keys}", at=self._world.chance.choice((0, soon)))
             self._keys += 1
-            await self._submit(plan, self._labour(plan))
+            await self.submit(plan, self._labour(plan))
 
     async def _run_now(self) -> None:
         while True:
@@ -107,9 +108,10 @@ class Workload:
             self._keys += 1
             key = f"run-{self._keys}"
             if self.jobs:
-                job_id = self._world.chance.choice(list(self.jobs.values()))
+                name, job_id = self._world.chance.choice(list(self.jobs.items()))
+                call = run_with(self.made[name], job_id, key)
                 for _ in range(self._world.chance.choice((1, 1, 1, 2))):
-                    await self._insist(Operation(RUN, key, FAIL, 0, 0, job_id=job_id), _run(job_id, key))
+                    await self.insist(Operation(RUN, key, FAIL, 0, 0, job_id=job_id), call)
 
     async def _change(self) -> None:
         """Pause, resume, give another schedule, delete. Of one job, nothing before the last change was answered."""
@@ -134,12 +136,12 @@ class Workload:
             draft = specs.parse_job(document_of(plan, labour))  # which is not paused
             self._plans[name] = (plan, labour)
             self._paused.discard(name)
-            answer = await self._insist(replace(blank, plan=plan), lambda jobs: jobs.replace(job_id, draft))
+            answer = await self.insist(replace(blank, plan=plan), lambda jobs: jobs.replace(job_id, draft))
         elif kind == DELETE:
-            answer = await self._insist(blank, lambda jobs: jobs.delete(job_id))
+            answer = await self.insist(blank, lambda jobs: jobs.delete(job_id))
             self._unsure.add(name)
         else:
-            answer = await self._insist(blank, lambda jobs: jobs.set_paused(job_id, kind == PAUSE))
+            answer = await self.insist(blank, lambda jobs: jobs.set_paused(job_id, kind == PAUSE))
             self._paused ^= {name} if answer is not None else set()
         if any(one.outcome == INFO for one in self._world.operations if one.key == blank.key):
             self._unsure.add(name)
@@ -157,18 +159,23 @@ class Workload:
         """Let nothing more come due. The cluster is healed."""
         for name, job_id in self.jobs.items():
             self._keys += 1
-            await self._insist(
+            await self.insist(
                 Operation(PAUSE, f"{name} end {self._keys}", FAIL, 0, 0, job_id=job_id),
                 partial(_pause, job_id),
             )
 
-    async def _submit(self, plan: Plan, labour: str) -> None:
+    async def make_queue(self, queue: QueuePlan) -> None:
+        """Before there are any faults."""
+        document = {"weights": queue.weights, "concurrency": queue.concurrency}
+        await self._send(self._cluster.servers[0], lambda jobs: jobs.queues.put(queue.name, document))
+
+    async def submit(self, plan: Plan, labour: str) -> None:
         key = f"submit-{plan.name}"
         draft = specs.parse_job(document_of(plan, labour))
         call: Call = lambda jobs: jobs.submit([draft], idempotency=Idempotency("client submit", key, key))  # noqa: E731
-        answer = await self._insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
+        answer = await self.insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
         if answer is not None:
-            self.jobs[plan.name] = answer.jobs[0].id
+            self.jobs[plan.name], self.made[plan.name] = answer.jobs[0].id, plan
             if plan.at is None:
                 self._plans[plan.name] = (plan, labour)
 
@@ -176,7 +183,7 @@ class Workload:
         with suppress(Refused, Unheard, Unknown):
             await self._send(self._world.chance.choice(self._cluster.servers), call)
 
-    async def _insist(self, blank: Operation, call: Call) -> Any:
+    async def insist(self, blank: Operation, call: Call) -> Any:
         """Send a request until it is answered."""
         for _ in range(TRIES):
             place = self._world.chance.choice(self._cluster.servers)
@@ -248,8 +255,9 @@ async def _pause(job_id: int, jobs: Jobs) -> Any:
     return await jobs.set_paused(job_id, True)
 
 
-def _run(job_id: int, key: str) -> Call:
-    return lambda jobs: jobs.run_now(job_id, data={"key": key}, idempotency=Idempotency("client run", key, key))
+def run_with(plan: Plan, job_id: int, key: str) -> Call:
+    data = data_of(plan, key)
+    return lambda jobs: jobs.run_now(job_id, data=data, idempotency=Idempotency("client run", key, key))
 
 
 def _read(heard: Operation, answer: Any) -> Operation:

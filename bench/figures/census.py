@@ -6,7 +6,7 @@ Counts hardly depend on how busy the machine is, so these are the figures to com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,9 @@ from bench.figures.rates import lead
 from bench.load import at, drafts, register, sleep_until
 from bench.node import Node, node, now
 from bench.places import Place
-from horae.core.model import SECOND
+from horae.core.model import SECOND, Json
 
+Fill = Callable[[Place, int, Json], Awaitable[None]]
 PERIOD = 10  # seconds between two moments of a trigger
 
 BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 60.0}
@@ -41,7 +42,7 @@ async def census(bench: Bench) -> AsyncIterator[Line]:
         for seconds in bench["seconds"]:
             detail = {"rate": rate, "registered": rate * PERIOD, "seconds": seconds}
             try:
-                costs, seen = await _costs(bench, rate, seconds)
+                costs, seen = await costs_of(bench, rate, seconds, fill)
             except Void as why:
                 yield Line("census", bench.store, "per run", detail=detail, void=str(why))
                 continue
@@ -50,12 +51,18 @@ async def census(bench: Bench) -> AsyncIterator[Line]:
                 yield Line(f"census.{name}", bench.store, "per run", costs[name], aim=aim, detail={**detail, **seen})
 
 
-async def _costs(bench: Bench, rate: int, seconds: int) -> tuple[dict[str, float], dict[str, Any]]:
+async def fill(place: Place, size: int, schedule: Json) -> None:
+    """With jobs of one owner, that limit nothing."""
+    await register(place, drafts(size, schedule=schedule))
+
+
+async def costs_of(bench: Bench, rate: int, seconds: int, fill: Fill) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what a run costs in a steady state, and what was seen."""
     async with bench.places.fresh(bench.store) as place:
         size = rate * PERIOD
         began = now() + lead(bench, size) * SECOND
         schedule = {"every": f"{PERIOD}s", "start_at": at(began), "jitter": f"{PERIOD * 1000 - 1}ms"}
-        await register(place, drafts(size, schedule=schedule))
+        await fill(place, size, schedule)
         async with node(place) as one:
             await one.go()
             await sleep_until(began + PERIOD * SECOND)  # the first round has filled every cache

@@ -18,7 +18,7 @@ BLOCK = 20
 # Found soon enough to look for in every run of the tests: with the most seeds that it may take.
 QUICK = {
     "claim-in-two": 30, "forgotten-claim": 100, "forgotten-key": 30, "robbed": 60, "uncompared": 30,
-    "unwritten": 30,
+    "unwritten": 30, "leaked-slot": 40, "uncounted": 10, "forgotten-rate": 10, "unfair": 20,
 }  # fmt: skip
 
 

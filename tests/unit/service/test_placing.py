@@ -9,6 +9,7 @@ import pytest
 from horae.core.model import SECOND, Job, Reason, Run, State
 from horae.core.policy.queues import QueueState
 from horae.core.runs.orders import Assignment, Result
+from horae.errors import Unavailable
 from horae.service.execution import Execution
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
@@ -150,3 +151,17 @@ async def test_jobs_without_limits_ask_the_store_for_no_demand(jobs: Jobs, probe
     await jobs.run_now(job.id)
 
     assert probe.calls["demand_ids"] == 0
+
+
+async def test_a_run_keeps_its_limit_although_the_store_was_away_when_it_was_looked_up(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    job = await submitted(jobs, schedule="1m", overlap="allow", concurrency_limits=[{"limit": 1}])
+    set_clock(clock, job.triggers[0].next_at or 0)
+    probe.lose_call("demand_ids")
+    with pytest.raises(Unavailable):
+        await fire_due(firing)
+
+    await fire_due(firing)
+
+    assert [word[1:] for word in words(await ledger(probe, job.id))] == [("blocked", "limit")]

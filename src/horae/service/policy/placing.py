@@ -67,18 +67,20 @@ class Placing:
                 if policy.share == OWNER_SHARE:
                     known[key] = found
             run.queue, run.share, run.weight, has_limits = found
-            run.demand, run.placed_at = None, now
             if has_limits and run.kind not in self._foreign_kinds:
                 limited.append(one)
+            else:
+                run.demand, run.placed_at = None, now
         if limited:
-            await self._place_limited(limited)
+            await self._place_limited(limited, now)
 
-    async def _place_limited(self, candidates: Sequence[Candidate]) -> None:
-        """Write into each run what it demands. What can be had of the whole cluster is no matter of its agent."""
+    async def _place_limited(self, candidates: Sequence[Candidate], now: float) -> None:
+        """Write into each run what it demands. What can be had of the whole cluster is no matter of its agent. Only
+        what is known to the end counts as placed: should this break off, it is asked for again."""
         of_cluster = await self._demands.of_cluster([asks_of(one.policy.resources) for one in candidates])
         demands = [self._demand(one, of_cluster) for one in candidates]
         for one, demand in zip(candidates, await self._demands.ids_of(demands), strict=True):
-            one.run.demand = demand
+            one.run.demand, one.run.placed_at = demand, now
 
     async def place_plans(self, plans: Iterable[FiringPlan | None]) -> None:
         """Place the runs of plans that were never placed, or too long ago."""
