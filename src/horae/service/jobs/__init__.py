@@ -49,13 +49,14 @@ from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
+from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.policy.quotas import Quotas
 from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Protocol
+    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Protocol
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -73,6 +74,7 @@ class Jobs:
         self._events = events or NoEvents()
         self._placing = Placing(store, queue)
         self.queues = self._placing.queues
+        self.limits = Limits(store, self.queues, queue)
         self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
