@@ -10,10 +10,11 @@ import pytest
 from horae.app.machine import SystemClock, end_task
 from horae.core.definitions import Submission
 from horae.core.model import Node, Overlap
+from horae.core.policy.demands import Demand, Use
 from horae.core.runs.orders import NewRun, Order
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
-from horae.rpc.agents.hints import WorkHints
+from horae.rpc.agents.hints import FEW_TOLD, MANY_TOLD, WorkHints
 from horae.testing import make_job
 
 from ..claiming import claim
@@ -178,3 +179,33 @@ async def test_who_has_left_is_not_told(crowd: Crowd):
     await crowd.until(lambda: bool(crowd.told))
 
     assert crowd.told == ["there"]
+
+
+async def demand_of(crowd: Crowd) -> int:
+    return (await crowd.store.demand_ids([Demand((Use("at_once:job:1"),))]))[0]
+
+
+async def test_agents_are_told_of_runs_that_demand_more_than_a_slot_and_a_claim_is_made_for_them(crowd: Crowd):
+    for number in range(50):
+        crowd.idle(f"a{number}")
+    crowd.idle("shells", {"shell": 2})
+
+    await crowd.order(demand=await demand_of(crowd))
+    await crowd.until(lambda: bool(crowd.told))
+
+    assert len(crowd.told) == FEW_TOLD
+    assert not crowd.hints.none_wait({"python"})
+    assert crowd.hints.none_wait({"shell"})
+
+
+async def test_of_very_many_demanding_runs_some_agents_are_told_at_once_and_others_when_there_is_news(crowd: Crowd):
+    for number in range(100):
+        crowd.idle(f"a{number}")
+    await crowd.order(1001, demand=await demand_of(crowd))
+    await crowd.until(lambda: bool(crowd.told))
+    assert len(crowd.told) == MANY_TOLD
+
+    crowd.queue.announce("runs")
+    await crowd.until(lambda: len(crowd.told) > MANY_TOLD)
+
+    assert len(set(crowd.told)) == 2 * MANY_TOLD

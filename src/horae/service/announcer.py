@@ -8,6 +8,9 @@ claim, which alone decides. What is written here is never trusted: a message onl
 Runs that not every agent of their kind may take would be lost on the first that may not: for them everybody is called.
 So it is when more wait than can be named: then there is work for everybody, and a message for each run would cost more
 than it saves.
+
+Nobody here knows whether runs that demand more than a slot may start: while some wait, everybody is called whenever
+there is news. Such comes when one was made, when another has ended, when a rate allows the next.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ class WorkAnnouncer:
         self._publisher = publisher
         self._clock = clock
         self._queued = own.watch("runs")
+        self._demanded = own.watch("limits")
+        self._has_demanding = True  # as far as we know
         self._joined = queue.watch("nodes")
         self._named: dict[tuple[int, int], float] = {}  # (run, attempt) → when
         self._connections = 0  # of the publisher, when they were named
@@ -59,6 +64,7 @@ class WorkAnnouncer:
         is_new = await self._queued.wait(SWEEP_SECONDS)
         if not self._kinds:
             return  # all agents are here, and are woken by the queue
+        await self._see_to_demanding(is_new)
         queued = await self._store.load_queued(MOST_NAMED)
         fresh = self._fresh(queued)
         if len(queued) < MOST_NAMED:
@@ -66,6 +72,18 @@ class WorkAnnouncer:
             await self._clock.sleep(LOOK_GAP)
         elif fresh or is_new:  # what is new may be behind these, and for others
             await self._call_agents(fresh)
+            await self._clock.sleep(CALL_GAP)
+
+    async def _see_to_demanding(self, is_new: bool) -> None:
+        """Call everybody while runs wait that demand more than a slot; now and then, look whether there are any."""
+        if self._demanded.is_due:
+            await self._demanded.wait(0)
+        elif is_new and not self._has_demanding:
+            return
+        backlog = await self._store.load_backlog(self._kinds, 1)
+        self._has_demanding = any(waiting.is_demanding for waiting in backlog)
+        if self._has_demanding:
+            await self._publisher.call_agents()
             await self._clock.sleep(CALL_GAP)
 
     def _fresh(self, queued: Sequence[Queued]) -> list[Queued]:

@@ -7,11 +7,13 @@ from dataclasses import replace
 from operator import itemgetter
 
 from horae.core.model import Moment, State
-from horae.core.runs.orders import Result, Waiting, Want
+from horae.core.runs.orders import Backlog, Result, Waiting, Want
 from horae.stores.rows import Row
 
 # Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
 RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS = range(17)
+HEADS = 20  # runs of a demand that are looked at for a kind of work that nobody has,
+DEMANDS = 1000  # and demands
 
 
 def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:
@@ -79,3 +81,16 @@ def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result]
     ends = [w for w in waiting if w.result.run_id in unwanted]
     results = [replace(w.result, state=State.CANCELLED) if w.lost else w.result for w in ends]
     return results, [w for w in waiting if w.result.run_id not in unwanted]
+
+
+def count_demanding(rows: Iterable[Row]) -> int:
+    """Of runs (id, demand)."""
+    return sum(row[1] is not None for row in rows)
+
+
+def add_unseen(found: list[Backlog], kinds: Sequence[str], limit: int) -> list[Backlog]:
+    """Add to a backlog what may be behind the runs that were counted of those that demand more than a slot: if it was
+    `limit`, there may be some of every kind, for anybody."""
+    seen = sum(one.runs for one in found if one.is_demanding)
+    known = [one for one in found if not one.is_demanding or one.kind in kinds]
+    return known if seen < limit else [*known, *(Backlog(kind, None, (), limit, True) for kind in kinds)]

@@ -256,6 +256,7 @@ class Held:
 class Finished:
     accepted: set[int]  # run ids whose fence was current
     promoted: int  # successors that took the gate and wait for an agent now
+    demanding: int = 0  # of those, who demand more than a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +270,10 @@ class Cancelled:
 class Swept:
     """One pass over waiting runs."""
 
-    queued: int  # released: wait for an agent now
+    queued: int  # released: wait for an agent now, those that demand more than a slot among them
     expired: int  # skipped(start_deadline)
     next_at: Moment | None  # when the next waiting run becomes eligible or expires
+    demanding: int = 0  # of those that were released
 
 
 class Want(NamedTuple):
@@ -290,6 +292,7 @@ class Backlog(NamedTuple):
     pin: str | None  # the node that alone may take them
     needs: Sequence[str]  # labels that an agent must have
     runs: int
+    is_demanding: bool = False  # they demand more than a slot: perhaps none of them may start now
 
 
 class Queued(NamedTuple):

@@ -59,7 +59,8 @@ class Attempts(Protocol):
 
     async def load_backlog(self, kinds: Sequence[str], limit: int) -> list[Backlog]:
         """Return what waits of these kinds. Of each, `limit` runs at most are counted of those that anybody may take,
-        of those that are pinned, and of those that need labels."""
+        of those that are pinned, and of those that need labels. So it is of those that demand more than a slot, all
+        kinds together: where there are more, there may be some of each kind."""
 
     async def load_queued(self, limit: int) -> list[Queued]:
         """Runs that wait for an agent now, kind by kind in the order of claims."""

@@ -4,6 +4,10 @@ An agent whose claim brought less than it had room for is idle: it will not ask 
 database for all idle agents of this server, when runs are announced and now and then, says how many of them there is
 work for. What the last look did not find is not asked for again before the next one, or the next announcement.
 
+Of runs that demand more than a slot nobody here knows whether they may start. They are looked at when there is news,
+which comes whenever one may; then some agents are told, those first that were not told lately, and whoever starts all
+it has room for makes news again.
+
 What must stay true: no run waits while an agent that could take it is idle, for longer than it takes to look. So a
 claim that was under way while runs were announced does not make idle; and whoever is told and does not claim (it is
 cordoned, or its line is about to break) is passed over at the next look, which then comes soon.
@@ -30,6 +34,7 @@ POLL_SECONDS = 5.0  # between looks that nobody asked for
 REPEAT_SECONDS = 0.25  # after which those who were told have claimed, or will not
 LOOK_GAP = 0.02  # seconds between two looks, at least
 MOST_COUNTED = 1000  # runs of a kind: from there on, there is work for everybody
+FEW_TOLD, MANY_TOLD = 4, 32  # agents, at least and at most, of runs that demand more than a slot
 
 
 @dataclass(slots=True)
@@ -89,14 +94,15 @@ class WorkHints:
                 for one in self._idle.values():
                     one.is_told = False
             try:
-                pause = REPEAT_SECONDS if await self._look() else POLL_SECONDS
+                has_news = is_announced or pause == POLL_SECONDS
+                pause = REPEAT_SECONDS if await self._look(has_news) else POLL_SECONDS
             except Unavailable as error:
                 log.warning("store.unavailable", role="hints", error=error.message, retry_seconds=REPEAT_SECONDS)
                 pause = REPEAT_SECONDS
             await asyncio.sleep(LOOK_GAP)
 
-    async def _look(self) -> bool:
-        """Tell those that there is work for; whether there was any."""
+    async def _look(self, has_news: bool) -> bool:
+        """Tell those that there is work for; whether there was any that waits for an agent alone."""
         kinds = {kind for one in self._idle.values() if not one.is_told for kind in one.kinds}
         if not kinds:
             return False
@@ -104,8 +110,9 @@ class WorkHints:
         backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED)
         self._looked_at = began
         self._empty = (self._empty | kinds) - {waiting.kind for waiting in backlog}
-        chosen = self._choose(backlog)
-        for session in chosen:
+        chosen = self._choose([waiting for waiting in backlog if not waiting.is_demanding])
+        demanding = self._choose([waiting for waiting in backlog if waiting.is_demanding]) if has_news else []
+        for session in dict.fromkeys([*chosen, *demanding]):
             self._hint(session)
         return bool(chosen)
 
@@ -113,7 +120,7 @@ class WorkHints:
         chosen: dict[object, None] = {}
         for waiting in backlog:
             fit = [session for session, one in self._idle.items() if not one.is_told and one.may_take(waiting)]
-            chosen |= dict.fromkeys(fit if waiting.runs >= MOST_COUNTED else fit[: waiting.runs])
+            chosen |= dict.fromkeys(fit[: _most_told(waiting)])
         return list(chosen)
 
     def _hint(self, session: object) -> None:
@@ -121,3 +128,10 @@ class WorkHints:
         one.is_told = True
         self._idle[session] = one
         one.send_hint()
+
+
+def _most_told(waiting: Backlog) -> int | None:
+    """Return how many agents are told of these runs; None: all."""
+    if waiting.is_demanding:  # whoever is told first may have too little of what is asked for
+        return min(max(waiting.runs, FEW_TOLD), MANY_TOLD)
+    return None if waiting.runs >= MOST_COUNTED else waiting.runs

@@ -222,6 +222,8 @@ class Jobs:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
             cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
             if cancelled.ended or cancelled.asked:
+                if cancelled.promoted:
+                    self._queue.announce("limits")  # it may demand more than a slot
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")
