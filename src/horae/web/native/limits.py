@@ -20,7 +20,7 @@ class Limits:
     """The endpoints of limits and resources."""
 
     def __init__(self, services: Services) -> None:
-        self._limits = services.jobs.limits
+        self._jobs = services.jobs
 
     def operations(self) -> list[http.Operation]:
         op, resources, one = http.Operation, "/v1/resources", "/v1/resources/{name}"
@@ -33,27 +33,27 @@ class Limits:
         ]  # fmt: skip
 
     async def list_limits(self, request: http.Request) -> http.Answer:
-        """Limits that runs use or wait for now, by key: 1,000 at most, those first for which most runs wait. What waits
+        """Limits that runs use or wait for now, 1,000 at most, those first for which most runs wait. What waits
         is counted up to 1,000 runs of one demand."""
-        states = await self._limits.standing(request.token.org if request.token else None)
-        now, names = await self._limits.now(), await self._limits.queue_names()
+        states = await self._jobs.limits.standing(request.token.org if request.token else None)
+        now, names = await self._jobs.limits.now(), await self._jobs.limits.queue_names()
         busiest = sorted(states, key=lambda state: (-state.waiting, state.limit.key))[:MOST_LISTED]
         return http.reply(200, schemas.LimitPage([_limit(state, now, names) for state in busiest]))
 
     async def list_resources(self, request: http.Request) -> http.Answer:
-        found = await self._limits.resources()
+        found = await self._jobs.limits.resources()
         return http.reply(200, schemas.ResourcePage([_resource(*each) for each in found]))
 
     async def set_resource(self, request: http.Request) -> http.Answer:
         """201 when it is new. What runs goes on, also if there is less of it now than is in use."""
         name, capacity = _name(request), _read_capacity(await request.document())
-        is_new = await self._limits.set_resource(name, capacity)
-        [found] = [each for each in await self._limits.resources() if each[0] == name] or [(name, None, capacity)]
+        is_new = await self._jobs.limits.set_resource(name, capacity)
+        [found] = [each for each in await self._jobs.limits.resources() if each[0] == name] or [(name, None, capacity)]
         return http.reply(201 if is_new else 200, _resource(*found))
 
     async def delete_resource(self, request: http.Request) -> http.Answer:
         """What waits for some of it is held by it no longer."""
-        await self._limits.drop_resource(_name(request))
+        await self._jobs.limits.drop_resource(_name(request))
         return http.Reply(204)
 
 
