@@ -153,6 +153,7 @@ BODIES = {
     "and `expires_in` (a duration of at most 366 days, or `never`; 90 days, and for agents never, unless said); made "
     "with a token, it has that one's owner and ends with it",
     "QueueDocument": "the document of a [queue](../howto/queues.md#make-one-and-use-it)",
+    "ResourceDocument": '`{"capacity": 2}`',
     "SecretRequest": "`value`, text of up to 64 KiB",
     "PreviewRequest": "a [trigger document](job-document.md#triggers), and `count` (1 to 1000, default 10); "
     "beside `schedule` as text, `start_at` says from when to look",

@@ -441,6 +441,40 @@ class QueuePage(Struct):
     cursor: None = None
 
 
+class Limit(Struct):
+    """What holds for all runs that are counted together, and how it stands."""
+
+    key: Annotated[str, Meta(description="Under which they are counted.")]
+    name: Annotated[str, Meta(description="The same for people, such as: owner ann.")]
+    per: Annotated[str, Meta(description="job, owner, queue, data.<path>; resource for what the cluster has.")]
+    capacity: Annotated[int | None, Meta(description="Units that may be in use at once; null: any number.")]
+    rate: Annotated[str | None, Meta(description="Starts, such as 100/min; null: as many as come.")]
+    burst: Count
+    used: Annotated[Count, Meta(description="Units in use.")]
+    waiting: Annotated[Count, Meta(description="Runs that wait with it, for this or another limit.")]
+    next_at: Annotated[When | None, Meta(description="When its rate allows the next start; null without a rate.")]
+    runs: Annotated[list[Id], Meta(description="Some of those that use it.")]
+
+
+class LimitPage(Struct):
+    items: list[Limit]
+    cursor: None = None
+
+
+class Resource(Struct):
+    """Something that the whole cluster has, counted."""
+
+    name: str
+    capacity: Count
+    used: Count
+    waiting: Annotated[Count, Meta(description="Runs that wait and want some of it.")]
+
+
+class ResourcePage(Struct):
+    items: list[Resource]
+    cursor: None = None
+
+
 class KeyRotation(Struct):
     key: str
     resealed: int
@@ -506,7 +540,8 @@ class SubmitPlan(Struct):
 
 SHOWN = (
     Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Handler, HandlerPage, Health, Job,
-    JobPage, KeyRotation, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress,
-    Queue, QueueFigures, QueuePage, Readiness, Rerun, RerunAnswers, Retry, Run, RunDetail, RunPage, Secret, SecretPage,
-    Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed,
+    Problem, Progress, Queue, QueueFigures, QueuePage, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry,
+    Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token,
+    TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

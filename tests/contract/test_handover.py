@@ -7,15 +7,17 @@ import json
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from horae.core.model import State
+from horae.core.model import ConcurrencyLimit, Policy, State
 from horae.core.runs.orders import Queued
 from horae.errors import Unavailable
 from horae.ports.store import Store
+from horae.ports.transport import Topic
 from horae.queues.local import LocalQueue
 from horae.queues.publisher import NatsPublisher
 from horae.service.announcer import WorkAnnouncer
@@ -240,6 +242,30 @@ async def test_of_more_runs_than_can_be_named_none_is_and_everybody_is_called(
         own.announce("runs")
         await handover.step()
         assert (courier.carried, courier.calls) == ([], calls)
+
+
+async def test_everybody_is_called_while_runs_wait_that_demand_more_than_a_slot(sqlite_store: Store, tmp_path: Path):
+    clock = Restless()
+    near = Side(sqlite_store, clock, tmp_path)
+    courier, own = Silent(), LocalQueue()
+    handover = WorkAnnouncer(sqlite_store, near.queue, own, courier, clock)
+    await near.store.register_node(a_node("n1", via="s1"))
+    near.queue.announce("nodes")
+    await handover.watch_agents()
+
+    async def look(*topics: Topic) -> int:
+        for topic in topics:
+            own.announce(topic)
+        await handover.step()
+        return courier.calls
+
+    assert await look("runs") == await look("runs") == 0
+    policy = Policy(concurrency_limits=(ConcurrencyLimit(1),))
+    [job] = (await near.jobs.submit([replace(draft(), policy=policy)])).jobs
+    run = await near.jobs.run_now(job.id)
+    assert [await look("limits", "runs"), await look("runs")] == [1, 2]  # the second time because a rate allows one
+    await near.jobs.cancel(run.id)
+    assert [await look("runs"), await look("runs")] == [2, 2]
 
 
 async def test_a_stream_that_is_gone_is_no_receipt_and_is_made_again(nats: Nats):

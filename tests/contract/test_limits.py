@@ -491,6 +491,59 @@ async def test_nothing_starts_while_a_failover_is_in_doubt(postgres_store: Postg
     assert one.fence > 2**20
 
 
+# ── what nobody can run, and what comes back ──
+async def test_runs_held_by_limits_fail_if_nobody_has_their_kind(store: Store):
+    await define(store)
+    await define(store, ONE, 2)
+    kept = await order(store, 30)
+    behind = await order(store, 3, kind="cobol", priority=1)  # not among the first of their demand
+    doomed = await order(store, 30, ONE, job_id=2, kind="ada")
+    outside = await order(store, 1, ONE, job_id=2, kind="ada", pin="@worker")
+
+    assert await store.fail_unrunnable(["python"], "nobody can", {"ada": "install gnat"}) == 30
+    assert await store.fail_unrunnable(["python"], "nobody can", {}) == 0
+    run = await store.get_run(doomed[-1])
+    assert run is not None
+    assert (run.state, run.reason, run.message) == (State.FAILED, "no_agent", "nobody can: install gnat")
+    assert (await store.get_run(outside[0])).state is State.BLOCKED  # type: ignore[union-attr]
+
+    await store.cancel(kept[:15], "requested")
+    assert await store.fail_unrunnable(["python"], "nobody can", {}) == 3
+    assert (await store.get_run(behind[0])).state is State.FAILED  # type: ignore[union-attr]
+
+
+async def test_the_sweep_says_how_many_of_those_it_released_demand_more_than_a_slot(store: Store, clock: FakeClock):
+    await define(store)
+    await define(store, Policy(), 2)
+    [made] = await order(store)
+    [one] = await start(store)
+    await store.finish([], [Waiting(done(one, State.FAILED), START + SECOND)])
+    await store.enqueue([Order(NewRun(2, "python", 5, Overlap.ALLOW), run_at=START + SECOND)])
+    demand_id = (await store.demand_ids([Demand((Use("a"),))]))[0]
+    await store.enqueue([Order(NewRun(1, "python", 5, Overlap.ALLOW, demand=demand_id), run_at=START + SECOND)])
+    clock.advance(2)
+
+    swept = await store.sweep()
+
+    assert (swept.queued, swept.demanding) == (3, 2)
+    assert made in ids(await start(store))
+
+
+async def test_a_finish_says_whether_a_successor_demands_more_than_a_slot(store: Store):
+    for job_id, policy in ((1, FIVE), (2, Policy())):
+        await define(store, replace(policy, overlap=Overlap.QUEUE), job_id)
+    demanding = await order(store, 2, overlap=Overlap.QUEUE)
+    plain = NewRun(2, "python", 5, Overlap.QUEUE)
+    await store.enqueue([Order(plain), Order(plain)])
+    [one] = await start(store)
+    [[other]] = await store.claim([Want("n1", "python", 1)])  # type: ignore[misc]
+
+    first, second = await store.finish([done(one)]), await store.finish([done(other)])
+
+    assert (first.promoted, first.demanding, second.promoted, second.demanding) == (1, 1, 1, 0)
+    assert ids(await start(store)) == demanding[1:]
+
+
 # ── what people see ──
 async def test_limits_are_shown_as_they_stand(store: Store):
     policy = Policy(concurrency_limits=(ConcurrencyLimit(2, "data.tenant"),), rate_limits=(RateLimit("100/min", 3),))

@@ -156,7 +156,7 @@ def test_a_job_is_found_by_key_before_name_and_a_common_name_is_refused(twin: Tw
 def test_many_orders_go_in_parts_that_are_repeated_under_one_key_and_keep_their_order(
     twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("horae.client.calls.MANY", 2)
+    monkeypatch.setattr("horae.client.making.MANY", 2)
     refused = {**problem(404, "E_NOT_FOUND", "no job 9")[1], "request_id": "r"}  # type: ignore[index]
     replies = iter([{"runs": [{**RUN, "id": 1}, refused]}, None, {"runs": [{**RUN, "id": 3}]}])
     api.post("/v1/runs", lambda request: (200, reply) if (reply := next(replies)) else None)
@@ -172,11 +172,11 @@ def test_many_orders_go_in_parts_that_are_repeated_under_one_key_and_keep_their_
 
 
 def test_many_jobs_go_in_parts_of_what_the_server_takes(twin: Twin, api: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("horae.client.calls.MANY", 2)
+    monkeypatch.setattr("horae.client.making.MANY", 2)
     api.post("/v1/jobs", lambda r: (201, {"jobs": [JOB] * len(json.loads(r.body)["jobs"]), "replayed": False}))
     with twin(api.url) as client:
         made = client.submit_many([{"name": "x"}] * 3)
-        monkeypatch.setattr("horae.client.calls.MANY_BYTES", 20)
+        monkeypatch.setattr("horae.client.making.MANY_BYTES", 20)
         client.submit_many([{"name": "x" * 30}] * 2)
     assert [job.id for job in made] == [7, 7, 7]
     assert [len(json.loads(one.body)["jobs"]) for one in api.requests] == [2, 1, 1, 1]

@@ -49,6 +49,7 @@ COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs", "export": "exporting", "jobs": "jobs", "triggers": "jobs",
     "runs": "runs", "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs",
     "resume": "jobs", "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "queues": "queues",
+    "limits": "limits", "resources": "limits",
     "secret": "secrets", "token": "tokens", "inbox": "inbox", "check": "local", "migrate": "local",
     "completion": "completion",
 }  # fmt: skip

@@ -6,17 +6,15 @@ whoever performs it waits for the answer, and reads it as the type of horae.sche
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from horae.client.steps import Call, Json, Pause, Steps, ask, load
-from horae.client.wire import TIMEOUT, Answer, Request, to_address
-from horae.errors import Conflict, Invalid, NotFound
+from horae.client.making import body_of, dump, get, given, list_all, load_answer, new_key, one, parts, request_of, send
+from horae.client.steps import Call, Json, Pause, Steps, ask
+from horae.client.wire import TIMEOUT, Request
+from horae.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from horae.client.many import Ordered
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
         Job,
         JobPage,
         KeyRotation,
+        LimitPage,
         NewToken,
         Node,
         NodePage,
@@ -35,6 +34,8 @@ if TYPE_CHECKING:
         Queue,
         QueuePage,
         RerunAnswers,
+        Resource,
+        ResourcePage,
         Run,
         RunDetail,
         RunPage,
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
         TriggerPage,
     )
 
-PAGE = 1000  # most items the server gives at once
-MANY = 10_000  # most orders or jobs that it takes at once
-MANY_BYTES = 16 << 20  # of those, in one request
 LARGE = 1 << 20  # bytes from which a document is many
 MANY_TIMEOUT = 300.0  # seconds for them to be answered
 ROTATION = 3600.0  # seconds for all secrets to be sealed anew
@@ -67,19 +65,19 @@ def submit(
     body = document.encode() if isinstance(document, str) else document
     headers = {
         "Content-Type": content_type or ("application/yaml" if is_text else "application/json"),
-        "Idempotency-Key": key or _new_key(),
+        "Idempotency-Key": key or new_key(),
     }
     near = {"Horae-Directory": quote(directory)} if directory else {}
-    sent = body if isinstance(body, bytes) else _dump(body)
+    sent = body if isinstance(body, bytes) else dump(body)
     timeout = MANY_TIMEOUT if len(sent) > LARGE else TIMEOUT
-    return _one(Request("POST", "/v1/jobs", sent, headers, near, timeout=timeout), has="jobs")
+    return one(Request("POST", "/v1/jobs", sent, headers, near, timeout=timeout), has="jobs")
 
 
 def plan_submit(document: bytes, content_type: str, *, directory: str = "") -> Call[SubmitPlan]:
     """Return what a submit would create or change; everything is checked, and nothing is done."""
     near = {"Horae-Directory": quote(directory)} if directory else {}
     headers = {"Content-Type": content_type}
-    return _one(Request("POST", "/v1/jobs?dry_run=true", document, headers, near, timeout=MANY_TIMEOUT), has="items")
+    return one(Request("POST", "/v1/jobs?dry_run=true", document, headers, near, timeout=MANY_TIMEOUT), has="items")
 
 
 def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
@@ -87,10 +85,10 @@ def submit_many(documents: Iterable[Mapping[str, Any]]) -> Call[list[Job]]:
 
     def steps() -> Steps:
         made: list[Json] = []
-        for part in _parts(documents):
-            headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
+        for part in parts(documents):
+            headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
             answer = yield from ask(Request("POST", "/v1/jobs", b'{"jobs": %b}' % part, headers, timeout=MANY_TIMEOUT))
-            made += _load(answer, "jobs")["jobs"]
+            made += load_answer(answer, "jobs")["jobs"]
         return made
 
     return Call(steps)
@@ -109,12 +107,12 @@ def jobs(
 ) -> Call[JobPage]:
     """Jobs, newest first; limit None gives all of them."""
     where = {"name": name, "named": named, "key": key, "kind": kind, "owner": owner, "paused": paused}
-    return _list("/v1/jobs", where, limit, cursor)
+    return list_all("/v1/jobs", where, limit, cursor)
 
 
 def job(job_id: int) -> Call[Job]:
     """One job with its triggers."""
-    return _get(f"/v1/jobs/{job_id}", has="id")
+    return get(f"/v1/jobs/{job_id}", has="id")
 
 
 def find_job(text: str) -> Call[Job]:
@@ -123,7 +121,7 @@ def find_job(text: str) -> Call[Job]:
     def steps() -> Steps:
         if re.fullmatch(r"[0-9]{1,19}", text):
             try:
-                return (yield from _body(Request("GET", f"/v1/jobs/{int(text)}")))
+                return (yield from body_of(Request("GET", f"/v1/jobs/{int(text)}")))
             except NotFound:
                 pass  # a key or a name may be a number too
         found: list[Json] = (yield from jobs(key=text, limit=None).steps())["items"]
@@ -143,27 +141,27 @@ def find_job(text: str) -> Call[Job]:
 def replace_job(job_id: int, document: Mapping[str, Any], *, version: int | None = None) -> Call[Job]:
     """Replace a job; with `version`, only if it still is that one."""
     headers = {"If-Match": f'"{version}"'} if version is not None else {}
-    return _send("PUT", f"/v1/jobs/{job_id}", document, headers)
+    return send("PUT", f"/v1/jobs/{job_id}", document, headers)
 
 
 def delete_job(job_id: int) -> Call[None]:
     """Delete a job. Its live runs are cancelled; its history stays readable by id."""
-    return _send("DELETE", f"/v1/jobs/{job_id}")
+    return send("DELETE", f"/v1/jobs/{job_id}")
 
 
 def reset_cursor(job_id: int) -> Call[None]:
     """Let a sync begin anew."""
-    return _send("DELETE", f"/v1/jobs/{job_id}/cursor")
+    return send("DELETE", f"/v1/jobs/{job_id}/cursor")
 
 
 def pause(job_id: int) -> Call[Job]:
     """Pause a job: it does not fire until it is resumed."""
-    return _send("POST", f"/v1/jobs/{job_id}/pause")
+    return send("POST", f"/v1/jobs/{job_id}/pause")
 
 
 def resume(job_id: int) -> Call[Job]:
     """Let a paused job go on."""
-    return _send("POST", f"/v1/jobs/{job_id}/resume")
+    return send("POST", f"/v1/jobs/{job_id}/resume")
 
 
 # ── triggers ──
@@ -171,32 +169,32 @@ def resume(job_id: int) -> Call[Job]:
 
 def triggers(*, job_id: int | None = None, limit: int | None = 100, cursor: str | None = None) -> Call[TriggerPage]:
     """Triggers, of one job or of all; limit None gives all of them."""
-    return _list("/v1/triggers", {"job_id": job_id}, limit, cursor)
+    return list_all("/v1/triggers", {"job_id": job_id}, limit, cursor)
 
 
 def trigger(trigger_id: int) -> Call[Trigger]:
     """One trigger."""
-    return _get(f"/v1/triggers/{trigger_id}", has="id")
+    return get(f"/v1/triggers/{trigger_id}", has="id")
 
 
 def add_trigger(job_id: int, document: Mapping[str, Any]) -> Call[Trigger]:
     """Give a job one more trigger."""
-    return _send("POST", f"/v1/jobs/{job_id}/triggers", document)
+    return send("POST", f"/v1/jobs/{job_id}/triggers", document)
 
 
 def replace_trigger(trigger_id: int, document: Mapping[str, Any]) -> Call[Trigger]:
     """Replace a trigger."""
-    return _send("PUT", f"/v1/triggers/{trigger_id}", document)
+    return send("PUT", f"/v1/triggers/{trigger_id}", document)
 
 
 def change_trigger(trigger_id: int, **changes: Any) -> Call[Trigger]:
     """Change some of: enabled, next_at (moves the next moment once), data."""
-    return _send("PATCH", f"/v1/triggers/{trigger_id}", changes)
+    return send("PATCH", f"/v1/triggers/{trigger_id}", changes)
 
 
 def delete_trigger(trigger_id: int) -> Call[None]:
     """Delete a trigger."""
-    return _send("DELETE", f"/v1/triggers/{trigger_id}")
+    return send("DELETE", f"/v1/triggers/{trigger_id}")
 
 
 def preview(
@@ -205,7 +203,7 @@ def preview(
     """Return the next moments of a schedule."""
     document = {"schedule": schedule} if isinstance(schedule, str) else dict(schedule)
     start = {"start_at": start_at} if start_at else {}
-    return _send("POST", "/v1/preview", {**document, **more, **start, "count": count})
+    return send("POST", "/v1/preview", {**document, **more, **start, "count": count})
 
 
 # ── runs ──
@@ -221,9 +219,9 @@ def run_now(
     key: str = "",
 ) -> Call[Run]:
     """Ask for a run, now or at a moment; it may be born skipped, if the job's overlap policy says so."""
-    body = _given({"data": data, "node": node, "priority": priority, "run_at": run_at})
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key or _new_key()}
-    return _one(Request("POST", f"/v1/jobs/{job_id}/run", _dump(body), headers), has="id")
+    body = given({"data": data, "node": node, "priority": priority, "run_at": run_at})
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
+    return one(Request("POST", f"/v1/jobs/{job_id}/run", dump(body), headers), has="id")
 
 
 def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
@@ -232,11 +230,11 @@ def run_many(orders: Iterable[Mapping[str, Any]]) -> Call[list[Ordered]]:
 
     def steps() -> Steps:
         made: list[Json] = []
-        for part in _parts(orders):
+        for part in parts(orders):
             # Each order of a part gets a key of its own from this one.
-            headers = {"Content-Type": "application/json", "Idempotency-Key": _new_key()}
+            headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
             answer = yield from ask(Request("POST", "/v1/runs", part, headers, timeout=MANY_TIMEOUT))
-            made += ({"run" if "job_id" in one else "error": one} for one in _load(answer, "runs")["runs"])
+            made += ({"run" if "job_id" in one else "error": one} for one in load_answer(answer, "runs")["runs"])
         return made
 
     return Call(steps)
@@ -255,13 +253,13 @@ def rerun(
 ) -> Call[RerunAnswers]:
     """Run runs again with the data and priority they had: those named, or up to 10,000 found by what else is given (by
     default those that failed or timed out). `dry_run` only says which."""
-    where = _given(
+    where = given(
         {"job": job, "state": state and list(state), "due_from": due_from, "due_until": due_until, "node": node}
     )
     body = {"where": where} if runs is None else {"runs": list(runs), **({"where": where} if where else {})}
-    headers = {"Content-Type": "application/json", "Idempotency-Key": key or _new_key()}
-    sent = _dump({**body, **({"dry_run": True} if dry_run else {})})
-    return _one(Request("POST", "/v1/runs/rerun", sent, headers, timeout=MANY_TIMEOUT), has="items")
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
+    sent = dump({**body, **({"dry_run": True} if dry_run else {})})
+    return one(Request("POST", "/v1/runs/rerun", sent, headers, timeout=MANY_TIMEOUT), has="items")
 
 
 def runs(
@@ -278,12 +276,12 @@ def runs(
     """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them."""
     due = {"due_from": due_from, "due_until": due_until}
     where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node}
-    return _list("/v1/runs", where, limit, cursor)
+    return list_all("/v1/runs", where, limit, cursor)
 
 
 def run(run_id: int) -> Call[RunDetail]:
     """One run, with its earlier attempts."""
-    return _get(f"/v1/runs/{run_id}", has="id")
+    return get(f"/v1/runs/{run_id}", has="id")
 
 
 def wait(run_id: int) -> Call[RunDetail]:
@@ -293,7 +291,7 @@ def wait(run_id: int) -> Call[RunDetail]:
         seconds = 0.05
         while True:
             answer = yield from ask(Request("GET", f"/v1/runs/{run_id}"))
-            seen = _load(answer, "state")
+            seen = load_answer(answer, "state")
             if seen.get("finished_at") is not None or is_terminal(seen["state"]):
                 return seen
             yield Pause(seconds)
@@ -308,12 +306,12 @@ def is_terminal(state: str) -> bool:
 
 def cancel(run_id: int) -> Call[Run]:
     """Cancel a run: one that waits ends at once, one that runs when all its processes are gone."""
-    return _send("POST", f"/v1/runs/{run_id}/cancel")
+    return send("POST", f"/v1/runs/{run_id}/cancel")
 
 
 def artifacts(run_id: int) -> Call[ArtifactPage]:
     """Files that a run kept."""
-    return _get(f"/v1/runs/{run_id}/artifacts", has="items")
+    return get(f"/v1/runs/{run_id}/artifacts", has="items")
 
 
 # ── the cluster ──
@@ -321,32 +319,32 @@ def artifacts(run_id: int) -> Call[ArtifactPage]:
 
 def nodes() -> Call[NodePage]:
     """The nodes, dead ones included."""
-    return _get("/v1/nodes", has="items")
+    return get("/v1/nodes", has="items")
 
 
 def handlers() -> Call[HandlerPage]:
     """The Python handlers of the node that is asked, as far as they are known without running any."""
-    return _get("/v1/handlers", has="items")
+    return get("/v1/handlers", has="items")
 
 
 def want_node(name: str, verb: str) -> Call[Node]:
     """Cordon, uncordon or drain a node: `verb` is that word."""
-    return _send("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
+    return send("POST", f"/v1/nodes/{quote(name, safe='')}/{verb}")
 
 
 def segments() -> Call[SegmentPage]:
     """Who schedules which segment."""
-    return _get("/v1/segments", has="items")
+    return get("/v1/segments", has="items")
 
 
 def overview() -> Call[Overview]:
     """What the front page shows."""
-    return _get("/v1/overview")
+    return get("/v1/overview")
 
 
 def health() -> Call[Health]:
     """Whether the server lives, and which version it is."""
-    return _get("/healthz")
+    return get("/healthz")
 
 
 # ── queues ──
@@ -354,31 +352,58 @@ def health() -> Call[Health]:
 
 def queues() -> Call[QueuePage]:
     """Queues by name, and how they stand."""
-    return _get("/v1/queues", has="items")
+    return get("/v1/queues", has="items")
 
 
 def queue(name: str) -> Call[Queue]:
     """One queue, and how it stands."""
-    return _get(_queue(name), has="name")
+    return get(_queue(name), has="name")
 
 
 def set_queue(name: str, document: Mapping[str, Any], *, version: int | None = None) -> Call[Queue]:
     """Make or replace a queue; with `version`, only if it still is that one."""
-    return _send("PUT", _queue(name), document, {"If-Match": f'"{version}"'} if version is not None else {})
+    return send("PUT", _queue(name), document, {"If-Match": f'"{version}"'} if version is not None else {})
 
 
 def change_queue(name: str, verb: str) -> Call[Queue]:
     """Verbs: pause, resume, drain."""
-    return _send("POST", f"{_queue(name)}/{verb}")
+    return send("POST", f"{_queue(name)}/{verb}")
 
 
 def delete_queue(name: str) -> Call[None]:
     """Delete a queue that is drained, that no job names and in which nothing waits."""
-    return _send("DELETE", _queue(name))
+    return send("DELETE", _queue(name))
 
 
 def _queue(name: str) -> str:
     return f"/v1/queues/{quote(name, safe='')}"
+
+
+# ── limits ──
+
+
+def limits() -> Call[LimitPage]:
+    """Limits that runs use or wait for, and how they stand."""
+    return get("/v1/limits", has="items")
+
+
+def resources() -> Call[ResourcePage]:
+    """What the whole cluster has, counted, and how much of it is in use."""
+    return get("/v1/resources", has="items")
+
+
+def set_resource(name: str, capacity: int) -> Call[Resource]:
+    """Say how much the whole cluster has of something."""
+    return send("PUT", _resource(name), {"capacity": capacity})
+
+
+def delete_resource(name: str) -> Call[None]:
+    """Count it no longer: what waits for some of it is held by it no more."""
+    return send("DELETE", _resource(name))
+
+
+def _resource(name: str) -> str:
+    return f"/v1/resources/{quote(name, safe='')}"
 
 
 # ── secrets ──
@@ -386,7 +411,7 @@ def _queue(name: str) -> str:
 
 def set_secret(name: str, value: str) -> Call[bool]:
     """Keep a secret for jobs to use; returns whether it is new. Nobody can read it back."""
-    request = _request("PUT", f"/v1/secrets/{quote(name, safe='')}", {"value": value})
+    request = request_of("PUT", f"/v1/secrets/{quote(name, safe='')}", {"value": value})
 
     def steps() -> Steps:
         return (yield from ask(request)).status == 201
@@ -396,17 +421,17 @@ def set_secret(name: str, value: str) -> Call[bool]:
 
 def secrets() -> Call[SecretPage]:
     """Secrets by name, without their values."""
-    return _get("/v1/secrets", has="items")
+    return get("/v1/secrets", has="items")
 
 
 def delete_secret(name: str) -> Call[None]:
     """Delete a secret: runs that need it and start from now on fail."""
-    return _send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
+    return send("DELETE", f"/v1/secrets/{quote(name, safe='')}")
 
 
 def rotate_secrets() -> Call[KeyRotation]:
     """Seal everything with a new key; returns when it is done."""
-    return _one(Request("POST", "/v1/secrets/rotate", timeout=ROTATION))
+    return one(Request("POST", "/v1/secrets/rotate", timeout=ROTATION))
 
 
 # ── tokens ──
@@ -428,93 +453,14 @@ def create_token(
     `kinds` and have `labels`."""
     bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
     wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
-    return _send("POST", "/v1/tokens", _given(wanted))
+    return send("POST", "/v1/tokens", given(wanted))
 
 
 def tokens() -> Call[TokenPage]:
     """Tokens, without their secrets."""
-    return _get("/v1/tokens", has="items")
+    return get("/v1/tokens", has="items")
 
 
 def revoke_token(token_id: int) -> Call[None]:
     """Revoke a token, for ever."""
-    return _send("DELETE", f"/v1/tokens/{token_id}")
-
-
-# ── how calls are made ──
-
-
-def _body(request: Request) -> Steps:
-    """One exchange; returns the body as it was sent."""
-    return (yield from ask(request)).body
-
-
-def _one(request: Request, has: str = "") -> Call[Any]:
-    return Call(partial(_body, request), has)
-
-
-def _get(path: str, has: str = "") -> Call[Any]:
-    return _one(Request("GET", path), has)
-
-
-def _send(method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Call[Any]:
-    return _one(_request(method, path, document, headers))
-
-
-def _request(method: str, path: str, document: Any = None, headers: Mapping[str, str] | None = None) -> Request:
-    if document is None:
-        return Request(method, path, None, headers or {})
-    return Request(method, path, _dump(document), {"Content-Type": "application/json", **(headers or {})})
-
-
-def _list(path: str, where: Mapping[str, Any], limit: int | None, cursor: str | None) -> Call[Any]:
-    """Page through a list until `limit` items are there, or all of them."""
-
-    def steps() -> Steps:
-        items: list[Json] = []
-        after = cursor
-        while True:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(items))
-            request = Request("GET", to_address(path, {**where, "limit": wanted, "cursor": after}))
-            page = _load((yield from ask(request)), "items")
-            items += page["items"]
-            after = page.get("cursor")
-            if after is None or (limit is not None and len(items) >= limit):
-                return {"items": items, "cursor": after}
-
-    return Call(steps)
-
-
-def _given(fields: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    """Return JSON arrays of as much as the server takes at once."""
-    part: list[bytes] = []
-    size = 0
-    for one in every:
-        item = _dump(one)
-        if part and (len(part) == MANY or size + len(item) > MANY_BYTES):
-            yield b"[%b]" % b",".join(part)
-            part, size = [], 0
-        part.append(item)
-        size += len(item) + 1
-    if part:
-        yield b"[%b]" % b",".join(part)
-
-
-def _new_key() -> str:
-    return os.urandom(16).hex()
-
-
-def _dump(document: Any) -> bytes:
-    try:
-        return json.dumps(document).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid(f"this cannot be sent as JSON: {error}", code="E_TYPE") from None
-
-
-def _load(answer: Answer, has: str) -> Json:
-    """Return the object that was sent, which has this member: else it is somebody else's answer."""
-    return load(answer.body, has, answer.server.url)
+    return send("DELETE", f"/v1/tokens/{token_id}")

@@ -271,7 +271,10 @@ class Execution:
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
-        if finished.promoted or any(w.eligible_at is None for w in books.waiting):
+        is_back = any(w.eligible_at is None for w in books.waiting)
+        if finished.demanding or is_back:  # what was lost may have had more than a slot
+            self._queue.announce("limits")
+        if finished.promoted or is_back:
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
@@ -291,7 +294,7 @@ class Execution:
         final, waiting = ([one for books in together for one in getattr(books, part)] for part in ("final", "waiting"))
         finished = await self._put(final, waiting)
         self._metrics.batches["finish"] += 1
-        answers = [Finished(finished.accepted & books.run_ids, finished.promoted) for books in together]
+        answers = [replace(finished, accepted=finished.accepted & books.run_ids) for books in together]
         return answers + (await self._finish_all(every[len(together) :]) if len(together) < len(every) else [])
 
     async def _put(self, final: Sequence[Result], waiting: Sequence[Waiting]) -> Finished:
@@ -306,12 +309,18 @@ class Execution:
         for part in (every[: len(every) // 2], every[len(every) // 2 :]):
             ends = [one for one in part if isinstance(one, Result)]
             other = await self._put(ends, [one for one in part if isinstance(one, Waiting)])
-            finished = Finished(finished.accepted | other.accepted, finished.promoted + other.promoted)
+            finished = _sum(finished, other)
         return finished
 
     async def _put_plainly(self, one: Result | Waiting, error: Invalid) -> Finished:
         make_plain(one if isinstance(one, Result) else one.result, await self._store.now(), error.message)
         return await self._store.finish(*([one], []) if isinstance(one, Result) else ([], [one]))
+
+
+def _sum(one: Finished, other: Finished) -> Finished:
+    return Finished(
+        one.accepted | other.accepted, one.promoted + other.promoted, one.demanding + other.demanding
+    )  # fmt: skip
 
 
 def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:

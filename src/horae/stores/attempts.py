@@ -12,6 +12,8 @@ from horae.stores.rows import Row
 
 # Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
 RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS = range(17)
+HEADS = 20  # runs of a demand that are looked at for a kind of work that nobody has,
+DEMANDS = 1000  # and demands
 
 
 def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:
@@ -79,3 +81,8 @@ def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result]
     ends = [w for w in waiting if w.result.run_id in unwanted]
     results = [replace(w.result, state=State.CANCELLED) if w.lost or not w.begun else w.result for w in ends]
     return results, [w for w in waiting if w.result.run_id not in unwanted]
+
+
+def count_demanding(rows: Iterable[Row]) -> int:
+    """Of runs (id, demand)."""
+    return sum(row[1] is not None for row in rows)

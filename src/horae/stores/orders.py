@@ -9,8 +9,9 @@ from horae.core.definitions import Receipt
 from horae.core.model import Moment, Phase, Reason, Run, State
 from horae.core.policy.order import STRIDE, share_of
 from horae.core.runs.ledger import new_run
-from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed
+from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed, Swept
 from horae.core.work import policies
+from horae.stores.attempts import count_demanding
 from horae.stores.idempotency import Known, replay
 from horae.stores.rows import Row, decode
 
@@ -88,3 +89,10 @@ def waited(row: Row) -> Order:
     whose = {"queue": queue, "share": key, "weight": STRIDE // int(stride), "demand": demand}
     new = replace(new, priority=priority, start_by=start_by, **whose)
     return Order(new, run_at=due_at, placed=Placed(run_id, created_at))
+
+
+def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Moment) -> Swept:
+    """Return what a pass has come to: runs (id, demand) that were let go, and orders whose moment has come."""
+    queued = len(released) + sum(run.state is State.QUEUED or run.reason == Reason.LIMIT for run in begun)
+    demanding = count_demanding(released) + sum(run.reason == Reason.LIMIT for run in begun)
+    return Swept(queued, expired, now, demanding)

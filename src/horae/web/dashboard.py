@@ -67,7 +67,7 @@ class Dashboard:
         return self._page("overview.html", seen=await self._cluster.read_overview(), warnings=self._insight.warnings)
 
     async def run(self, request: http.Request) -> http.Answer:
-        run = await self._jobs.get_run(request.path_id("run_id"))
+        run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
         job = await self._jobs.get(run.job_id)
         return self._page("run.html", run=render.run(run), job=render.job(job))
 

@@ -460,6 +460,15 @@ REQUESTS: Json = {
         "name",
     ),
     "QueueDocument": _object(_QUEUE),
+    "ResourceDocument": _object(
+        {
+            "capacity": {**_whole(0, limits.MOST_UNITS), "description": "That there is of it."},
+            "name": {},
+            "used": {},
+            "waiting": {},
+        },
+        "capacity",
+    ),
     "SecretRequest": _object({"value": {"type": "string", "minLength": 1, "maxLength": MAX_VALUE}}, "value"),
     "PreviewRequest": _object({**_TRIGGER, "count": _whole(1, 1000)}, anyOf=_any_of(*_SCHEDULE_KINDS)),
 }

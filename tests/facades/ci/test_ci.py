@@ -15,7 +15,7 @@ import pytest
 
 from horae.contracts import CONTRACTS
 from horae.contracts.ci import rendering
-from horae.core.model import Phase, Reason, Run, Standing, State
+from horae.core.model import ConcurrencyLimit, Phase, RateLimit, Reason, Run, Standing, State
 from horae.core.work.specs import parse_job
 from horae.testing import START, make_job
 from horae.web import app as web
@@ -465,6 +465,21 @@ async def test_a_file_may_name_a_queue(world: World) -> None:
     made = await submit(world, one(queue="builds", labels=["linux"]))
     job = await world.jobs.get(made["job_id"])
     assert (job.policy.queue, job.policy.labels[0]) == ("builds", "linux")
+
+
+async def test_a_file_may_name_limits(world: World) -> None:
+    limits = {"rate_limits": [{"rate": "10/h", "burst": 2}], "concurrency_limits": [{"limit": 1, "per": "owner"}]}
+    made = await submit(world, one(**limits))
+    job = await world.jobs.get(made["job_id"])
+    assert (job.policy.rate_limits, job.policy.concurrency_limits) == (
+        (RateLimit("10/h", 2),), (ConcurrencyLimit(1, "owner"),)
+    )  # fmt: skip
+
+
+async def test_wrong_limits_of_a_file_are_told_where_they_stand(world: World) -> None:
+    answer = await world.http.post(f"{API}/submit_job", content=one(rate_limits=[{"rate": "often"}]))
+    assert answer.status_code == 400
+    assert "jobs[0].rate_limits[0].rate" in answer.text
 
 
 async def test_a_file_that_names_a_queue_that_is_not_there_is_refused(world: World) -> None:

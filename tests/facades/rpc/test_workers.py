@@ -134,6 +134,37 @@ async def test_what_is_due_can_be_looked_at_and_stays_where_it_is(world: World) 
     assert await call(world, "get_due_jobs") == []
 
 
+@BOTH
+async def test_what_is_blocked_can_be_read_with_the_reason_and_when_it_may_start(world: World) -> None:
+    await world.http.put("/v1/queues/default", json={"rate": "1/min"})
+    for user in ("ann", "bob", "bob"):
+        await call(world, "submit_job", user_id=user, code_location=NOOP)
+        await world.fire()
+    assert len(await world.claim("python")) == 1  # what a rate allows
+    rows = await call(world, "get_blocked_jobs")
+    first = rows[0]
+    assert [(row["execution_id"], row["user_id"], row["reason"]) for row in rows] == [
+        (3, "bob", "limit"), (2, "bob", "limit")
+    ]  # fmt: skip
+    assert first["message"].startswith("waits for the rate 1/min of queue default: next at ")
+    assert (first["eligible_at"], first["code_location"], first["attempt"]) == (NOW + 60, NOOP, 0)
+    assert await call(world, "get_blocked_jobs", user_id="ann") == []
+    assert await walk(world, "get_blocked_jobs", "executions", 1, user_id="bob") == rows
+    assert await call(world, "get_due_jobs") == []
+
+
+async def test_a_worker_that_knows_no_ids_gets_what_is_due_now_and_nothing_that_is_not(world: World) -> None:
+    await call(world, "submit_job", user_id="u", code_location=NOOP)
+    await call(world, "submit_job", user_id="u", code_location=NOOP, schedule=NOW + 600)
+    await world.fire()
+    [taken] = await take(world)
+    assert taken["scheduled_for"] == NOW
+    world.clock.advance(601)
+    await world.fire()
+    [later] = await take(world)
+    assert later["scheduled_for"] == NOW + 600
+
+
 async def test_a_batch_whose_answer_was_lost_is_not_kept_alive_for_ever(world: World) -> None:
     await make(world, 2)
     await take(world, limit=1)

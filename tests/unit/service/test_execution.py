@@ -196,7 +196,7 @@ async def test_what_a_dead_node_held_is_queued_again_outside_the_budget(
 
     found = await jobs.get_run(run.id)
     assert (found.state, found.reason, found.lost, found.attempt) == (State.QUEUED, "lost", 1, 1)
-    assert queue.take() == ["runs"]
+    assert queue.take() == ["limits", "runs"]  # it may have had more than a slot
     assert (await claim_one(execution)).attempt == 2
     (attempt,) = await jobs.list_attempts(run.id)
     assert (attempt.state, attempt.reason, attempt.node) == (State.FAILED, "lost", "n1")

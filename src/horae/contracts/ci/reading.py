@@ -7,7 +7,7 @@
         url: https://host/repo.git     with `branch`; the checkout comes before the first step
         timezone: Europe/Berlin        whose clock the schedule means; UTC unless said
         network: on                    or off, the default, or a list of addresses: for the steps
-        sandbox, limits, labels, queue, retry as in a job document
+        sandbox, limits, labels, queue, rate_limits, concurrency_limits, retry as in a job document
         steps: [{name, run}, …]        or task: [build, test], which stands for those of a Go package; never both
 
 What must stay true: everything wrong with a file is told at once, at the path its writer knows; an unknown key is
@@ -34,7 +34,7 @@ FORMATS = ("text", "json", "junit")
 SCHEDULE_FIELDS = 4  # of the dialect that only this contract has
 _AS_THEY_ARE = (
     "name", "run_once", "steps", "image", "priority", "env", "timeout", "artifacts", "reports", "cache",
-    "network", "sandbox", "limits", "labels", "queue", "resources", "retry",
+    "network", "sandbox", "limits", "labels", "queue", "resources", "rate_limits", "concurrency_limits", "retry",
 )  # fmt: skip
 FIELDS = frozenset({*_AS_THEY_ARE, "schedule", "timezone", "url", "branch", "task", "format"})
 

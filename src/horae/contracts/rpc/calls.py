@@ -23,6 +23,7 @@ from horae.service import Services
 
 AHEAD = 5 * 60 * SECOND
 PAGE = 1000  # rows read at once, and of one page unless said
+EXPLAINED = 20  # executions of a page that say what limits them: each costs a look
 LIVE = tuple(state for state in State if not state.is_terminal)
 
 Call = Callable[[Fields, Caller], Awaitable[Any]]
@@ -56,6 +57,7 @@ class Calls:
             "get_exec_history": Method(self.get_exec_history, "job_id", "limit cursor"),
             "get_jobs_in_next_5_mins": Method(self.get_jobs_in_next_5_mins, "", "limit cursor"),
             "get_due_jobs": Method(self.get_due_jobs, "", "limit cursor"),
+            "get_blocked_jobs": Method(self.get_blocked_jobs, "", "user_id limit cursor"),
             "get_log": Method(self.get_log, "execution_id", "attempt offset limit"),
             "dispatch": Method(self.dispatch, "job_id", "execution_id worker_id"),
             "cancel": Method(self.cancel, "", "job_id execution_id"),
@@ -155,6 +157,25 @@ class Calls:
             )
 
         return await _listed("executions", paging, read)
+
+    async def get_blocked_jobs(self, fields: Fields, caller: Caller) -> Any:
+        """Return what waits for something else than a worker, newest first: a limit, its next try, its moment."""
+        user, paging = reading.user_id(fields) if "user_id" in fields.values else None, reading.paging(fields, PAGE)
+        fields.problems.raise_any()
+
+        async def read(cursor: str | None, limit: int) -> Page:
+            where = RunFilter(states=(State.BLOCKED,), org=caller.who.org)
+            page = await self._services.jobs.list_runs(where, cursor, limit)
+            found = await self._services.jobs.get_many(sorted({run.job_id for run in page.items}))
+            jobs = {job.id: job for job in found if user is None or str(rendering.user_of(job)) == str(user)}
+            runs = await self._explained([run for run in page.items if run.job_id in jobs])
+            return Page([rendering.blocked(jobs[run.job_id], run) for run in runs], page.cursor)
+
+        return await _listed("executions", paging, read)
+
+    async def _explained(self, runs: list[Run]) -> list[Run]:
+        """Return them with what the first of them wait for."""
+        return [await self._services.jobs.limits.explain(run) for run in runs[:EXPLAINED]] + runs[EXPLAINED:]
 
     async def get_log(self, fields: Fields, caller: Caller) -> Json:
         execution_id, attempt = reading.identity(fields, "execution_id"), reading.attempt(fields)

@@ -74,6 +74,12 @@ def _due_jobs(found: Any) -> pb.DueJobs:
     return pb.DueJobs(**_rows(found, "executions", _due))
 
 
+def _blocked_jobs(found: Any) -> pb.BlockedJobs:
+    return pb.BlockedJobs(
+        **_rows(found, "executions", lambda row: pb.BlockedJob(**{**row, "user_id": str(row["user_id"])}))
+    )
+
+
 # Method → the call it is, its request, and how its result is told.
 METHODS: dict[str, tuple[str, type[Message], Callable[[Any], Message]]] = {
     "SubmitJob": ("submit_job", pb.SubmitJobRequest, lambda made: pb.SubmitJobReply(job_id=made)),
@@ -82,6 +88,7 @@ METHODS: dict[str, tuple[str, type[Message], Callable[[Any], Message]]] = {
     "GetExecHistory": ("get_exec_history", pb.GetExecHistoryRequest, _history),
     "GetJobsInNext5Mins": ("get_jobs_in_next_5_mins", pb.GetJobsInNext5MinsRequest, _jobs),
     "GetDueJobs": ("get_due_jobs", pb.GetDueJobsRequest, _due_jobs),
+    "GetBlockedJobs": ("get_blocked_jobs", pb.GetBlockedJobsRequest, _blocked_jobs),
     "GetLog": ("get_log", pb.GetLogRequest, lambda piece: pb.LogPiece(**piece)),
     "Dispatch": ("dispatch", pb.DispatchRequest, lambda made: pb.DispatchReply(execution_id=made)),
     "Cancel": ("cancel", pb.CancelRequest, lambda done: pb.CancelReply(**done)),

@@ -34,6 +34,11 @@ def seconds(moment: Moment | None) -> int | None:
     return None if moment is None else moment // SECOND
 
 
+def seconds_after(moment: Moment | None) -> int | None:
+    """As seconds, but never before the moment."""
+    return None if moment is None else -(-moment // SECOND)
+
+
 def user_of(job: Job) -> str | int:
     """Whom a job was made for; one that came another way belongs to its owner."""
     ours = job.annotations.get(FACADE)
@@ -88,6 +93,12 @@ def order(it: Job, run: Run) -> Json:
         "scheduled_for": seconds(run.due_at),
         "timeout": it.policy.timeout_seconds,
     }
+
+
+def blocked(it: Job, run: Run) -> Json:
+    """Return an execution that waits for something else than a worker."""
+    shown = {name: value for name, value in order(it, run).items() if name != "timeout"}
+    return {**shown, "reason": run.reason, "message": run.message, "eligible_at": seconds_after(run.eligible_at)}
 
 
 def _retries(run: Run) -> int:

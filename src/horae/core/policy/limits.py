@@ -9,11 +9,12 @@ burst + window / period, over restarts too, since the moment is a row.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from horae.core.model import SECOND, Moment
+from horae.core.fields import shown
+from horae.core.model import DEFAULT_ORG, SECOND, Moment
 from horae.errors import Invalid
 
 UNITS = {"s": SECOND, "min": 60 * SECOND, "h": 3600 * SECOND, "day": 86_400 * SECOND}
@@ -21,6 +22,10 @@ MOST_PER_SECOND = SECOND  # one start in a microsecond
 LARGEST_BURST = 1_000_000
 SHOWN_RUNS = 5  # of those that hold a limit
 _RATE = re.compile(r"([1-9][0-9]{0,14})/(s|min|h|day)")
+MOST_UNITS = 1_000_000  # that the cluster has of something
+RESOURCE_PATTERN = r"[a-z][a-z0-9_-]{0,40}"
+_RESOURCE = re.compile(RESOURCE_PATTERN)
+_OF_AGENTS = ("slots", "cpus", "memory")  # nothing that the cluster has beside its machines
 
 
 class Rate(NamedTuple):
@@ -91,6 +96,10 @@ def _least(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else min(one, other)
 
 
+NO_NAMES: Mapping[str, str] = {}
+_OF_ORG = re.compile(r"([0-9]+)/")  # in front of an owner's name, but for those of the first organisation
+
+
 class LimitState(NamedTuple):
     """A limit as it stands."""
 
@@ -116,29 +125,73 @@ class LimitState(NamedTuple):
         return None if self.limit.period is None else self.limit.free_at(now)
 
 
-def name_of(key: str) -> str:
-    """Return a key in words: "owner ann", "tenant acme"."""
+def name_of(key: str, queues: Mapping[str, str] = NO_NAMES) -> str:
+    """Return a key in words: "owner ann", "tenant acme". `queues` are their names by id."""
     what, _, rest = key.partition(":")
     per, _, which = rest.partition(":")
     if per.startswith("data."):
         value = which.rpartition(":")[0].strip('"')
         return f"{per.rpartition('.')[2]} {value}" if value else f"no {per.rpartition('.')[2]}"
-    return f"{per} {which}" if which else f"{what.removesuffix('_rate')} {per}"
+    if which:
+        return f"{per} {queues.get(which, which) if per == 'queue' else which}"
+    return f"{what.removesuffix('_rate')} {queues.get(per, per) if what.startswith('queue') else per}"
 
 
-def why_waiting(states: Sequence[LimitState], now: Moment, stamp: Callable[[Moment], str]) -> tuple[str, Moment | None]:
+def per_of(key: str) -> str:
+    """Return what a key counts per: job, owner, queue, data.<path>; `resource` for what the cluster has."""
+    what, _, rest = key.partition(":")
+    per, _, which = rest.partition(":")
+    return per if which else what.removesuffix("_rate")
+
+
+def job_of(key: str) -> int | None:
+    """Return the job whose runs alone are counted under a key, if it is one job's."""
+    _, per, which = [*key.split(":", 2), "", ""][:3]
+    return int(which) if per == "job" else None
+
+
+def belongs_to(key: str, org: int, jobs: Collection[int]) -> bool:
+    """Return whether an organisation may know a key: it is that of one of its jobs or its accounts, or everybody's."""
+    job_id, per = job_of(key), per_of(key)
+    if job_id is not None:
+        return job_id in jobs
+    if per not in ("owner",) and not per.startswith("data."):
+        return True
+    account = key.rpartition(":")[2]
+    found = _OF_ORG.match(account)
+    return (int(found[1]) if found else DEFAULT_ORG) == org
+
+
+def check_resource(name: str) -> str:
+    """Return the name of something that the whole cluster has, if it can be one."""
+    if not _RESOURCE.fullmatch(name):
+        message = f"the name of a resource has 1 to 41 small letters, digits, _ or -, got {shown(name)}"
+        raise Invalid(message, code="E_PATTERN", path="name", hint="it begins with a letter, such as license-x")
+    if name in _OF_AGENTS:
+        raise Invalid(f"{name} is what agents have, not the cluster", code="E_PATTERN", path="name")
+    return name
+
+
+def why_waiting(
+    states: Sequence[LimitState], now: Moment, stamp: Callable[[Moment], str], queues: Mapping[str, str] = NO_NAMES
+) -> tuple[str, Moment | None]:
     """Return in one sentence what holds a run that uses these limits, and the moment from which a rate lets it start,
     unless something must end first."""
     for state in states:
         limit = state.limit
         if not limit.has_room(state.used, state.cost):
-            shown = ", ".join(map(str, state.runs[:SHOWN_RUNS])) + ("…" if len(state.runs) > SHOWN_RUNS else "")
+            held = f"{state.used} of {limit.capacity}"
             verb = "are in use of" if state.cost > 1 else "run with"
             wanted = f", and it wants {state.cost}" if state.cost > 1 else ""
-            holders = f": runs {shown}" if shown else ""
-            return f"{state.used} of {limit.capacity} {verb} {name_of(limit.key)}{wanted}{holders}", None
+            return f"{held} {verb} {name_of(limit.key, queues)}{wanted}{_holders(state.runs)}", None
     rates = [(at, state) for state in states if (at := state.next_at(now)) is not None and at > now]
     if rates:
         at, state = max(rates, key=lambda each: each[0])
-        return f"waits for the rate {state.rate} of {name_of(state.limit.key)}: next at {stamp(at)}", at
+        return f"waits for the rate {state.rate} of {name_of(state.limit.key, queues)}: next at {stamp(at)}", at
     return "waits for an agent that has room for it", None
+
+
+def _holders(runs: Sequence[int]) -> str:
+    if not runs:
+        return ""
+    return ": runs " + ", ".join(map(str, runs[:SHOWN_RUNS])) + ("…" if len(runs) > SHOWN_RUNS else "")

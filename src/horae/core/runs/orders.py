@@ -257,6 +257,7 @@ class Held:
 class Finished:
     accepted: set[int]  # run ids whose fence was current
     promoted: int  # successors that took the gate and wait for an agent now
+    demanding: int = 0  # of those, who demand more than a slot
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +271,10 @@ class Cancelled:
 class Swept:
     """One pass over waiting runs."""
 
-    queued: int  # released: wait for an agent now
+    queued: int  # released: wait for an agent now, those that demand more than a slot among them
     expired: int  # skipped(start_deadline)
     next_at: Moment | None  # when the next waiting run becomes eligible or expires
+    demanding: int = 0  # of those that were released
 
 
 class Want(NamedTuple):

@@ -67,8 +67,9 @@ class WaitingRuns(Protocol):
         `next_at` says to sweep again at once."""
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
-        """Queued runs of a kind not in `kinds` end as failed(no_agent), with the message and the remedy of the kind.
-        Of very many, some: whoever calls repeats it until it answers 0."""
+        """Runs of a kind not in `kinds` that wait for an agent or for limits end as failed(no_agent), with the message
+        and the remedy of the kind. Of very many, some: whoever calls repeats it until it answers 0. Of those that wait
+        for limits it may take until one is among the first with its demand."""
 
     async def lift_starved(self, before: Moment, limit: int) -> int:
         """Queued runs that wait at their priority since before a moment, of the first `limit` of each line, go one
@@ -79,4 +80,4 @@ class WaitingRuns(Protocol):
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         """Queued runs that need labels which none of these agents has get the reason no_label; they wait on. Of very
-        many, some, as fail_unrunnable."""
+        many, some, as fail_unrunnable. Those that wait for limits keep that reason (see service.policy.limits)."""

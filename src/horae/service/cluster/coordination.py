@@ -315,6 +315,8 @@ class Cluster:
     async def sweep(self) -> float | None:
         """See to runs that wait; return in how many seconds there is more to do, if anything waits."""
         swept = await self._store.sweep()
+        if swept.demanding:
+            self._queue.announce("limits")
         if swept.queued:
             self._queue.announce("runs")
         if swept.next_at is None:

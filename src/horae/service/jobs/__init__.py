@@ -51,13 +51,14 @@ from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
+from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.policy.quotas import Quotas
 from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
+    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -75,6 +76,7 @@ class Jobs:
         self._events = events or NoEvents()
         self._placing = Placing(store, queue, foreign_kinds)
         self.queues = self._placing.queues
+        self.limits = Limits(store, self.queues, queue)
         self._due = DueMoments(store, queue, self._placing)
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
@@ -223,6 +225,8 @@ class Jobs:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
             cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
             if cancelled.ended or cancelled.asked:
+                if cancelled.promoted:
+                    self._queue.announce("limits")  # it may demand more than a slot
                 self._queue.announce("cancel" if cancelled.asked else "runs")
                 return await self.get_run(run_id)
         raise Conflict(f"run {run_id} keeps changing its state; try again")

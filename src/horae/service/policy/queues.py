@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -81,6 +81,10 @@ class Queues:
     def find(self, name: str) -> Queue:
         """Return the queue of this name; the default queue where it is gone. No due moment is lost for want of one."""
         return self._by_name.get(name) or self.by_id(DEFAULT_QUEUE)
+
+    @property
+    def known(self) -> Sequence[Queue]:
+        return list(self._by_id.values())
 
     def by_id(self, queue_id: int) -> Queue:
         return self._by_id.get(queue_id) or Queue(DEFAULT_QUEUE, DEFAULT_NAME)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from horae.core.model import Phase
 from horae.core.policy.order import Line
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
-from horae.stores.attempts import settle
+from horae.stores.attempts import DEMANDS, HEADS, settle
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
@@ -73,14 +74,14 @@ class PostgresAttempts(PostgresDatabase, WritePart):
                 now = await self._moment(connection)
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
-            return Finished(ended.accepted | {row[0] for row in rows}, ended.promoted)
+            return replace(ended, accepted=ended.accepted | {row[0] for row in rows})
 
         return await self._retried(self._finish, transact)
 
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
         row = await connection.fetchrow(self.queries["finish"], *result_arrays(results), self._clock())
         assert row is not None
-        return Finished(set(row[0] or ()), row[1])
+        return Finished(set(row[0] or ()), row[1], row[2])
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:
@@ -89,7 +90,7 @@ class PostgresAttempts(PostgresDatabase, WritePart):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE)
+            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE, HEADS, DEMANDS)
             return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:

@@ -147,9 +147,9 @@ WITH c AS (
     SELECT min(w.id) FROM live w
     WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
     GROUP BY w.job_id))
-  RETURNING s.id
+  RETURNING s.id, s.demand
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.
@@ -192,7 +192,7 @@ WHERE s.id = ANY(ARRAY(
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY($1::bigint[])
     AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
   GROUP BY w.job_id))
-RETURNING s.id;
+RETURNING s.id, s.demand;
 
 -- look_over [finish] --
 -- What the sweep has to do, in one cheap look: the next moment, and jobs whose successors may wait in vain.
@@ -208,7 +208,7 @@ SELECT
 UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
-  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id;
+  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id, demand;
 
 -- expire --
 WITH d AS (
@@ -224,7 +224,17 @@ SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
 
 -- fail_unrunnable --
 -- Kind by kind along the index: what can be run is not looked through. What is being claimed is left to that.
-WITH RECURSIVE kinds(kind) AS (
+-- Of what waits for limits, demands are looked through whose first runs nobody can run: $6 of each of the newest $7.
+WITH RECURSIVE waiting(id, n) AS (
+  SELECT max(demand), 1 FROM live WHERE state = {blocked} AND reason = 'limit'
+  UNION ALL
+  SELECT (SELECT max(l.demand) FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand < w.id), n + 1
+  FROM waiting w WHERE w.id IS NOT NULL AND n < $7::int
+), unfit(id) AS MATERIALIZED (
+  SELECT w.id FROM waiting w WHERE w.id IS NOT NULL AND EXISTS (
+    SELECT 1 FROM (SELECT kind FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = w.id
+                   ORDER BY l.priority DESC, l.pass, l.id LIMIT $6) AS h WHERE h.kind <> ALL($1::text[]))
+), kinds(kind) AS (
   (SELECT kind FROM live WHERE state = {queued} ORDER BY kind LIMIT 1)
   UNION ALL
   SELECT (SELECT l.kind FROM live l WHERE l.state = {queued} AND l.kind > k.kind ORDER BY l.kind LIMIT 1)
@@ -235,11 +245,16 @@ WITH RECURSIVE kinds(kind) AS (
       AND l.kind = ANY(ARRAY(SELECT kind FROM kinds WHERE kind IS NOT NULL AND kind <> ALL($1::text[])))
       AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
     LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
+), b AS (
+  DELETE FROM live WHERE id = ANY(ARRAY(
+    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = ANY(ARRAY(SELECT id FROM unfit))
+      AND l.kind <> ALL($1::text[]) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
+    LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 )
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {failed}, attempt, priority, lost, kind,
   'no_agent', node, $2 || COALESCE(': ' || ($4::jsonb ->> kind), ''), NULL, NULL, data
-FROM d RETURNING id;
+FROM (SELECT * FROM d UNION ALL SELECT * FROM b) AS e RETURNING id;
 
 -- mark_unlabelled --
 UPDATE live SET reason = 'no_label' WHERE id = ANY(ARRAY(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.definitions import Receipt
-from horae.core.model import Moment, Overlap, State
+from horae.core.model import Moment, Overlap, Run
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
 from horae.stores.parts.writes import LOCK_RETRY
@@ -79,17 +79,17 @@ class PostgresOrders(PostgresMoments):
             jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
             promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
             begun = await self._begin_later(connection, now)
-            return Swept(len(released) + len(promoted) + begun, len(expired), now)
+            return orders.swept([*released, *promoted], begun, len(expired), now)
 
         return await self._retried(self._finish, transact)
 
-    async def _begin_later(self, connection: Connection, now: Moment) -> int:
-        """Make runs of orders whose moment has come; return how many are queued."""
+    async def _begin_later(self, connection: Connection, now: Moment) -> list[Run]:
+        """Make runs of orders whose moment has come; return them."""
         rows = await connection.fetch(self.queries["take_later"], now, limits.ROWS_AT_ONCE)
         receipts = await self._carry_out(connection, [orders.waited(row) for row in rows]) if rows else []
         runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
         assert len(runs) == len(rows), "their jobs are locked, so none can have vanished"
-        return sum(run.state is State.QUEUED for run in runs)
+        return runs
 
 
 def _outcome(order: Order, now: Moment) -> Outcome:

@@ -11,12 +11,15 @@ from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import (
+    DEMANDS,
+    HEADS,
     KIND,
     PASS,
     PIN,
     PRIORITY,
     QUEUE,
     RUN,
+    count_demanding,
     deal,
     place_in_time,
     room_by_kind,
@@ -85,13 +88,14 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
             )
             self._run(connection, "drop_live", encode([r.run_id for r in ended]))
             jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
-            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs else []
             again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
             for w in again:
                 self._wait(connection, w, place_in_time(w.result, current[w.result.run_id][4], now))
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
-            return Finished({r.run_id for r in ended} | {w.result.run_id for w in again}, promoted)
+            accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
+            return Finished(accepted, len(promoted), count_demanding(promoted))
 
         return await self._do(write)
 
@@ -111,7 +115,8 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         def write(connection: sqlite3.Connection) -> int:
-            found = self._run(connection, "unrunnable", encode(list(kinds)), limits.ROWS_AT_ONCE).fetchall()
+            given = encode(list(kinds)), limits.ROWS_AT_ONCE, HEADS, DEMANDS
+            found = self._run(connection, "unrunnable", *given).fetchall()
             for kind in {row[1] for row in found}:
                 words = f"{message}: {remedies[kind]}" if kind in remedies else message
                 self._bury(connection, [row[0] for row in found if row[1] == kind], State.FAILED, "no_agent", words)

@@ -87,7 +87,7 @@ UPDATE live SET state = {waiting_state}, gate = job_id, reason = {waiting_reason
   SELECT min(w.id) FROM live w
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id IN (SELECT value FROM json_each($1))
     AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
-  GROUP BY w.job_id);
+  GROUP BY w.job_id) RETURNING id, demand;
 
 -- look_over [finish] --
 SELECT
@@ -102,7 +102,7 @@ SELECT
 UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id IN (
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
-  ORDER BY w.eligible_at LIMIT $2);
+  ORDER BY w.eligible_at LIMIT $2) RETURNING id, demand;
 
 -- expired --
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
@@ -110,14 +110,28 @@ FROM live WHERE start_by <= $1 AND state <> {running} ORDER BY start_by LIMIT $2
 
 -- unrunnable --
 -- Kind by kind along the index: what can be run is not looked through. What is kept for workers outside waits for them.
-WITH RECURSIVE kinds(kind) AS (
+-- Of what waits for limits, demands are looked through whose first runs nobody can run: $3 of each of the newest $4.
+WITH RECURSIVE waiting(id, n) AS (
+  SELECT max(demand), 1 FROM live WHERE state = {blocked} AND reason = 'limit'
+  UNION ALL
+  SELECT (SELECT max(l.demand) FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand < w.id), n + 1
+  FROM waiting w WHERE w.id IS NOT NULL AND n < $4
+), unfit(id) AS (
+  SELECT w.id FROM waiting w WHERE EXISTS (
+    SELECT 1 FROM live l WHERE l.kind NOT IN (SELECT value FROM json_each($1)) AND l.id IN (
+      SELECT h.id FROM live h WHERE h.state = {blocked} AND h.reason = 'limit' AND h.demand = w.id
+      ORDER BY h.priority DESC, h.pass, h.id LIMIT $3))
+), kinds(kind) AS (
   SELECT * FROM (SELECT kind FROM live WHERE state = {queued} ORDER BY kind LIMIT 1)
   UNION ALL
   SELECT (SELECT l.kind FROM live l WHERE l.state = {queued} AND l.kind > k.kind ORDER BY l.kind LIMIT 1)
   FROM kinds k WHERE k.kind IS NOT NULL
 )
 SELECT l.id, l.kind FROM kinds k CROSS JOIN live l ON l.kind = k.kind AND l.state = {queued}
-WHERE k.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%') LIMIT $2;
+WHERE k.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
+UNION ALL
+SELECT l.id, l.kind FROM unfit u CROSS JOIN live l ON l.demand = u.id AND l.state = {blocked} AND l.reason = 'limit'
+WHERE l.kind NOT IN (SELECT value FROM json_each($1)) AND (l.pin IS NULL OR l.pin NOT LIKE '@%') LIMIT $2;
 
 -- mark_unlabelled --
 UPDATE live SET reason = 'no_label' WHERE id IN (

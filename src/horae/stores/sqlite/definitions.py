@@ -115,7 +115,7 @@ class SqliteDefinitions(SqliteDatabase):
         self._bury(connection, ended, State.CANCELLED, reason, "")
         self._run(connection, "ask_cancel", encode(list(asked)), reason)
         jobs = [row[3] for row in rows if row[1] != State.RUNNING and row[3] is not None]
-        promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs and promote else 0
+        promoted = len(self._run(connection, "promote", encode(jobs)).fetchall()) if jobs and promote else 0
         return Cancelled(set(ended), asked, promoted)
 
     def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:

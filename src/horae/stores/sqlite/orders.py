@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from horae.core.definitions import Receipt
-from horae.core.model import Moment, State
+from horae.core.model import Moment, Run, State
 from horae.core.runs.orders import Order, Swept
 from horae.stores import limits, orders
 from horae.stores.idempotency import replay
@@ -57,24 +57,24 @@ class SqliteOrders(SqliteMoments):
 
         def write(connection: sqlite3.Connection) -> Swept:
             self._run(connection, "postpone", now, now + LOCK_RETRY, limits.ROWS_AT_ONCE)
-            released = self._run(connection, "release", now, limits.ROWS_AT_ONCE).rowcount
+            released = self._run(connection, "release", now, limits.ROWS_AT_ONCE).fetchall()
             expired = self._run(connection, "expired", now, limits.ROWS_AT_ONCE).fetchall()
             why = "no agent took it before its start deadline"
             self._bury(connection, [row[0] for row in expired], State.SKIPPED, "start_deadline", why)
             jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
-            promoted = self._run(connection, "promote", encode(jobs)).rowcount if jobs else 0
+            promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs else []
             begun = self._begin_later(connection, now)
-            return Swept(released + promoted + begun, len(expired), now)
+            return orders.swept([*released, *promoted], begun, len(expired), now)
 
         return await self._do(write)
 
-    def _begin_later(self, connection: sqlite3.Connection, now: Moment) -> int:
-        """Make runs of orders whose moment has come; return how many are queued."""
+    def _begin_later(self, connection: sqlite3.Connection, now: Moment) -> list[Run]:
+        """Make runs of orders whose moment has come; return them."""
         rows = self._run(connection, "later", now, limits.ROWS_AT_ONCE).fetchall()
         if not rows:
-            return 0
+            return []
         self._run(connection, "drop_live", encode([row[0] for row in rows]))
         receipts = self._carry_out(connection, [orders.waited(row) for row in rows], now)
         runs = [receipt.run for receipt in receipts if receipt.run is not None]
         assert len(runs) == len(rows), "jobs that are deleted have no orders left"
-        return sum(run.state is State.QUEUED for run in runs)
+        return runs

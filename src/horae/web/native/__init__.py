@@ -9,6 +9,7 @@ from horae.service import Services
 from horae.web import http
 from horae.web.native.cluster import Cluster
 from horae.web.native.jobs import Jobs
+from horae.web.native.limits import Limits
 from horae.web.native.many import Intake
 from horae.web.native.organisations import Organisations
 from horae.web.native.queues import Queues
@@ -29,7 +30,7 @@ class Native:
         intake = Intake()
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
-            Reruns(services), self.cluster, Queues(services), Tokens(services), Secrets(services),
+            Reruns(services), self.cluster, Queues(services), Limits(services), Tokens(services), Secrets(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -161,8 +161,10 @@ class Runs:
         return await self._jobs.orders.place_many(_batches(many, f"{who.owner} POST /v1/runs", key), asker)
 
     async def get_run(self, request: http.Request) -> http.Answer:
+        """Of one that is blocked by limits, `message` says what it waits for, and `eligible_at` when a rate lets it
+        start, as of now."""
         run_id = request.path_id("run_id")
-        run = await self._jobs.offers.explain(await self._jobs.get_run(run_id))
+        run = await self._jobs.limits.explain(await self._jobs.offers.explain(await self._jobs.get_run(run_id)))
         return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id), await self._name_of(run)))
 
     async def _name_of(self, run: model.Run) -> str | None:

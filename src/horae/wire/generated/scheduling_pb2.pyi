@@ -153,6 +153,50 @@ class GetDueJobsRequest(_message.Message):
     cursor: str
     def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
+class GetBlockedJobsRequest(_message.Message):
+    __slots__ = ("user_id", "limit", "cursor")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    limit: int
+    cursor: str
+    def __init__(self, user_id: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class BlockedJob(_message.Message):
+    __slots__ = ("execution_id", "attempt", "job_id", "user_id", "code_location", "priority", "retry_count", "scheduled_for", "reason", "message", "eligible_at")
+    EXECUTION_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_LOCATION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FOR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ELIGIBLE_AT_FIELD_NUMBER: _ClassVar[int]
+    execution_id: int
+    attempt: int
+    job_id: int
+    user_id: str
+    code_location: str
+    priority: int
+    retry_count: int
+    scheduled_for: int
+    reason: str
+    message: str
+    eligible_at: int
+    def __init__(self, execution_id: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., user_id: _Optional[str] = ..., code_location: _Optional[str] = ..., priority: _Optional[int] = ..., retry_count: _Optional[int] = ..., scheduled_for: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., eligible_at: _Optional[int] = ...) -> None: ...
+
+class BlockedJobs(_message.Message):
+    __slots__ = ("executions", "cursor")
+    EXECUTIONS_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    executions: _containers.RepeatedCompositeFieldContainer[BlockedJob]
+    cursor: str
+    def __init__(self, executions: _Optional[_Iterable[_Union[BlockedJob, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
+
 class TakeDueJobsRequest(_message.Message):
     __slots__ = ("worker_id", "limit")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
