@@ -608,10 +608,13 @@ async def compete(url: str, seconds: float) -> None:
 
 async def test_a_successor_that_demands_more_than_a_slot_is_looked_for_at_once(store: Store):
     queue, agent = LocalQueue(), node("n1")
-    execution, news = Execution(store, queue, FakeClock(), Metrics()), queue.watch("limits")
+    watch = FakeClock()
+    execution, news = Execution(store, queue, watch, Metrics()), queue.watch("limits")
     await define(store, replace(FIVE, overlap=Overlap.QUEUE))
     made = await order(store, 2, overlap=Overlap.QUEUE)
     [first] = await execution.claim(agent, {"python": 4})
+    watch.advance(2)
+    assert await execution.claim(agent, {"python": 4}) == []  # nothing waits for limits, as far as it knows
     await news.wait(0)
 
     await execution.finish([done(first)])
