@@ -32,6 +32,7 @@ from horae.core.policy.resources import RESERVE_AFTER
 from horae.core.runs.orders import Assignment, Claimed, NewRun, Order, Result, Waiting, Want
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
 from horae.service.metrics import Metrics
 from horae.stores.parts import limits as parts
@@ -667,3 +668,38 @@ async def compete(url: str, seconds: float) -> None:
                 await one.close()
     assert watching.result() == 5
     assert sum(finished.values()) > 20 * seconds
+
+
+async def test_a_successor_that_demands_more_than_a_slot_is_looked_for_at_once(store: Store):
+    queue, agent = LocalQueue(), node("n1")
+    watch = FakeClock()
+    execution, news = Execution(store, queue, watch, Metrics()), queue.watch("limits")
+    await define(store, replace(FIVE, overlap=Overlap.QUEUE))
+    made = await order(store, 2, overlap=Overlap.QUEUE)
+    [first] = await execution.claim(agent, {"python": 4})
+    watch.advance(2)
+    assert await execution.claim(agent, {"python": 4}) == []  # nothing waits for limits, as far as it knows
+    await news.wait(0)
+
+    await execution.finish([done(first)])
+
+    assert await news.wait(0)
+    assert ids(await execution.claim(agent, {"python": 4})) == made[1:]
+
+
+async def test_the_sweep_has_what_it_released_looked_for_at_once(store: Store, clock: FakeClock):
+    queue = LocalQueue()
+    execution, news = Execution(store, queue, clock, Metrics()), queue.watch("limits")
+    cluster = Cluster(
+        store, queue, clock, execution, node="s1", lease_seconds=15.0, dead_after=30.0, is_exclusive=True
+    )  # fmt: skip
+    await define(store)
+    await order(store)
+    [one] = await start(store)
+    await store.finish([], [Waiting(done(one, State.FAILED), START + SECOND)])
+    await news.wait(0)
+    clock.advance(2)
+
+    await cluster.sweep()
+
+    assert await news.wait(0)

@@ -19,9 +19,9 @@ from horae import wire
 from horae.app.machine import SystemClock, end_task
 from horae.app.roles import persist
 from horae.core.definitions import Submission
-from horae.core.model import Job, Node, Overlap, Phase, Policy, Source, State, Token
+from horae.core.model import ConcurrencyLimit, Job, Node, Overlap, Phase, Policy, Source, State, Token
 from horae.core.runs.holdings import holding_of
-from horae.core.runs.orders import Result
+from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Terms
 from horae.core.work import specs
 from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
@@ -419,6 +419,29 @@ async def test_an_announcement_ends_the_wait(side: Side, link: Link):
         await side.order()
         side.queue.announce(topic)
         assert await waiting is True
+
+
+async def claim_when_woken(link: Link) -> list[int]:
+    """Return the runs of the first claim that brings any."""
+    claimed: list[Assignment] = []
+    async with asyncio.timeout(DEADLINE):
+        while not claimed:
+            await link.wait("runs", DEADLINE)
+            claimed = await link.claim({"python": 2})
+    await link.finish([done(one.run_id, one.fence) for one in claimed])
+    return [one.run_id for one in claimed]
+
+
+async def test_an_idle_agent_is_woken_for_a_run_that_waits_for_limits_and_when_one_that_held_them_has_ended(
+    side: Side, link: Link
+):
+    await link.hello(a_node())
+    assert await link.claim({"python": 2}) == []
+    policy = Policy(overlap=Overlap.ALLOW, concurrency_limits=(ConcurrencyLimit(1),))
+    [job] = (await side.jobs.submit([replace(draft(), policy=policy)])).jobs
+    runs = [(await side.jobs.run_now(job.id)).id for _ in range(3)]
+
+    assert [await claim_when_woken(link) for _ in runs] == [[run_id] for run_id in runs]
 
 
 async def test_what_a_lost_claim_brought_is_given_back(side: Side, link: Link):

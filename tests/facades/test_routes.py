@@ -140,6 +140,7 @@ ADDRESSES = {  # where the first of its kind will not do
 async def furnish(world: World) -> None:
     """Something of every kind: two jobs (the second a sync), a trigger, two runs (the second has ended)."""
     await world.jobs.queues.put("old", {"state": "draining"})
+    await world.jobs.limits.set_resource("license-x", 2)
     world.clock.advance(10)  # so that it can be deleted
     await world.join()
     await world.submit(schedule="@yearly")
@@ -155,7 +156,10 @@ async def furnish(world: World) -> None:
 
 
 def address(method: str, path: str) -> str:
-    things = {"/v1/nodes": NODE, "/v1/secrets": "A", "/v1/queues": "old", "/static": "page.css"}
+    things = {
+        "/v1/nodes": NODE, "/v1/secrets": "A", "/v1/queues": "old", "/v1/resources": "license-x",
+        "/static": "page.css",
+    }  # fmt: skip
     names = {"{name}": things.get(path.partition("/{name}")[0], "")}
     return ADDRESSES.get((method, path)) or re.sub(r"{\w+}", lambda found: names.get(found[0], "1"), path)
 

@@ -41,7 +41,13 @@ PARAMS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "get_exec_history": ({"job_id": 1}, {"job_id": IDS, "limit": LIMITS, "cursor": CURSORS}),
     "get_jobs_in_next_5_mins": ({}, {"x": [1], "user_id": ["u"], "limit": LIMITS, "cursor": CURSORS}),
     "get_due_jobs": ({}, {"worker_id": ["w"], "limit": LIMITS, "cursor": CURSORS}),
-    "get_blocked_jobs": ({}, {"user_id": USERS, "worker_id": ["w"], "limit": LIMITS, "cursor": CURSORS}),
+    "get_blocked_jobs": (
+        {},
+        {
+            "user_id": [each for each in USERS if each is not None], "worker_id": ["w"], "limit": LIMITS,
+            "cursor": CURSORS,
+        },
+    ),
     "get_log": (
         {"execution_id": 1},
         {"execution_id": IDS, "attempt": [0, -1, "1", 2**40, 9], "offset": [-1, 2**63], "limit": [0, 3, 2**20 + 1]},
