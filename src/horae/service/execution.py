@@ -368,30 +368,24 @@ class _Books:
         self.jobs[result.run_id] = held.job_id
         if "pause_after_failures" in held.policy:
             self.breakers.add(result.run_id)
-        if result.state is State.QUEUED and result.reason == Reason.LIMIT:
-            self._judge_refusal(result, held)
-        elif result.state is State.QUEUED or result.reason == Reason.LOST:
+        if result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:
             self._judge_failure(result, held)
 
     def _judge_loss(self, result: Result, held: Held) -> None:
-        verdict = lifecycle.after_loss(lost=held.lost + 1, cancel_requested=held.cancel_requested)
-        lost = replace(result, state=State.FAILED, reason=Reason.LOST, finished_at=result.finished_at or self.now)
-        if verdict.state is State.QUEUED:
-            self.waiting.append(Waiting(lost, None, lost=True))
-        else:
+        """A run for which its agent had less free than it asks for was not lost: it has not begun. It is not given out
+        at once again: should they go on to differ about what is free, they do so in peace."""
+        is_refused = result.state is State.QUEUED and result.reason == Reason.LIMIT
+        reason, losses = (Reason.LIMIT, 0) if is_refused else (Reason.LOST, held.lost + 1)
+        verdict = lifecycle.after_loss(lost=losses, cancel_requested=held.cancel_requested)
+        lost = replace(result, state=State.FAILED, reason=reason, finished_at=result.finished_at or self.now)
+        if verdict.state is not State.QUEUED:
             self.final.append(replace(lost, state=verdict.state, reason=verdict.reason))
-
-    def _judge_refusal(self, result: Result, held: Held) -> None:
-        """An agent had less free than the run asks for: nobody's fault, and no attempt. Not at once again: should they
-        go on to differ about what is free, they do so in peace."""
-        verdict = lifecycle.after_loss(lost=0, cancel_requested=held.cancel_requested)
-        refused = replace(result, state=State.FAILED, finished_at=result.finished_at or self.now)
-        if verdict.state is State.QUEUED:
-            self.waiting.append(Waiting(refused, self.now + REFUSED_WAIT, begun=False))
+        elif is_refused:
+            self.waiting.append(Waiting(lost, self.now + REFUSED_WAIT, begun=False))
         else:
-            self.final.append(replace(refused, state=verdict.state, reason=verdict.reason))
+            self.waiting.append(Waiting(lost, None, lost=True))
 
     def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(
