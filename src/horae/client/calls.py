@@ -324,9 +324,9 @@ def nodes() -> Call[NodePage]:
     return _get("/v1/nodes", has="items")
 
 
-def handlers() -> Call[HandlerPage]:
-    """The Python handlers of the node that is asked, as far as they are known without running any."""
-    return _get("/v1/handlers", has="items")
+def handlers(*, node: str | None = None) -> Call[HandlerPage]:
+    """The Python handlers of every node with an agent, or of one, as far as they are known without running any."""
+    return _get(to_address("/v1/handlers", {"node": node}), has="items")
 
 
 def want_node(name: str, verb: str) -> Call[Node]:

@@ -25,7 +25,7 @@ def write_hello(node: Node, identity: str, session: str, capacity: Mapping[str, 
     return pb.Hello(
         lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name, identity=identity,
         session=session, kinds=node.kinds, labels=node.labels, slots=node.slots, version=node.version,
-        started_at=node.started_at, capacity=capacity,
+        started_at=node.started_at, capacity=capacity, handlers=True,
     )  # fmt: skip
 
 
