@@ -900,7 +900,7 @@ async def test_handlers_are_listed_with_the_nodes_that_were_asked(api: httpx.Asy
     assert found == {"items": [], "nodes": [{"name": NODE, "state": "listed", "note": ""}], "cursor": None}
     assert (await api.get("/v1/handlers", params={"node": NODE})).json() == found
     missing = await api.get("/v1/handlers", params={"node": "nobody"})
-    assert (missing.status_code, missing.json()["detail"]) == (404, "there is no node nobody")
+    assert (missing.status_code, missing.json()["detail"]) == (422, "there is no node nobody")
 
 
 async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient, world: World) -> None:

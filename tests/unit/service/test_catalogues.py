@@ -10,7 +10,7 @@ import pytest
 
 from horae.core.model import Node, NodeState
 from horae.core.work.catalogues import HandlerFact, HandlerList, Told
-from horae.errors import NotFound, Unavailable
+from horae.errors import Invalid, Unavailable
 from horae.queues.local import LocalQueue
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.local_node import LocalNode
@@ -106,7 +106,7 @@ async def test_who_is_silent_or_cannot_tell_is_named_and_the_rest_is_listed() ->
     }
 
 
-async def test_one_node_is_asked_alone_and_a_stranger_is_not_found() -> None:
+async def test_one_node_is_asked_alone_and_a_stranger_is_refused() -> None:
     gone = node("gone", state=NodeState.GONE)
     cluster = Cluster(node("here"), node("there"), gone, node("api", roles=("api",)), node("sh", kinds=("shell",)))
     cluster.answers = {"there": HandlerList([OTHER])}
@@ -117,5 +117,5 @@ async def test_one_node_is_asked_alone_and_a_stranger_is_not_found() -> None:
     assert [(each.told, each.note) for each in await all_of_them.list("api")] == [(Told.UNKNOWN, "it has no agent")]
     assert [(each.told, each.note) for each in await all_of_them.list("sh")] == [(Told.LISTED, "")]
     assert cluster.asked == [("there", "there")]
-    with pytest.raises(NotFound, match="there is no node nobody"):
+    with pytest.raises(Invalid, match="there is no node nobody"):
         await all_of_them.list("nobody")

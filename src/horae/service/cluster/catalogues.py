@@ -14,7 +14,7 @@ from typing import Protocol
 
 from horae.core.model import Node, NodeState
 from horae.core.work.catalogues import HandlerList, NodeHandlers, Told
-from horae.errors import Error, NotFound
+from horae.errors import Error, Invalid, NotFound
 from horae.ports.transport import Peers
 from horae.service.local_node import LocalNode
 
@@ -50,7 +50,7 @@ class Catalogues:
         """Return what all nodes with an agent have, or the one of that name; each that could not tell says why."""
         nodes = {node.name: node for node in await self._store.list_nodes()}
         if only is not None and only not in nodes:
-            raise NotFound(f"there is no node {only}", hint="`horae nodes` lists them")
+            raise Invalid(f"there is no node {only}", path="node", hint="`horae nodes` lists them")
         chosen = [node for node in nodes.values() if _has_agent(node)] if only is None else [nodes[only]]
         tasks = {node.name: asyncio.create_task(self._ask(node, nodes)) for node in chosen}
         if tasks:

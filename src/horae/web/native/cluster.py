@@ -38,7 +38,7 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
             op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
-               params=(params.text("node", "Handlers of this node.", 200),), errors=(404,)),
+               params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
         ]  # fmt: skip
