@@ -262,9 +262,23 @@ class Handler(Struct):
     error: Annotated[str, Meta(description="Why it cannot be used; empty if it can.")]
 
 
+class HandlerNode(Struct):
+    """What a node with an agent told of its handlers."""
+
+    name: str
+    state: Annotated[
+        str,
+        Meta(
+            description="silent: it did not answer in time. unknown: it cannot be asked.",
+            extra_json_schema={"enum": ["listed", "silent", "unknown"]},
+        ),
+    ]
+    note: Annotated[str, Meta(description="Why its handlers are not in the list, or not all; empty if they are.")]
+
+
 class HandlerPage(Struct):
     items: list[Handler]
-    unasked: Annotated[list[str], Meta(description="Other nodes that run Python handlers, whose are not in the list.")]
+    nodes: Annotated[list[HandlerNode], Meta(description="Those that were asked, by name.")]
     cursor: None = None
 
 
@@ -539,9 +553,9 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, Cursor, DataResult, FieldError, Handler, HandlerPage, Health, Job,
-    JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed,
-    Problem, Progress, Queue, QueueFigures, QueuePage, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry,
-    Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token,
-    TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, FieldError, Handler,
+    HandlerNode, HandlerPage, Health, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview,
+    PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness,
+    Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment,
+    SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,7 @@ def start(postgres_url: str, tmp_path: Path) -> Iterator[Start]:
 
     def start(name: str) -> Server:
         if name not in nodes:
-            (tmp_path / name).mkdir()
+            (tmp_path / name).mkdir(exist_ok=True)
             nodes[name] = Server(tmp_path / name, "--database", postgres_url, "--node", name, *TIMERS)
         return nodes[name].start()
 
@@ -67,6 +70,38 @@ def test_segments_follow_the_nodes_that_live_and_every_moment_has_one_record(sta
     third.wait_until(lambda: not third.every("/v1/runs", state="queued,running,blocked"), "every run to end")
     for job in jobs:
         check_ledger(third, job)
+
+
+def all_handlers(server: Server) -> Any:
+    """Return what there is, once two nodes have told."""
+    page = server.get("/v1/handlers")
+    return page if [node["state"] for node in page["nodes"]] == ["listed", "listed"] else None
+
+
+def test_any_server_lists_the_handlers_of_all_and_names_the_one_that_does_not_answer(
+    start: Start, tmp_path: Path
+) -> None:
+    for name, text in (("n0", "from horae import handler\n@handler\ndef run(): ...\n"), ("n1", "def broken(:\n")):
+        (tmp_path / name / "jobs" / f"of-{name}").mkdir(parents=True)
+        (tmp_path / name / "jobs" / f"of-{name}" / "job.py").write_text(text)
+    first, second = start("n0"), start("n1")
+
+    for server in (first, second):
+        page = server.wait_until(partial(all_handlers, server), "both nodes to tell")
+        assert [(it["name"], it["node"], bool(it["error"])) for it in page["items"]] == [
+            ("jobs/of-n0", "n0", False),
+            ("jobs/of-n1", "n1", True),
+        ]
+    assert [it["node"] for it in first.get("/v1/handlers", node="n1")["items"]] == ["n1"]
+
+    assert second.process is not None
+    second.process.send_signal(signal.SIGSTOP)
+    try:
+        page = first.get("/v1/handlers")  # long before its lease is over
+    finally:
+        second.process.send_signal(signal.SIGCONT)
+    assert [it["node"] for it in page["items"]] == ["n0"]
+    assert [(node["name"], node["state"]) for node in page["nodes"]] == [("n0", "listed"), ("n1", "silent")]
 
 
 def test_a_standby_takes_over_in_active_passive_mode(postgres_url: str, tmp_path: Path) -> None:

@@ -141,6 +141,22 @@ def test_an_agent_joins_and_runs_what_needs_its_label(patient: Server, worker: A
     assert node(patient, shown["via"])["roles"] == ["api", "coordinator", "scheduler"]
 
 
+def test_the_handlers_of_a_remote_agent_are_listed(patient: Server, begin: Begin, tmp_path: Path):
+    folder = tmp_path / "smith" / "jobs" / "forge"
+    folder.mkdir(parents=True)
+    (folder / "job.py").write_text("from horae import handler\n\n\n@handler\ndef run() -> None: ...\n")
+    begin(at(patient), "smith").joined()
+    patient.wait_until(lambda: node(patient, "smith"), "smith to be known")
+
+    page = patient.get("/v1/handlers", node="smith")
+
+    assert page["nodes"] == [{"name": "smith", "state": "listed", "note": ""}]
+    assert [(it["name"], it["node"], it["kind"], it["error"]) for it in page["items"]] == [
+        ("jobs/forge", "smith", "plain", "")
+    ]
+    assert page["items"][0]["version"] in patient.cli("handlers", "--node", "smith").stdout
+
+
 def test_the_log_of_a_remote_run_grows_while_it_runs_and_a_cancel_reaches_it(
     patient: Server, worker: AgentProcess, tmp_path: Path
 ):

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,8 @@ from horae.core.runs.holdings import holding_of
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Terms
 from horae.core.work import specs
-from horae.errors import Conflict, Denied, Unauthenticated, Unavailable
+from horae.core.work.catalogues import HandlerFact, HandlerList, Told
+from horae.errors import Conflict, Denied, NotFound, Unauthenticated, Unavailable
 from horae.files import ObjectFiles, open_files
 from horae.keys import FileKeys
 from horae.links import session as links
@@ -37,15 +39,19 @@ from horae.ports.store import Store
 from horae.ports.transport import Link
 from horae.queues.local import LocalQueue
 from horae.queues.publisher import NatsPublisher
+from horae.rpc.agents import admission
 from horae.rpc.agents.admission import Agents
 from horae.rpc.agents.nats import NatsListener, Prove
 from horae.rpc.agents.session import Session
+from horae.rpc.handlers import Handlers
 from horae.rpc.outputs import Outputs
 from horae.rpc.server import Certificate, RpcServer
 from horae.service.announcer import WorkAnnouncer
+from horae.service.cluster.catalogues import Catalogues
 from horae.service.execution import Execution, LocalLink
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
 from horae.service.secrets.named import Secrets
 from horae.testing import FakeClock, make_job
@@ -84,6 +90,7 @@ class Side:
         self.files: ObjectFiles = open_files(directory / name)
         self.port = 0
         self.doors: list[NatsListener] = []
+        self.taken: list[Agents] = []  # who takes agents in, of each time that it was served
 
     def another(self, name: str) -> Side:
         """Return a second server of the same cluster."""
@@ -107,14 +114,30 @@ class Side:
             **fields,
         )  # fmt: skip
 
+    def catalogues(self, peers: GrpcPeers, *own: HandlerFact) -> Catalogues:
+        """Return the handlers of the cluster as this server sees them, which has some of its own."""
+        local = LocalNode(
+            self.name, ("api", "agent"), 1, 60.0, True, self.queue, Metrics(), scanned_at=lambda: None, busy=lambda: 0,
+            is_leader=lambda: False, handlers=partial(_these, *own),
+        )  # fmt: skip
+        return Catalogues(self.store, local, peers)
+
     @asynccontextmanager
     async def served(
-        self, certificate: Certificate | None = None, prove: Prove | None = None, **fields: Any
+        self,
+        certificate: Certificate | None = None,
+        prove: Prove | None = None,
+        catalogues: Catalogues | None = None,
+        **fields: Any,
     ) -> AsyncIterator[str]:
         agents, door = self.agents(**fields), None
         if self.broker is not None:
             door = NatsListener(agents, Connector(self.broker, self.name), fields.get("admit"), prove)
-        server = RpcServer(agents, Outputs(self.files, SECRET), listener=door)
+        self.taken.append(agents)
+        handlers = None if catalogues is None else Handlers(catalogues, SECRET)
+        if catalogues is not None:
+            catalogues.ask_agent = agents.list_handlers
+        server = RpcServer(agents, Outputs(self.files, SECRET), listener=door, handlers=handlers)
         port = await server.start(f"127.0.0.1:{self.port}", certificate)
         self.port = port
         if door is not None:
@@ -1075,6 +1098,98 @@ async def test_results_and_their_output_survive_the_agent(far: Side, tmp_path: P
     assert piece.data == b"spooled"
     spool.forget([kept])
     assert await AgentSpool(files, tmp_path / "agent" / "spool").load() == []
+
+
+async def test_an_agent_tells_of_its_handlers_when_it_is_asked(side: Side, tmp_path: Path):
+    fact = HandlerFact("jobs/a", "/jobs/a/job.py", "async", "0123456789ab", 1_000_000, "SyntaxError: line 3")
+
+    async def read() -> list[HandlerFact]:
+        return [fact]
+
+    async with side.served() as address, connected(tmp_path / "agent", address) as remote:
+        remote.link.handlers = read
+        await remote.link.hello(a_node())
+        (agents,) = side.taken
+        both = await asyncio.gather(agents.list_handlers("n1"), agents.list_handlers("n1"))
+        assert both == [HandlerList([fact]), HandlerList([fact])]
+        with pytest.raises(NotFound, match="n2 is not connected to s1"):
+            await agents.list_handlers("n2")
+
+
+async def test_an_agent_of_before_tells_nothing_of_its_handlers(
+    near: Side, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    hello = links.write_hello
+    monkeypatch.setattr(links, "write_hello", lambda *of: _without_handlers(hello(*of)))
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        await remote.link.hello(a_node())
+        assert await near.taken[0].list_handlers("n1") is None
+
+
+async def test_an_agent_that_does_not_tell_of_its_handlers_is_not_waited_for(
+    near: Side, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    asked = asyncio.Event()
+
+    async def never() -> list[HandlerFact]:
+        asked.set()
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(admission, "TELL_SECONDS", 0.2)
+    async with near.served() as address, connected(tmp_path / "agent", address) as remote:
+        remote.link.handlers = never
+        await remote.link.hello(a_node())
+        with pytest.raises(Unavailable, match=r"nothing came over its line within 0\.2 s"):
+            await near.taken[0].list_handlers("n1")
+        await asyncio.wait_for(asked.wait(), DEADLINE)
+        await remote.link.beat(0)  # the line is as it was
+
+
+async def test_a_server_tells_another_of_its_handlers_and_of_its_agents(near: Side, tmp_path: Path):
+    own, theirs = (HandlerFact(name, "job.py", "plain", "0123456789ab") for name in ("jobs/own", "jobs/theirs"))
+    peers, stranger = GrpcPeers(SECRET), GrpcPeers("a guess")
+    here = near.catalogues(peers, own)
+    async with near.served(catalogues=here) as address, connected(tmp_path / "agent", address) as remote:
+        remote.link.handlers = partial(_these, theirs)
+        await remote.link.hello(a_node())
+        server = replace(a_node("s1"), grpc=address)
+        assert await peers.list_handlers(server, "s1") == HandlerList([own])
+        assert await peers.list_handlers(server, "n1") == HandlerList([theirs])
+        with pytest.raises(Unavailable, match="n2 is not connected to s1"):
+            await peers.list_handlers(server, "n2")
+        with pytest.raises(Unavailable, match="only servers of this cluster ask for handlers here"):
+            await stranger.list_handlers(server, "s1")
+    async with near.served() as address:  # of before: it has no such call
+        assert await peers.list_handlers(replace(a_node("s1"), grpc=address), "s1") is None
+    with pytest.raises(Unavailable):
+        await peers.list_handlers(replace(a_node("s1"), grpc=address), "s1")
+    await peers.close()
+    await stranger.close()
+
+
+async def test_all_handlers_of_a_cluster_are_listed_by_any_of_its_servers(near: Side, tmp_path: Path):
+    own, theirs, far = (HandlerFact(name, "job.py", "plain", "1") for name in ("jobs/own", "jobs/theirs", "jobs/far"))
+    peers = GrpcPeers(SECRET)
+    here, there = near.catalogues(peers, own), near.another("s2").catalogues(peers, far)
+    async with near.served(catalogues=here) as address, connected(tmp_path / "agent", address) as remote:
+        remote.link.handlers = partial(_these, theirs)
+        await near.store.register_node(replace(a_node("s1"), grpc=address))
+        await near.store.register_node(replace(a_node("s2"), grpc="127.0.0.1:1"))
+        await remote.link.hello(a_node())
+        found = {each.node: (each.told, list(each.handlers.items)) for each in await there.list()}
+        assert found == {"n1": (Told.LISTED, [theirs]), "s1": (Told.LISTED, [own]), "s2": (Told.LISTED, [far])}
+        seen = {each.node: each.told for each in await here.list()}
+        assert seen == {"n1": Told.LISTED, "s1": Told.LISTED, "s2": Told.SILENT}
+    await peers.close()
+
+
+async def _these(*facts: HandlerFact) -> list[HandlerFact]:
+    return list(facts)
+
+
+def _without_handlers(hello: pb.Hello) -> pb.Hello:
+    hello.ClearField("handlers")
+    return hello
 
 
 async def test_what_lies_with_another_server_is_fetched_from_it(near: Side, tmp_path: Path):

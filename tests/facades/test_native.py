@@ -894,11 +894,13 @@ async def test_health_readiness_and_metrics(api: httpx.AsyncClient, world: World
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
 
 
-async def test_handlers_are_those_of_the_node_that_is_asked(api: httpx.AsyncClient, world: World) -> None:
+async def test_handlers_are_listed_with_the_nodes_that_were_asked(api: httpx.AsyncClient, world: World) -> None:
     await world.join()
     found = (await api.get("/v1/handlers")).json()
-    assert (found["items"], found["cursor"]) == ([], None)
-    assert NODE not in found["unasked"]
+    assert found == {"items": [], "nodes": [{"name": NODE, "state": "listed", "note": ""}], "cursor": None}
+    assert (await api.get("/v1/handlers", params={"node": NODE})).json() == found
+    missing = await api.get("/v1/handlers", params={"node": "nobody"})
+    assert (missing.status_code, missing.json()["detail"]) == (422, "there is no node nobody")
 
 
 async def test_nodes_and_segments_are_listed(api: httpx.AsyncClient, world: World) -> None:

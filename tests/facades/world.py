@@ -19,11 +19,13 @@ from horae.core.work.specs import parse_job
 from horae.files import open_files
 from horae.keys import FileKeys
 from horae.links.outside import HttpWorkers
+from horae.links.peers import GrpcPeers
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.cluster.activity import Activity
+from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
 from horae.service.execution import Execution
 from horae.service.external.dispatching import Dispatching
@@ -126,6 +128,7 @@ class World:
         )
         insight = Insight(store, self.files, clock, self.metrics, node=NODE, checks={})
         self.pushing = Pushing(store, clock, self.jobs, lending, members, self.dispatching, RpcDialect())
+        local_node = self._local_node()
         self.services = Services(
             self.jobs,
             insight,
@@ -140,7 +143,8 @@ class World:
             sources=Sources(store, self.jobs, sealing),
             secrets=secrets,
             rotation=Rotation(store, keys, secrets, sealing, node=NODE),
-            local_node=self._local_node(),
+            local_node=local_node,
+            catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             lends_lake_work=True,
         )

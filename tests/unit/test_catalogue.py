@@ -81,3 +81,10 @@ async def test_a_handler_of_a_module_is_listed_once_it_was_loaded(jobs: Path) ->
     catalogue = Catalogue(jobs)
     catalogue.note(Load("reports:send", "abc", "send", str(jobs / "plain" / "job.py"), "async"), 7)
     assert ("reports:send", 7) in {(fact.name, fact.loaded_at) for fact in await catalogue.read()}
+
+
+async def test_a_file_that_is_nested_too_deeply_is_a_handler_with_an_error(jobs: Path) -> None:
+    (jobs / "deep").mkdir()
+    (jobs / "deep" / "job.py").write_text("x = " + "-" * 100_000 + "1\n")
+    (fact,) = [fact for fact in await Catalogue(jobs).read() if fact.name == "jobs/deep"]
+    assert fact.error.startswith(("RecursionError", "MemoryError", "SyntaxError"))

@@ -181,14 +181,21 @@ def test_nodes_tells_what_is_caught_up_and_what_cannot_be_read(api: Fake) -> Non
 def test_handlers_are_listed_with_what_is_wrong_with_them(api: Fake) -> None:
     known = {"node": "n1", "kind": "async", "version": "0123456789ab", "file": "/jobs/a/job.py", "loaded_at": None}
     items = [{"name": "jobs/a", **known, "error": ""}, {"name": "jobs/b", **known, "error": "SyntaxError: line 3"}]
-    api.get("/v1/handlers", {"items": items, "unasked": ["n2"], "cursor": None})
+    nodes = [
+        {"name": "n1", "state": "listed", "note": ""},
+        {"name": "n2", "state": "silent", "note": "did not answer within 2 s"},
+        {"name": "n3", "state": "unknown", "note": "it is older than this question: upgrade it"},
+    ]
+    api.get("/v1/handlers", {"items": items, "nodes": nodes, "cursor": None})
 
     result = invoke(api, "handlers")
 
     assert result.exit_code == 0
     assert "0123456789ab" in result.stdout
-    assert "not asked: n2" in result.stdout
-    assert "jobs/b: SyntaxError: line 3" in result.stderr
+    assert "warning: n1" not in result.stderr
+    assert "n2: did not answer within 2 s" in result.stderr
+    assert "n3: unknown: it is older than this question: upgrade it" in result.stderr
+    assert "jobs/b on n1: SyntaxError: line 3" in result.stderr
     assert json.loads(invoke(api, "handlers", "--json").stdout)["items"] == items
 
 

@@ -20,6 +20,7 @@ import structlog
 from horae.app.machine import keeps_work, machine_resources
 from horae.config import Config
 from horae.core.model import Node
+from horae.core.work.catalogues import HandlerFact
 from horae.core.work.kinds import KINDS
 from horae.errors import ConfigError
 from horae.executors.attempts.caches import Caches
@@ -39,7 +40,7 @@ from horae.handlers import Function
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter, Spool
 from horae.ports.transport import Link
-from horae.ports.work import Executor, HandlerFact, Keeper, Sandbox, Sandboxes, Trust
+from horae.ports.work import Executor, Keeper, Sandbox, Sandboxes, Trust
 from horae.sandboxes.bubblewrap import BubblewrapSandbox, Bwrap, find_bwrap
 from horae.sandboxes.cgroups import Groups
 from horae.sandboxes.endpoints import Reach, find_joiner

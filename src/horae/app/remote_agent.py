@@ -10,13 +10,14 @@ import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from horae.app.machine import SystemClock, end_task, identity_of, keep_private
-from horae.app.parts import all_labels, make_reach, make_work, offered
+from horae.app.parts import all_labels, list_handlers, make_reach, make_work, offered
 from horae.app.process import HttpServer, listen, make_http_server, on_signals, set_up_logging
 from horae.app.roles import REMOTE_POLL, AgentRole
 from horae.app.server import DRAIN, OUTPUT_SECONDS
@@ -75,6 +76,7 @@ async def serve_agent(
         resources=offered(config), capacity={kind: executor.slots for kind, executor in executors.items()},
     )  # fmt: skip
     agent = work.make_agent(config, node, link, spool, clock, directory / "spool", spool)
+    link.handlers = partial(list_handlers, executors)
     if isinstance(link, NatsLink):
         link.room = agent.capacity
     async with AsyncExitStack() as stack:

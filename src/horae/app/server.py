@@ -53,6 +53,7 @@ from horae.ports.store import Store
 from horae.service import Services
 from horae.service.access import Access
 from horae.service.cluster.activity import Activity
+from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.coordination import Cluster
 from horae.service.cluster.names import find_session, join
 from horae.service.cluster.operators import Nodes
@@ -162,12 +163,14 @@ class App:
             roles, clock, jobs, lending, members, self.outside_workers, DIALECTS, offer_seconds=config.scan_interval
         )
         self.pushing = Pushing(roles, clock, jobs, lending, members, self.dispatching, RpcDialect())
+        local_node = self._local_node()
         self.services = Services(
             jobs, self._insight(), Access(store, clock), Nodes(store, self.queue), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
             outside_logs=OutsideLogs(self.files, place=place_of_output, limit=config.output_limit),
             outside_workers=self.outside_workers, sources=Sources(store, jobs, sealing), secrets=kept,
-            rotation=Rotation(roles, keys, kept, sealing, node=config.node), local_node=self._local_node(),
+            rotation=Rotation(roles, keys, kept, sealing, node=config.node), local_node=local_node,
+            catalogues=Catalogues(store, local_node, self.peers),
             activity=Activity(store, clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
@@ -334,6 +337,7 @@ class App:
         from horae.rpc.agents.intake import Limits
         from horae.rpc.agents.nats import NatsListener
         from horae.rpc.callers import Callers, FreePass
+        from horae.rpc.handlers import Handlers
         from horae.rpc.outputs import Outputs
         from horae.rpc.server import Certificate, RpcServer
 
@@ -345,6 +349,7 @@ class App:
             admit=self._admit, needs_no_token=free_pass.covers, still_good=self.services.access.still_good,
             limits=Limits(config.output_limit, config.artifact_limit),
         )  # fmt: skip
+        self.services.catalogues.ask_agent = agents.list_handlers
         is_api = "api" in config.roles
         callers = Callers(self.services.access, free_pass.covers)
         contracts = (Scheduling(Calls(self.services), callers.identify), Administration(self.services, callers))
@@ -352,8 +357,10 @@ class App:
         if is_api and config.broker is not None:
             # Whoever reaches the broker could be anybody, wherever it stands: a token is always needed.
             door = NatsListener(agents, connector_for(config, "agents"), self._admit, self._prove)
-        outputs = Outputs(self.files, self._secret)
-        server = RpcServer(agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify)
+        outputs, handlers = Outputs(self.files, self._secret), Handlers(self.services.catalogues, self._secret)
+        server = RpcServer(
+            agents if is_api else None, outputs, contracts if is_api else (), door, callers.identify, handlers
+        )
         certificate = None
         if config.tls_cert is not None and config.tls_key is not None:
             certificate = Certificate(config.tls_cert.read_bytes(), config.tls_key.read_bytes())

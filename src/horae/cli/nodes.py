@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from horae.cli.options import Argument
+from horae.cli.options import Argument, Option
 from horae.cli.screen import Cell, Json, Screen, between, clean, duration
 from horae.cli.session import Session, command, listing
 from horae.errors import Error
@@ -101,10 +101,13 @@ def _size(value: float) -> str:
     return f"{value / scale:.4g}{unit}"
 
 
-def handlers(session: Session) -> None:
-    """List Python handlers: version of their code, kind, when it was loaded, what is wrong with it."""
+def handlers(
+    session: Session,
+    node: Annotated[str | None, Option("--node", metavar="NODE", help="Only those of this node.")] = None,
+) -> None:
+    """List Python handlers of all agents: version of their code, kind, when it was loaded, what is wrong with it."""
     with session.client() as client:
-        page = client.json.handlers()
+        page = client.json.handlers(node=node)
     if session.as_json:
         session.screen.json(page)
     else:
@@ -127,9 +130,15 @@ def _show_handlers(screen: Screen, page: Json) -> None:
     screen.table(["name", "node?", "kind??", "version?", ">loaded??", "file??"], rows, "no handlers")
     for one in page["items"]:
         if one["error"]:
-            screen.warn(f"{clean(one['name'])}: {clean(one['error'])}")
-    if page.get("unasked"):
-        screen.line(f"not asked: {', '.join(map(clean, page['unasked']))}; ask with --server")
+            screen.warn(f"{clean(one['name'])} on {clean(one['node'])}: {clean(one['error'])}")
+    for node in page.get("nodes", ()):
+        if node["note"]:
+            screen.warn(f"{clean(node['name'])}: {_note(node)}")
+
+
+def _note(node: Json) -> str:
+    said = clean(node["note"])
+    return f"unknown: {said}" if node["state"] == "unknown" else said
 
 
 def cordon(session: Session, name: NodeArgument) -> None:
@@ -162,4 +171,4 @@ def register(app: click.Group) -> None:
     command(group, "cordon", "horae nodes cordon worker-3")(cordon)
     command(group, "uncordon", "horae nodes uncordon worker-3")(uncordon)
     command(group, "drain", "horae nodes drain worker-3")(drain)
-    command(app, "handlers", "horae handlers")(handlers)
+    command(app, "handlers", "horae handlers --node worker-3")(handlers)

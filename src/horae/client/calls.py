@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from horae.client.making import body_of, dump, get, given, list_all, load_answer, new_key, one, parts, request_of, send
 from horae.client.steps import Call, Json, Pause, Steps, ask
-from horae.client.wire import TIMEOUT, Request
+from horae.client.wire import TIMEOUT, Request, to_address
 from horae.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -322,9 +322,9 @@ def nodes() -> Call[NodePage]:
     return get("/v1/nodes", has="items")
 
 
-def handlers() -> Call[HandlerPage]:
-    """The Python handlers of the node that is asked, as far as they are known without running any."""
-    return get("/v1/handlers", has="items")
+def handlers(*, node: str | None = None) -> Call[HandlerPage]:
+    """The Python handlers of every node with an agent, or of one, as far as they are known without running any."""
+    return get(to_address("/v1/handlers", {"node": node}), has="items")
 
 
 def want_node(name: str, verb: str) -> Call[Node]:

@@ -25,7 +25,7 @@ def write_hello(node: Node, identity: str, session: str) -> pb.Hello:
     return pb.Hello(
         lowest_protocol=wire.OLDEST_PROTOCOL, highest_protocol=wire.PROTOCOL, node=node.name, identity=identity,
         session=session, kinds=node.kinds, labels=node.labels, slots=node.slots, version=node.version,
-        started_at=node.started_at, capacity=node.capacity, resources=node.resources,
+        started_at=node.started_at, capacity=node.capacity, resources=node.resources, handlers=True,
     )  # fmt: skip
 
 

@@ -6,9 +6,12 @@ from typing import Any
 
 from horae import wire
 from horae.core.model import Node
+from horae.core.work.catalogues import HandlerList
 from horae.errors import Invalid, NotFound, Unavailable
 
 ASK_SECONDS = 10.0
+HANDLERS_SECONDS = 2.0
+LONGEST_BACKOFF = 1000  # ms before a node that was away is tried again
 
 
 class GrpcPeers:
@@ -35,11 +38,33 @@ class GrpcPeers:
             raise _translated(node, error) from error
         return bytes(answer.data)
 
+    async def list_handlers(self, server: Node, node: str) -> HandlerList | None:
+        import grpc
+
+        from horae.wire.generated import handlers_pb2 as pb
+        from horae.wire.handlers import read_handlers
+
+        call = self._channel(server.grpc).unary_unary(
+            wire.LIST_HANDLERS, request_serializer=None, response_deserializer=pb.HandlerList.FromString
+        )
+        asked, metadata = pb.ListHandlers(node=node), ((wire.SECRET_HEADER, self._secret),)
+        try:
+            told = await call(asked.SerializeToString(), timeout=HANDLERS_SECONDS, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return None
+            raise Unavailable(error.details() or error.code().name) from error
+        return None if told.unknown else read_handlers(told)
+
     def _channel(self, address: str) -> Any:
         import grpc
 
         if address not in self._channels:
-            options = [("grpc.max_receive_message_length", wire.MAX_MESSAGE), ("grpc.enable_http_proxy", 0)]
+            options = [
+                ("grpc.max_receive_message_length", wire.MAX_MESSAGE),
+                ("grpc.enable_http_proxy", 0),
+                ("grpc.max_reconnect_backoff_ms", LONGEST_BACKOFF),
+            ]
             if self._authority is None:
                 self._channels[address] = grpc.aio.insecure_channel(address, options=options)
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +23,14 @@ from horae.core.model import Node, OperatorWish, Phase
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Result
 from horae.core.signs import Beat, Terms
+from horae.core.work.catalogues import HandlerFact
 from horae.errors import ConfigError, Error, Unavailable
 from horae.links.frames import REFUSALS, batches, held_fields, read_assignment, refusal, write_hello
 from horae.links.spool import AgentSpool
 from horae.links.stream import Line, LineEnded, NoAnswer, Stream
 from horae.ports.transport import Topic
 from horae.wire.generated import agents_pb2 as pb
+from horae.wire.handlers import write_handlers
 from horae.wire.outbox import Urgency
 from horae.wire.reconnect import LONGEST_PAUSE, SOONER, Reconnect
 
@@ -80,6 +82,8 @@ class RemoteLink(ABC):
         self._terms = Terms(0.0, 0.0)
         self._protocol = wire.PROTOCOL  # that the server speaks
         self._is_joined = False
+        self.handlers: Callable[[], Awaitable[list[HandlerFact]]] = _no_handlers  # Python handlers that the agent has
+        self._telling: asyncio.Task[None] | None = None  # while a server is told of them
         self._lost_at = float("-inf")  # when a line that was welcome ended, on the clock of the loop
         self._logged = ("", float("-inf"))  # the last trouble, and when
         self._hints: dict[str, asyncio.Event] = {"runs": asyncio.Event(), "cancel": asyncio.Event()}  # by topic
@@ -195,9 +199,17 @@ class RemoteLink(ABC):
                 self._spool.note_stored(name.run_id, name.fence, name.number, name.file)
             for name in frame.stored.refused:
                 self._spool.note_refused(name.run_id, name.fence)
+        elif body == "list_handlers" and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_handlers(stream))
         elif body == "leaving":
             self._hide(stream)
             stream.leave()
+
+    async def _tell_handlers(self, stream: Stream) -> None:
+        try:
+            stream.tell(handlers=write_handlers(await self.handlers()))
+        except OSError as error:  # of a disk: the server says that we did not answer
+            log.warning("handlers.unread", error=str(error))
 
     async def _send_output(self, stream: Stream) -> None:
         """Send output as it is written, a window of it at most."""
@@ -322,6 +334,10 @@ class RemoteLink(ABC):
 
     async def goodbye(self) -> None:
         await self._ask(GOODBYE_SECONDS, goodbye=pb.Goodbye())
+
+
+async def _no_handlers() -> list[HandlerFact]:
+    return []
 
 
 def _wish(word: str) -> OperatorWish:

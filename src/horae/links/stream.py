@@ -139,6 +139,10 @@ class Stream:
             raise Unavailable(frames[-1].failure.message, hint=frames[-1].failure.hint)
         return frames
 
+    def tell(self, **body: Any) -> None:
+        """Send what has no answer."""
+        self._outbox.put(pb.AgentFrame(**body).SerializeToString())
+
     # ── output ──
     def send_chunks(self, chunks: list[pb.Chunk]) -> None:
         for chunk in chunks:

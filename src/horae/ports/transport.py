@@ -17,6 +17,7 @@ from horae.core.model import Json, Node, Phase
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Queued, Result
 from horae.core.signs import Beat, Terms
+from horae.core.work.catalogues import HandlerList
 
 
 class Watch(Protocol):
@@ -137,6 +138,10 @@ class Peers(Protocol):
 
     async def read_output(self, node: Node, ref: str, offset: int, limit: int) -> bytes:
         """As Files.read, of another node. Unavailable names it when it does not answer."""
+
+    async def list_handlers(self, server: Node, node: str) -> HandlerList | None:
+        """Ask a server for its own handlers, or for those of an agent that comes in through it. None when it cannot
+        tell, being older than the question; Unavailable when it does not answer soon."""
 
     async def close(self) -> None: ...
 

@@ -51,19 +51,6 @@ class Work:
             self.listener.note_progress(self.assignment, progress)
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerFact:
-    """What is known of one Python handler of an agent."""
-
-    name: str  # as a job names it
-    file: str
-    kind: str  # async, plain or inline; empty where that cannot be told
-    version: str  # of its code: the same wherever that says the same
-    loaded_at: Moment | None = None  # when a worker loaded this version, if one has
-    error: str = ""  # why it cannot be used
-    function: str = ""  # or class, in the file
-
-
 Done = Callable[[Result], None]
 
 

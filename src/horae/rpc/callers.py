@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import re
 from collections.abc import Callable, Collection
 from typing import Any
 
+import grpc
+
+from horae import wire
 from horae.core.definitions import Idempotency
 from horae.errors import Invalid
 from horae.service.access import Access, is_ours
@@ -32,6 +36,13 @@ class Callers:
             return LOCAL
         token = await self._access.check(sent, "user", address_of(context.peer()))
         return Principal(token.owner, token.org)
+
+
+async def check_peer(context: Any, secret: str, what: str) -> None:
+    """End the call unless it comes from a server of this cluster, which alone may do this."""
+    given = dict(context.invocation_metadata() or ()).get(wire.SECRET_HEADER, "")
+    if not hmac.compare_digest(given.encode(), secret.encode()):
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"only servers of this cluster {what} here")
 
 
 class FreePass:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from typing import Any
 
 import grpc
@@ -11,6 +10,7 @@ from google.protobuf.message import DecodeError
 from horae import wire
 from horae.errors import Error, Invalid, NotFound
 from horae.ports.outputs import OutputReader
+from horae.rpc.callers import check_peer
 from horae.wire.generated import outputs_pb2 as pb
 
 MOST_BYTES = wire.MAX_MESSAGE - (64 << 10)  # bytes in one answer
@@ -23,9 +23,7 @@ class Outputs:
         self._secret = secret
 
     async def read(self, raw: bytes, context: Any) -> bytes:
-        given = dict(context.invocation_metadata() or ()).get(wire.SECRET_HEADER, "")
-        if not hmac.compare_digest(given.encode(), self._secret.encode()):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only servers of this cluster read output here")
+        await check_peer(context, self._secret, "read output")
         try:
             asked = pb.ReadOutput.FromString(raw)
             data = await self._files.read(asked.ref, asked.offset, min(asked.limit, MOST_BYTES))

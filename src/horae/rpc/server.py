@@ -1,4 +1,4 @@
-"""The gRPC server of a process: the agent link, output for other servers, contracts, health and reflection.
+"""The gRPC server of a process: the agent link, what other servers ask, contracts, health and reflection.
 
 Messages are read by the services themselves, not by gRPC, so that bytes nobody can read are the caller's fault
 (INVALID_ARGUMENT) and not ours.
@@ -18,9 +18,10 @@ from horae import wire
 from horae.errors import ConfigError, Error, Unavailable
 from horae.rpc.agents.admission import Agents
 from horae.rpc.agents.nats import NatsListener
+from horae.rpc.handlers import Handlers
 from horae.rpc.outputs import Outputs
 from horae.web.connections import most_connections
-from horae.wire.generated import agents_pb2, outputs_pb2
+from horae.wire.generated import agents_pb2, handlers_pb2, outputs_pb2
 
 GRACE_SECONDS = 2.0  # seconds for calls that are under way when the server stops
 
@@ -64,13 +65,14 @@ class RpcServer:
         contracts: Sequence[Contract] = (),
         listener: NatsListener | None = None,
         identify: Callable[[Any], Awaitable[object]] | None = None,
+        handlers: Handlers | None = None,
     ) -> None:
         """`agents` None: none are taken here. `listener` is another way in for them. `identify` refuses those who may
-        not ask what there is; None: everybody may."""
+        not ask what there is; None: everybody may. `handlers` None: nobody is told of them."""
         self._identify = identify
         self._listener = listener
         self._agents = agents
-        self._outputs = outputs
+        self._outputs, self._catalogues = outputs, handlers
         self._contracts = contracts
         self._server: Any = None
 
@@ -101,6 +103,9 @@ class RpcServer:
     def _handlers(self) -> tuple[Any, ...]:
         read: Any = grpc.unary_unary_rpc_method_handler(self._outputs.read)
         handlers = [grpc.method_handlers_generic_handler(_service(wire.READ_OUTPUT), {"Read": read})]
+        if self._catalogues is not None:
+            listed: Any = grpc.unary_unary_rpc_method_handler(self._catalogues.list)
+            handlers.append(grpc.method_handlers_generic_handler(_service(wire.LIST_HANDLERS), {"List": listed}))
         if self._agents is not None:
             connect: Any = grpc.stream_stream_rpc_method_handler(self._agents.connect)
             handlers.append(grpc.method_handlers_generic_handler(_service(wire.CONNECT), {"Connect": connect}))
@@ -110,7 +115,7 @@ class RpcServer:
         return (*handlers, *contracts)
 
     def _service_names(self) -> Sequence[str]:
-        files = (agents_pb2, outputs_pb2)
+        files = (agents_pb2, handlers_pb2, outputs_pb2)
         ours = [service.full_name for file in files for service in file.DESCRIPTOR.services_by_name.values()]
         theirs = [contract.descriptor.full_name for contract in self._contracts]
         return [*ours, *theirs]

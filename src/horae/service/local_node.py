@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from horae.core.model import Moment
+from horae.core.work.catalogues import HandlerFact
 from horae.ports.transport import Queue
-from horae.ports.work import HandlerFact
 from horae.service.metrics import Metrics
 
 

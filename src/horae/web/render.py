@@ -16,8 +16,8 @@ from horae.core.policy.queues import Queue, render_queue
 from horae.core.policy.resources import render_resources
 from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
+from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
-from horae.ports.work import HandlerFact
 from horae.service.jobs.submitting import Planned
 
 
@@ -163,8 +163,14 @@ def nodes(them: Iterable[model.Node], segments: Mapping[int, tuple[str, int]]) -
     return [node(it, owned[it.name]) for it in them]
 
 
-def handlers(them: Iterable[HandlerFact], node: str) -> list[schemas.Handler]:
-    return [schemas.Handler(it.name, node, it.kind, it.version, it.file, when(it.loaded_at), it.error) for it in them]
+def handlers(told: Sequence[NodeHandlers]) -> schemas.HandlerPage:
+    items = [_handler(it, each.node) for each in told for it in each.handlers.items]
+    nodes = [schemas.HandlerNode(each.node, each.told, each.note) for each in told]
+    return schemas.HandlerPage(sorted(items, key=lambda it: (it.name, it.node)), nodes)
+
+
+def _handler(it: HandlerFact, node: str) -> schemas.Handler:
+    return schemas.Handler(it.name, node, it.kind, it.version, it.file, when(it.loaded_at), it.error)
 
 
 def census(it: model.Census) -> schemas.Census:

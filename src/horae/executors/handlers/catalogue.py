@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from horae.core.model import Moment
+from horae.core.work.catalogues import HandlerFact
 from horae.discovery import folder_of, folders, is_named_for, modules_of
 from horae.executors.handlers.messages import Load
 from horae.executors.handlers.sources import tree_of, version_of
-from horae.ports.work import HandlerFact
 
 MOST_LOADS = 10_000  # names that are remembered
 CHANGED = "changed since it was loaded into the agent: restart Horae to have it"
@@ -93,7 +93,7 @@ def _read(folder: str, file: Path, version: str) -> Iterator[HandlerFact]:
     try:
         text = file.read_text(encoding="utf-8")
         compile(text, str(file), "exec", dont_inherit=True)
-    except (SyntaxError, ValueError, OSError) as error:
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
         what = error.msg if isinstance(error, SyntaxError) else str(error)
         yield HandlerFact(f"jobs/{folder}", str(file), "", version, None, f"{type(error).__name__}: {what}{line}")

@@ -20,7 +20,8 @@ import structlog
 from horae import wire
 from horae.core.model import Token
 from horae.core.signs import NewLine, Terms
-from horae.errors import Denied, Error, Invalid, Unavailable
+from horae.core.work.catalogues import HandlerList
+from horae.errors import Denied, Error, Invalid, NotFound, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.outputs import OutputWriter
 from horae.ports.transport import Queue, Topic
@@ -42,6 +43,7 @@ log = structlog.get_logger()
 
 TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # of which an agent is told
 PROVE_SECONDS = 3.0  # between two looks whether the tokens of all lines are still good
+TELL_SECONDS = 1.5  # that an agent gets to tell of its handlers: less than whoever asked waits
 
 Admit = Callable[[str | None, str], Awaitable[Token | None]]  # token, peer → what it is good for, if that is bounded
 StillGood = Callable[[Collection[int]], Awaitable[set[int]]]  # ids of tokens → those that are
@@ -150,7 +152,10 @@ class Agents:
             raise invalid(error.message) from error
         except Denied as error:
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, f"{error.code}: {error.message}") from error
-        session = Session(self._server, context, node, hello.session, topics, token, dict(hello.capacity))
+        session = Session(
+            self._server, context, node, hello.session, topics, token, dict(hello.capacity),
+            tells_handlers=hello.handlers,
+        )  # fmt: skip
         session.link.resume(node, await self._make_room(session))
         welcome = pb.Welcome(
             protocol=protocol, node=self._node, version=self._version, lease_seconds=self.terms.lease_seconds,
@@ -182,6 +187,13 @@ class Agents:
         self._is_empty.clear()
         self._background = self._background or [asyncio.create_task(each) for each in self._duties()]
         return number
+
+    async def list_handlers(self, name: str) -> HandlerList | None:
+        """Return what an agent has that comes in here; None if it is older than the question."""
+        session = self._sessions.get(name)
+        if session is None:
+            raise NotFound(f"the agent {name} is not connected to {self._node}")
+        return await session.list_handlers(TELL_SECONDS)
 
     def _duties(self) -> list[Coroutine[Any, Any, None]]:
         return [self._hints.run(), *([self._prove_again()] if self._still_good is not None else ())]

@@ -16,6 +16,7 @@ import grpc
 
 from horae import wire
 from horae.core.model import Node, Token
+from horae.core.work.catalogues import HandlerList
 from horae.errors import Error, Superseded, Unavailable
 from horae.ports.transport import Topic
 from horae.rpc.agents.answers import Answers, ServerParts
@@ -25,6 +26,8 @@ from horae.rpc.agents.frames import Over, Refused, failure, read_frame
 from horae.rpc.agents.intake import Intake
 from horae.service.execution import LocalLink
 from horae.wire.generated import agents_pb2 as pb
+from horae.wire.generated.handlers_pb2 import ListHandlers
+from horae.wire.handlers import read_handlers
 from horae.wire.outbox import Outbox, Urgency
 
 HELLO_SECONDS = 10.0  # a stream that says nothing for so long is ended
@@ -43,8 +46,11 @@ class Session:
         topics: Sequence[Topic],
         token: Token | None,
         capacity: Mapping[str, int],
+        *,
+        tells_handlers: bool = False,
     ) -> None:
-        """`token` is what it came in with, if one was needed. `capacity`: as of HeldAttempts."""
+        """`token` is what it came in with, if one was needed. `capacity`: as of HeldAttempts. Agents of before tell
+        nothing of their handlers."""
         self.node, self.token, self.id = node, token, session_id
         self._server = server
         self._context = context
@@ -64,6 +70,8 @@ class Session:
             server, self.link, node, attempts, self._send_hint, self._claims, hints_runs="runs" in topics
         )
         self._heard_at = server.clock.elapsed()
+        self._tells_handlers = tells_handlers
+        self._told: asyncio.Future[HandlerList] | None = None  # while its handlers are asked for
 
     def send(self, frame: pb.ServerFrame, urgency: Urgency = Urgency.REQUEST) -> None:
         self._outbox.put(frame.SerializeToString(), urgency)
@@ -74,6 +82,28 @@ class Session:
     def refuse(self, refusal: Refused) -> None:
         self._refusal = refusal
         self.end()
+
+    async def list_handlers(self, seconds: float) -> HandlerList | None:
+        """Return what the agent has; None if it is older than the question. All who ask at once share an answer, and
+        one that comes too late serves the next."""
+        if not self._tells_handlers:
+            return None
+        if self._told is None:
+            self._told = asyncio.get_running_loop().create_future()
+            self.send(pb.ServerFrame(list_handlers=ListHandlers()))
+        waiting = self._told
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(waiting)
+        except TimeoutError:
+            if self._told is waiting:
+                self._told = None  # the next who asks asks again
+            raise Unavailable(f"nothing came over its line within {seconds:g} s") from None
+
+    def _take_handlers(self, told: Any) -> None:
+        waiting, self._told = self._told, None
+        if waiting is not None:
+            waiting.set_result(read_handlers(told))
 
     @property
     def is_heard(self) -> bool:
@@ -123,6 +153,8 @@ class Session:
             body = frame.WhichOneof("body")
             if body == "chunks":
                 self._chunks.add(frame.chunks)
+            elif body == "handlers":
+                self._take_handlers(frame.handlers)
             elif body is not None:  # a body of a newer protocol says nothing here
                 self._accept(group, body, frame)
 

@@ -10,7 +10,7 @@ from horae.core import model
 from horae.core.model import OperatorWish
 from horae.core.time import moments
 from horae.service import Services
-from horae.web import http, render
+from horae.web import http, params, render
 
 OVERVIEW_RUNS = 50  # live ones that are shown
 OVERVIEW_SECONDS = 1.0  # how long one look serves all who watch
@@ -25,7 +25,7 @@ class Cluster:
         self._jobs = services.jobs
         self._insight = services.insight
         self._nodes = services.nodes
-        self._local = services.local_node
+        self._catalogues = services.catalogues
         self._seen: schemas.Overview | None = None
         self._seen_until = 0.0
         self._collecting = asyncio.Lock()
@@ -37,7 +37,8 @@ class Cluster:
             op("POST", "/v1/nodes/{name}/cordon", self.cordon, "cluster", "Let a node take no new runs", "Node"),
             op("POST", "/v1/nodes/{name}/uncordon", self.uncordon, "cluster", "Let a node take runs again", "Node"),
             op("POST", "/v1/nodes/{name}/drain", self.drain, "cluster", "Empty a node", "Node"),
-            op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage"),
+            op("GET", "/v1/handlers", self.list_handlers, "cluster", "List Python handlers", "HandlerPage",
+               params=(params.text("node", "Handlers of this node.", 200),)),
             op("GET", "/v1/segments", self.list_segments, "cluster", "List who owns which segment", "SegmentPage"),
             op("GET", "/v1/overview", self.overview, "cluster", "Everything at a glance", "Overview"),
         ]  # fmt: skip
@@ -64,11 +65,10 @@ class Cluster:
         return http.reply(200, shown)
 
     async def list_handlers(self, request: http.Request) -> http.Answer:
-        """Those of the node that is asked: what its jobs directory has, and what was loaded of it. Nothing is run to
-        find out."""
-        own = self._local.node
-        others = [node.name for node in await self._insight.nodes() if "python" in node.kinds and node.name != own]
-        return http.reply(200, schemas.HandlerPage(render.handlers(await self._local.handlers(), own), others))
+        """Those of every live node with an agent: what its jobs directory has, and what was loaded of it. Nothing is
+        run to find out. A node that does not answer within two seconds is named under `nodes`."""
+        told = await self._catalogues.list(request.args["node"])
+        return http.reply(200, render.handlers(told))
 
     async def list_segments(self, request: http.Request) -> http.Answer:
         owned = sorted((await self._insight.segments()).items())

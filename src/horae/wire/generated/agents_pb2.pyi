@@ -1,3 +1,4 @@
+from horae.wire.generated import handlers_pb2 as _handlers_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -7,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AgentFrame(_message.Message):
-    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress", "note_ailment")
+    __slots__ = ("id", "hello", "join", "beat", "claim", "finish", "load_previous", "disown", "goodbye", "chunks", "note_phases", "note_progress", "note_ailment", "handlers")
     ID_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +22,7 @@ class AgentFrame(_message.Message):
     NOTE_PHASES_FIELD_NUMBER: _ClassVar[int]
     NOTE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     NOTE_AILMENT_FIELD_NUMBER: _ClassVar[int]
+    HANDLERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     hello: Hello
     join: Join
@@ -34,10 +36,11 @@ class AgentFrame(_message.Message):
     note_phases: NotePhases
     note_progress: NoteProgress
     note_ailment: NoteAilment
-    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ..., note_ailment: _Optional[_Union[NoteAilment, _Mapping]] = ...) -> None: ...
+    handlers: _handlers_pb2.HandlerList
+    def __init__(self, id: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., beat: _Optional[_Union[Beat, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ..., load_previous: _Optional[_Union[LoadPrevious, _Mapping]] = ..., disown: _Optional[_Union[Disown, _Mapping]] = ..., goodbye: _Optional[_Union[Goodbye, _Mapping]] = ..., chunks: _Optional[_Union[Chunks, _Mapping]] = ..., note_phases: _Optional[_Union[NotePhases, _Mapping]] = ..., note_progress: _Optional[_Union[NoteProgress, _Mapping]] = ..., note_ailment: _Optional[_Union[NoteAilment, _Mapping]] = ..., handlers: _Optional[_Union[_handlers_pb2.HandlerList, _Mapping]] = ...) -> None: ...
 
 class ServerFrame(_message.Message):
-    __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers")
+    __slots__ = ("id", "more", "welcome", "done", "beat", "assignments", "accepted", "previous_results", "failure", "stored", "hint", "leaving", "strangers", "list_handlers")
     ID_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
@@ -51,6 +54,7 @@ class ServerFrame(_message.Message):
     HINT_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     STRANGERS_FIELD_NUMBER: _ClassVar[int]
+    LIST_HANDLERS_FIELD_NUMBER: _ClassVar[int]
     id: int
     more: bool
     welcome: Welcome
@@ -64,10 +68,11 @@ class ServerFrame(_message.Message):
     hint: Hint
     leaving: Leaving
     strangers: Strangers
-    def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., strangers: _Optional[_Union[Strangers, _Mapping]] = ...) -> None: ...
+    list_handlers: _handlers_pb2.ListHandlers
+    def __init__(self, id: _Optional[int] = ..., more: _Optional[bool] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., beat: _Optional[_Union[BeatAnswer, _Mapping]] = ..., assignments: _Optional[_Union[Assignments, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., previous_results: _Optional[_Union[PreviousResults, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., hint: _Optional[_Union[Hint, _Mapping]] = ..., leaving: _Optional[_Union[Leaving, _Mapping]] = ..., strangers: _Optional[_Union[Strangers, _Mapping]] = ..., list_handlers: _Optional[_Union[_handlers_pb2.ListHandlers, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity", "resources")
+    __slots__ = ("lowest_protocol", "highest_protocol", "node", "identity", "session", "kinds", "labels", "slots", "version", "started_at", "capacity", "resources", "handlers")
     class CapacityEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +99,7 @@ class Hello(_message.Message):
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    HANDLERS_FIELD_NUMBER: _ClassVar[int]
     lowest_protocol: int
     highest_protocol: int
     node: str
@@ -106,7 +112,8 @@ class Hello(_message.Message):
     started_at: int
     capacity: _containers.ScalarMap[str, int]
     resources: _containers.ScalarMap[str, int]
-    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    handlers: bool
+    def __init__(self, lowest_protocol: _Optional[int] = ..., highest_protocol: _Optional[int] = ..., node: _Optional[str] = ..., identity: _Optional[str] = ..., session: _Optional[str] = ..., kinds: _Optional[_Iterable[str]] = ..., labels: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., version: _Optional[str] = ..., started_at: _Optional[int] = ..., capacity: _Optional[_Mapping[str, int]] = ..., resources: _Optional[_Mapping[str, int]] = ..., handlers: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("protocol", "node", "version", "lease_seconds", "heartbeat_seconds", "window", "files", "shared", "ailments", "installation")
