@@ -29,8 +29,8 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
-from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
-from horae.cli.runs import exit_code_of_run
+from horae.cli.jobs.jobfiles import MAX_BYTES, media_type, read_file
+from horae.cli.runs.runs import exit_code_of_run
 from horae.cli.when import read_when
 from horae.client.address import server_url
 from horae.errors import CODES, ConfigError, Error, Invalid
@@ -282,9 +282,9 @@ HEAVY = ("aiohttp", "asyncio", "asyncpg", "cryptography", "grpc", "httpx", "jinj
 @pytest.mark.parametrize(
     ("args", "most", "never"),
     [
-        (["--help"], 150, ("horae.client", "horae.settings", "ssl")),
+        (["--help"], 155, ("horae.client", "horae.settings", "ssl")),
         (["jobs", "--help"], 135, ("horae.client", "horae.settings", "ssl")),
-        (["jobs"], 170, ("horae.settings", "horae.cli.runs", "ssl")),
+        (["jobs"], 170, ("horae.settings", "horae.cli.runs.runs", "ssl")),
         (["runs", "--json"], 170, ("horae.settings", "horae.cli.local", "ssl")),
     ],
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import click
 
-from horae.cli.jobfiles import naming, read_file
+from horae.cli.jobs.jobfiles import naming, read_file
 from horae.cli.options import Option, make_parameter
 from horae.cli.screen import Screen, show_error
 from horae.errors import (
@@ -46,12 +46,12 @@ LAST_PORT = 65535
 
 # Each command and the module of horae.cli that registers it, in the order in which a new user meets them.
 COMMANDS = {
-    "up": "local", "agent": "local", "submit": "jobs", "export": "exporting", "jobs": "jobs", "triggers": "jobs",
-    "runs": "runs", "logs": "logs", "artifacts": "builds", "run": "runs", "cancel": "runs", "pause": "jobs",
-    "resume": "jobs", "preview": "jobs", "nodes": "nodes", "handlers": "nodes", "queues": "queues",
-    "limits": "limits", "resources": "limits",
-    "secret": "secrets", "token": "tokens", "inbox": "inbox", "check": "local", "migrate": "local",
-    "completion": "completion",
+    "up": "local", "agent": "local", "submit": "jobs.jobs", "export": "jobs.exporting", "jobs": "jobs.jobs",
+    "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "artifacts": "runs.builds", "run": "runs.runs",
+    "cancel": "runs.runs", "pause": "jobs.jobs", "resume": "jobs.jobs", "preview": "jobs.jobs",
+    "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
+    "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
+    "check": "local", "migrate": "local", "completion": "completion",
 }  # fmt: skip
 EXIT_CODES: dict[int, str] = {
     0: "It worked.",

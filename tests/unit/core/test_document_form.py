@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from horae.cli.yamltext import yaml_text
+from horae.cli.jobs.yamltext import yaml_text
 from horae.core.model import Job
 from horae.core.runs.segments import segment_of
 from horae.core.work import specs

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from horae.cli.following import Wanted, follow, print_log, read_wanted, remark
 from horae.cli.options import Argument, OfJob, Option
+from horae.cli.runs.following import Wanted, follow, print_log, read_wanted, remark
 from horae.cli.screen import Json, local_time, name_of_job
 from horae.cli.session import Session, command
 from horae.cli.when import read_when

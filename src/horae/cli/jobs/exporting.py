@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from horae.cli.jobfiles import naming, read_file
+from horae.cli.jobs.jobfiles import naming, read_file
 from horae.cli.options import Argument, JobArgument, Option
 from horae.cli.progress import progress
 from horae.cli.screen import Json, clean
@@ -80,7 +80,7 @@ def _print(session: Session, documents: list[Json]) -> None:
     if session.as_json:
         session.screen.json({"jobs": documents})
         return
-    from horae.cli.yamltext import yaml_text
+    from horae.cli.jobs.yamltext import yaml_text
 
     for number, document in enumerate(documents):
         session.screen.line(("---\n" if number else "") + yaml_text(document).rstrip("\n"))
@@ -99,7 +99,7 @@ def _named(jobs: list[Json], documents: list[Json]) -> dict[str, Json]:
 
 
 def _write(session: Session, files: dict[str, Json], directory: str, *, is_forced: bool) -> None:
-    from horae.cli.yamltext import yaml_text
+    from horae.cli.jobs.yamltext import yaml_text
 
     try:
         os.makedirs(directory, exist_ok=True)
@@ -146,7 +146,7 @@ def edit_job(session: Session, job: JobArgument) -> None:
     The file is checked when you leave the editor, and opened again if something is wrong. Saved unchanged, nothing
     happens.
     """
-    from horae.cli.yamltext import yaml_text
+    from horae.cli.jobs.yamltext import yaml_text
 
     with session.client() as client:
         found = client.json.find_job(job)
@@ -237,7 +237,7 @@ def _open_editor(path: str) -> None:
 def _show_difference(session: Session, before: str, document: Json) -> None:
     import difflib
 
-    from horae.cli.yamltext import yaml_text
+    from horae.cli.jobs.yamltext import yaml_text
 
     lines = difflib.unified_diff(
         before.splitlines(), yaml_text(document).splitlines(), "before", "after", lineterm="", n=2

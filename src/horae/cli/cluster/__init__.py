@@ -1,0 +1,1 @@
+"""What runs are made with and wait for: nodes, queues, limits, secrets, tokens."""

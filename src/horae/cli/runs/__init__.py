@@ -1,0 +1,1 @@
+"""Runs: asked for, followed, cancelled, run again."""
