@@ -281,7 +281,8 @@ def raised() -> Raised:
     for each in classes.values():
         found.setdefault(each.code, set()).add((each, "start" if each is errors.ConfigError else str(each.status)))
     for path in SOURCE.rglob("*.py"):
-        place = PLACES.get(path.name) or PLACES.get(path.parent.name)
+        rooms = path.relative_to(SOURCE).parts
+        place = PLACES.get(path.name) or next((PLACES[room] for room in rooms[:-1] if room in PLACES), None)
         for kind, named in codes_in(ast.parse(path.read_text()), classes):
             met = "start" if kind is errors.ConfigError else place or str(kind.status)
             found.setdefault(named, set()).add((kind, met))

@@ -29,7 +29,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from horae.cli import EXIT_CODES, app, screen
-from horae.cli.jobs.jobfiles import MAX_BYTES, media_type, read_file
+from horae.cli.jobfiles import MAX_BYTES, media_type, read_file
 from horae.cli.runs.runs import exit_code_of_run
 from horae.cli.when import read_when
 from horae.client.address import server_url

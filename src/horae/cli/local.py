@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from horae.cli.jobs.jobfiles import media_type, naming, read_file
+from horae.cli.jobfiles import media_type, naming, read_file
 from horae.cli.options import Argument, Option
 from horae.cli.screen import Screen, clean, show_error
 from horae.cli.session import DEFAULT_SERVER, Session, exit_code_of, own_version, settings_command
@@ -186,7 +186,7 @@ def agent(
     that is the servers' queue. Beyond loopback, and over NATS, it needs a token, and what it calls a certificate.
     Its node is called <host name>-agent and its data lie in ./.horae-agent unless said.
     """
-    from horae.cli.cluster.joining import agent_flags, read_way
+    from horae.cli.joining import agent_flags, read_way
 
     given = agent_flags(with_resources(flags, resource or []), label or [])
     config = load_settings(given, config_file, session.screen)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import click
 
-from horae.cli.jobs.jobfiles import naming, read_file
+from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Option, make_parameter
 from horae.cli.screen import Screen, show_error
 from horae.errors import (

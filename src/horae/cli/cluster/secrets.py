@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import click
 
-from horae.cli.jobs.jobfiles import naming, read_file
+from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Argument, Option
 from horae.cli.screen import local_time
 from horae.cli.session import Session, command, family

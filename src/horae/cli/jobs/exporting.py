@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from horae.cli.jobs.jobfiles import naming, read_file
+from horae.cli.jobfiles import naming, read_file
 from horae.cli.options import Argument, JobArgument, Option
 from horae.cli.progress import progress
 from horae.cli.screen import Json, clean

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from horae.cli.datawork import cursor_text
+from horae.cli.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.jobs.exporting import edit_job
-from horae.cli.jobs.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.jobs.manyjobs import MOST, Item, batches, body_of, is_plain, job_files, placed, read_items
 from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
 from horae.cli.progress import progress
-from horae.cli.runs.datawork import cursor_text
-from horae.cli.runs.several import for_each, live_runs
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
+from horae.cli.several import for_each, live_runs
 from horae.errors import Error
 
 if TYPE_CHECKING:

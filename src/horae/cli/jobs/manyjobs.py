@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from horae.cli.jobs.jobfiles import directory_of, media_type, naming
+from horae.cli.jobfiles import directory_of, media_type, naming
 from horae.errors import Error, Invalid, Malformed, Problem
 
 ENDINGS = (".yaml", ".yml", ".json", ".ndjson", ".jsonl")

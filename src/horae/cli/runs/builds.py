@@ -15,8 +15,8 @@ from typing import Annotated, Any, BinaryIO
 
 import click
 
+from horae.cli.datawork import DATA_PARTS, writes_data
 from horae.cli.options import Argument, Option
-from horae.cli.runs.datawork import DATA_PARTS, writes_data
 from horae.cli.screen import Screen, clean, duration
 from horae.cli.session import Session, command
 from horae.errors import Error, Invalid

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from horae.cli.runs.datawork import progress_text
+from horae.cli.datawork import progress_text
 from horae.cli.screen import Json, name_of_job
 from horae.errors import Invalid
 

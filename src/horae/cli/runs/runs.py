@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import click
 
+from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
 from horae.cli.runs.batches import rerun, run_file
 from horae.cli.runs.builds import build_fields, result_text, show_build
-from horae.cli.runs.datawork import data_fields, progress_bar, show_tables
 from horae.cli.runs.following import Wanted, follow, remark
-from horae.cli.runs.several import for_each, live_runs
 from horae.cli.screen import (
     Cell,
     Json,
@@ -28,6 +27,7 @@ from horae.cli.screen import (
     state_cell,
 )
 from horae.cli.session import Session, command, listing
+from horae.cli.several import for_each, live_runs
 from horae.cli.when import read_when
 from horae.errors import Conflict, Invalid, Limited, Unavailable
 
