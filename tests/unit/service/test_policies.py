@@ -12,6 +12,7 @@ from horae.core.policy.queues import QueueState, place
 from horae.core.runs.lifecycle import backoff
 from horae.core.runs.orders import Assignment, Result
 from horae.errors import Conflict, Invalid, Limited
+from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
@@ -258,6 +259,56 @@ async def test_what_no_agent_could_ever_run_waits_and_says_so(jobs: Jobs, execut
 
 
 # ── of queues ──
+
+
+@pytest.mark.policy("queue-paused")
+async def test_nothing_of_a_paused_queue_starts(jobs: Jobs, probe: Probe):
+    await jobs.queues.put("reports", {"state": "paused"})
+    await asked(jobs, await submitted(jobs, queue="reports"), 1)
+    assert await take(probe) == []
+    await jobs.queues.set_state("reports", QueueState.OPEN)
+    assert len(await take(probe)) == 1
+
+
+@pytest.mark.policy("queue-draining-moments")
+async def test_a_due_moment_of_a_queue_that_is_draining_is_skipped(
+    jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock
+):
+    await jobs.queues.put("reports", {"state": "draining"})
+    job = await submitted(jobs, schedule="1m", queue="reports")
+    set_clock(clock, job.triggers[0].next_at or 0)
+    await fire_due(firing)
+    assert [word[1:] for word in words(await ledger(probe, job.id))] == [("skipped", "queue_draining")]
+
+
+@pytest.mark.policy("queue-priority-offset")
+async def test_the_offset_of_a_queue_counts_when_queues_are_compared(jobs: Jobs, probe: Probe):
+    await jobs.queues.put("urgent", {"priority_offset": 2})
+    ordinary, urgent = await submitted(jobs, priority=6), await submitted(jobs, queue="urgent")
+    await asked(jobs, ordinary, 1)
+    await asked(jobs, urgent, 1)
+    assert [one.job_id for one in await take(probe)] == [urgent.id]
+
+
+@pytest.mark.policy("queue-labels")
+async def test_a_queue_is_for_agents_with_its_labels(jobs: Jobs, probe: Probe):
+    await jobs.queues.put("big", {"labels": ["big"]})
+    await asked(jobs, await submitted(jobs, queue="big"), 1)
+    assert await take(probe) == []
+    assert len(await take(probe, "big")) == 1
+
+
+@pytest.mark.policy("queue-age")
+async def test_what_has_waited_long_goes_before_a_higher_priority(
+    jobs: Jobs, probe: Probe, queue: Told, clock: FakeClock, execution: Execution
+):
+    cluster = Cluster(probe, queue, clock, execution, node="n1", lease_seconds=15, dead_after=40, is_exclusive=True)
+    low, high = await submitted(jobs, priority=1), await submitted(jobs, priority=2)
+    await asked(jobs, low, 1)
+    clock.advance(600)
+    await asked(jobs, high, 1)
+    await cluster.tidy()
+    assert [one.job_id for one in await take(probe)] == [low.id]
 
 
 @pytest.mark.policy("queue-concurrency")
