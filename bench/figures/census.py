@@ -20,7 +20,7 @@ from horae.core.model import SECOND, Json
 Fill = Callable[[Place, int, Json], Awaitable[None]]
 PERIOD = 10  # seconds between two moments of a trigger
 
-BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 60.0}
+BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 45.0}
 COUNTERS = """SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn,
   (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())"""
 
