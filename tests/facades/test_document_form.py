@@ -53,6 +53,7 @@ def meaning(shown: Json) -> Json:
 
 @BOTH
 async def test_what_get_returns_is_put_back_without_a_change_and_submitted_as_a_new_job(world: World) -> None:
+    await world.jobs.queues.put("reports", {})
     for document in invented(60):
         shown = await made(world, document)
 

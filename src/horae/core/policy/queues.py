@@ -108,6 +108,8 @@ def parse_queue(document: Any, name: str, kinds: Collection[str], state: QueueSt
     document says nothing of it."""
     problems = Problems()
     fields = fields_of(document, "", problems, "a queue must be a mapping such as {concurrency: 5}")
+    if fields is not None:
+        fields.refuse_others(_FIELDS)
     found = _DEFAULT if fields is None else _read(_without_null(fields), check_name(name), kinds, state)
     problems.raise_any()
     return found
@@ -119,7 +121,6 @@ def _without_null(fields: Fields) -> Fields:
 
 
 def _read(fields: Fields, name: str, kinds: Collection[str], state: QueueState) -> Queue:
-    fields.refuse_others(_FIELDS)
     if fields.values.get("name", name) != name:
         fields.fault("name", "E_FIELD_CONFLICT", f"the queue is {shown(name)}", "a queue keeps its name: make another")
     burst = fields.number("burst", _DEFAULT.burst, 1, FASTEST, whole=True)

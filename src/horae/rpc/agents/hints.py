@@ -66,7 +66,7 @@ class WorkHints:
         self._empty: set[str] = set()  # kinds of which the last look found none,
         self._looked_at = float("-inf")  # when it was begun
         self._has_demanding = False  # there may be some that wait for more than a slot
-        self._demanding_at = float("-inf")  # when to look for them at the earliest
+        self._demanding_at = float("-inf")  # when to look for them at the earliest, by the watch of the loop
         self.announcements = 0
 
     def none_wait(self, kinds: Collection[str]) -> bool:
@@ -114,10 +114,10 @@ class WorkHints:
         kinds = {kind for one in self._idle.values() if not one.is_told for kind in one.kinds}
         if not kinds:
             return False
-        began = self._clock.elapsed()
+        began, now = self._clock.elapsed(), asyncio.get_running_loop().time()
         demanding: list[Backlog] = []
-        if self._has_demanding and began >= self._demanding_at:
-            self._has_demanding, self._demanding_at = False, began + REPEAT_SECONDS
+        if self._has_demanding and now >= self._demanding_at:
+            self._has_demanding, self._demanding_at = False, now + REPEAT_SECONDS
             demanding = await self._store.load_demanding(FEW_COUNTED)
         backlog = await self._store.load_backlog(sorted(kinds), MOST_COUNTED) + demanding
         self._looked_at = began

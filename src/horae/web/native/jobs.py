@@ -81,9 +81,10 @@ class Jobs:
             read = await _read_drafts(many) if many else specs.parse_jobs(request.parse(body))
             drafts = self._put_in_place(read, request.header(DIRECTORY))
             who = http.principal(request)
+            idempotency = request.idempotency(body)
             if request.args["dry_run"]:
                 return http.reply(200, render.plan(await self._jobs.plan(drafts, owner=who.owner, org=who.org)))
-            done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=request.idempotency(body))
+            done = await self._jobs.submit(drafts, owner=who.owner, org=who.org, idempotency=idempotency)
             warnings = await self._jobs.offers.warn(done.jobs)
             if len(done.jobs) <= SLICE and not (many and many.is_lines):
                 shown = [render.job(job) for job in done.jobs]
