@@ -55,7 +55,7 @@ class Call:
         self._silence = silence if work.timeout_seconds is None else None
         self._log = Log(work.output, lambda: None)  # what comes is bounded already
         self._reason = ""  # why it was stopped
-        self._is_over = False
+        self._has_begun = self._is_over = False
         self._waits = "getting ready"
         self._begun = clock.elapsed()
         self._facts: Json = {}
@@ -63,9 +63,12 @@ class Call:
         self._kept = bytearray()
 
     def stop(self, reason: str) -> None:
-        """The first reason stands; what is over has its own end."""
-        if not self._reason and not self._is_over and self.task is not None:
-            self._reason = reason
+        """The first reason stands; what is over has its own end. A task that has not begun could not say how it ended:
+        it finds the reason when it begins."""
+        if self._reason or self._is_over:
+            return
+        self._reason = reason
+        if self._has_begun and self.task is not None:
             self.task.cancel()
 
     async def run(self) -> Result:
@@ -80,6 +83,9 @@ class Call:
         return result
 
     async def _find_result(self) -> Result:
+        self._has_begun = True
+        if self._reason:
+            return self._stopped()
         try:
             await self._follow(first_request(self._work))
             self._is_over = True

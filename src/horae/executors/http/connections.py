@@ -187,14 +187,13 @@ class Connections:
             made.setblocking(False)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await asyncio.get_running_loop().sock_connect(made, (address, origin.port))
-                if tls is not None:
-                    enter(f"agreeing on TLS with {origin.address}")
-                name = origin.host if tls is not None else None
-                reader, writer = await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)
+            if tls is None:
+                return Connection(origin, *await asyncio.open_connection(sock=made))
+            enter(f"agreeing on TLS with {origin.address}")
+            return Connection(origin, *await _agree(made, tls, origin.host))
         except BaseException:
             made.close()
             raise
-        return Connection(origin, reader, writer)
 
     async def _tls_for(self, origin: Origin) -> ssl.SSLContext | None:
         if origin.scheme != "https":
@@ -222,6 +221,16 @@ class Connections:
         self._looking.pop(key, None)
         if not done.cancelled():
             done.exception()  # whoever waits has it too; perhaps nobody does any more
+
+
+async def _agree(
+    made: socket.socket, tls: ssl.SSLContext, name: str
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await asyncio.open_connection(sock=made, ssl=tls, server_hostname=name)
+    except TimeoutError:
+        raise ssl.SSLError(f"TLS was not agreed on in {CONNECT_SECONDS:g} s") from None
 
 
 def _kept(lane: Lane) -> Connection | None:

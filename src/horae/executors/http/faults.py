@@ -70,8 +70,10 @@ def unconnected(where: str, error: OSError) -> Fault | OSError:
 def _untrusted(where: str, error: ssl.SSLError) -> Fault:
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not trusted ({error.verify_message.rstrip('.')})"
+    elif reason := getattr(error, "reason", ""):  # of those that OpenSSL raises
+        why = f"TLS failed ({reason.replace('_', ' ').lower()})"
     else:
-        why = f"TLS failed ({(error.reason or str(error)).replace('_', ' ').lower()})"
+        why = str(error.args[-1])
     return Fault(f"no connection to {where}: {why}", "TLSError", "ConnectionError")
 
 
