@@ -12,7 +12,6 @@ from urllib.parse import quote, urljoin
 
 import msgspec
 
-from horae import __version__
 from horae.core.model import Json
 from horae.core.runs.traces import trace_id, traceparent
 from horae.core.time.moments import format_moment
@@ -123,7 +122,7 @@ def _own_headers(work: Work) -> dict[str, tuple[str, str]]:
     own = {
         "Accept": "*/*",
         "Accept-Encoding": "identity",
-        "User-Agent": f"horae/{__version__}",
+        "User-Agent": "horae",
         "Idempotency-Key": trace_id(a.run_id, work.installation),
         "X-Horae-Run-Id": str(a.run_id),
         "X-Horae-Attempt": str(a.attempt),
