@@ -195,8 +195,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("docker_url", Kind("URL", read_docker), "unix:///var/run/docker.sock",
             "Address of the Docker daemon that runs jobs with an image; without one there, this agent runs none."),
     Setting("allowed_networks", Kind("LIST", read_allowed_networks, _list_of), [],
-            "What jobs may reach although it is this machine or its link: networks such as 127.0.0.0/8; Horae's own "
-            "ports only with the port, 127.0.0.1:8080.", "none"),
+            "What jobs may reach although it is this machine or its link, and requests although it is a private "
+            "network: networks such as 127.0.0.0/8; Horae's own ports only with the port, 127.0.0.1:8080.", "none"),
     Setting("scheduler_mode", choice(*SCHEDULER_MODES), "shared",
             "Whether schedulers share the segments, or one has all while the others stand by."),
     Setting("scan_interval", duration(1, 3600), 60,

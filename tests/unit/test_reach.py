@@ -113,3 +113,27 @@ def test_a_guarded_process_connects_to_nothing_else_also_after_a_redirect():
         service.shutdown()
 
     assert done.stdout.split() == ["reached", *["refused"] * 7], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.7.7",
+        "100.64.0.1",
+        "fc00::1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a00:1",
+        "224.0.0.1",
+    ],
+)
+def test_requests_of_an_agent_reach_no_private_network_unless_it_is_allowed(host: str):
+    assert "private network" in Reach([], [], is_public_only=True).refusal(host, 80)
+    everything = [("0.0.0.0/0", None), ("::/0", None)]
+    assert Reach([], everything, is_public_only=True).refusal(host, 80) == ""
+
+
+@pytest.mark.parametrize("host", ["93.184.216.34", "2606:2800:220:1::1"])
+def test_requests_of_an_agent_reach_the_world(host: str):
+    assert Reach([OWN], [], is_public_only=True).refusal(host, 80) == ""

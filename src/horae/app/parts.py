@@ -31,8 +31,10 @@ from horae.executors.git.java import JavaProjects
 from horae.executors.git.python import PythonProjects
 from horae.executors.handlers.describer import Describer
 from horae.executors.handlers.python import PythonExecutor
+from horae.executors.http.executor import HttpExecutor
 from horae.executors.processes.probe import MachineProbe
 from horae.executors.processes.process import KeeperProcess
+from horae.executors.reach import reach_of
 from horae.executors.shell import shell_executor
 from horae.executors.spark import GRACE, SparkQueries
 from horae.executors.sync import Syncs
@@ -186,8 +188,10 @@ def make_executors(
         keeper, clock, slots=config.handler_slots, processes=config.workers, jobs_directory=config.jobs_directory,
         environments=config.data / "agent" / "environments", find_here=find_here,
     )  # fmt: skip
+    http = HttpExecutor(reach_of(reach.for_requests()), clock, config.handler_slots)
     every: dict[str, Executor] = {
-        "shell": shell, "python": python, **make_project_executors(config, keeper, sandboxes, clock, local),
+        "shell": shell, "python": python, "http": http,
+        **make_project_executors(config, keeper, sandboxes, clock, local),
         **make_data_executors(config, sandboxes, clock, reach),
     }  # fmt: skip
     if unknown := [kind for kind in config.kinds if kind not in every]:

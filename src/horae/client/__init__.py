@@ -7,7 +7,7 @@
     calls      every call, as a value: what to send, and the type of what comes back; output has those that stream
     steps      what a call does with answers and faults: refusals, repetitions, pauses
     aio, sync  the twins, which perform calls; twins has what they share
-    wire       HTTP/1.1 without a socket          address   where a server is, certificates, proxies
+    wire       requests of HTTP/1.1               address   where a server is, certificates, proxies
     pool       connections that are kept open: of streams (asyncio) or of sockets
 
 Answers are the structs of horae.schemas; fields that this version does not know are left out. What the server refuses

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from horae.client.steps import Give, Json, Pause, Read, Steps, Stream, ask, unreachable
-from horae.client.wire import Answer, Fault, Request, to_address
+from horae.client.wire import Answer, Request, to_address
 from horae.errors import Unavailable
+from horae.wire.http import Fault
 
 PATIENCE = 10  # broken streams in a row before following gives up
 SILENCE = 60.0  # seconds without even a heartbeat after which a stream counts as broken

@@ -11,8 +11,8 @@ import time
 from typing import Generic, TypeVar
 
 from horae.client.address import Server
-from horae.client.wire import Cut, Fault, Incoming, NotConnected, Silent
 from horae.errors import Conflict
+from horae.wire.http import Cut, Fault, Incoming, NotConnected, Silent
 
 CONNECT = 5.0  # seconds to reach a server
 KEEP = 4.0  # seconds that an idle connection is kept: less than servers keep theirs

@@ -6,7 +6,8 @@ import select
 import socket
 
 from horae.client.pool import CONNECT, PIECE, Pool
-from horae.client.wire import Answer, Fault, Incoming, NotConnected, Request
+from horae.client.wire import Answer, Request
+from horae.wire.http import Fault, Incoming, NotConnected
 
 
 class Sockets(Pool[socket.socket]):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from horae.client.address import Server
-from horae.client.wire import Answer, Cut, Fault, Garbled, NotConnected, Open, Request, Silent
+from horae.client.wire import Answer, Open, Request
 from horae.errors import (
     Conflict,
     Denied,
@@ -33,6 +33,7 @@ from horae.errors import (
     Unauthenticated,
     Unavailable,
 )
+from horae.wire.http import Cut, Fault, Garbled, NotConnected, Silent
 
 Json = dict[str, Any]
 T = TypeVar("T")

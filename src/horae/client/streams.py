@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from horae.client.address import Server
 from horae.client.pool import CONNECT, PIECE, Pool
-from horae.client.wire import Answer, Fault, Incoming, NotConnected, Request
+from horae.client.wire import Answer, Request
 from horae.errors import Conflict
+from horae.wire.http import Fault, Incoming, NotConnected
 
 MOST = 100  # connections at once: further calls wait for one
 

@@ -12,7 +12,8 @@ from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
 from horae.client.twins import Plain, dress, read_json, read_typed
-from horae.client.wire import Fault, Request
+from horae.client.wire import Request
+from horae.wire.http import Fault
 
 P = ParamSpec("P")
 T = TypeVar("T")

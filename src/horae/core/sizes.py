@@ -14,7 +14,12 @@ _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 def read_memory(fields: Fields) -> int | None:
     """Return the bytes of the field `memory`."""
-    value = fields.values.get("memory", ABSENT)
+    return read_size(fields, "memory", LEAST_MEMORY, MOST_MEMORY)
+
+
+def read_size(fields: Fields, name: str, least: int, most: int) -> int | None:
+    """Return the bytes of a field."""
+    value = fields.values.get(name, ABSENT)
     if value is ABSENT:
         return None
     if type(value) is int:
@@ -22,11 +27,11 @@ def read_memory(fields: Fields) -> int | None:
     elif type(value) is str and (parts := _SIZE.fullmatch(value)):
         size = int(float(parts[1]) * _UNITS[parts[2] or "B"])
     else:
-        fields.fault("memory", "E_TYPE", "a size expected, such as 512MiB or 2GiB")
+        fields.fault(name, "E_TYPE", "a size expected, such as 512MiB or 2GiB")
         return None
-    if LEAST_MEMORY <= size <= MOST_MEMORY:
+    if least <= size <= most:
         return size
-    fields.fault("memory", "E_RANGE", f"must be from {LEAST_MEMORY // 2**20}MiB to {MOST_MEMORY // 2**40}TiB")
+    fields.fault(name, "E_RANGE", f"must be from {show_size(least)} to {show_size(most)}")
     return None
 
 

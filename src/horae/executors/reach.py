@@ -1,4 +1,4 @@
-"""Where a process of ours may connect to, when users name the addresses.
+"""Where we connect to, when users name the addresses.
 
 Names are looked up by whoever connects, redirects are followed and addresses change between two looks: so what counts
 is the address of each connection, at the moment it is made. Python tells before it makes one (PEP 578), and nothing
@@ -6,7 +6,8 @@ that runs here can take the hook away again. Libraries that make connections the
 (`pinned`) in the place of a name.
 
 What must stay true: without leave, no connection of a guarded process goes to the machine's loopback, its link (where
-clouds tell secrets), or the ports of Horae on any of the machine's addresses.
+clouds tell secrets), or the ports of Horae on any of the machine's addresses; and none of the agent itself, which makes
+requests for users, to a private network.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ _TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 in IPv6, by NAT64
 
 class Reach:
     """Judges addresses. `ports` are those of Horae; `allowed` are networks that may be reached all the same, each with
-    a port or None for all but those; `places` are host and port of what the operator named."""
+    a port or None for all but those; `places` are host and port of what the operator named. With `is_public_only`, no
+    private network is reached."""
 
     def __init__(
-        self, ports: Sequence[int], allowed: Sequence[tuple[str, int | None]], places: Sequence[tuple[str, int]] = ()
+        self,
+        ports: Sequence[int],
+        allowed: Sequence[tuple[str, int | None]],
+        places: Sequence[tuple[str, int]] = (),
+        *,
+        is_public_only: bool = False,
     ) -> None:
+        self._is_public_only = is_public_only
         self._ports = frozenset(ports)
         self._allowed = [(ipaddress.ip_network(network), port) for network, port in allowed]
         self._places = {(str(_plain(found)), port) for host, port in places for found in _look_up(host, port)}
@@ -52,6 +60,8 @@ class Reach:
             return "it is the loopback of the agent's machine"
         if address.is_link_local or address in METADATA:
             return "it is an address of the link or of a cloud's metadata"
+        if self._is_public_only and (address.is_multicast or not address.is_global):
+            return "it is an address of a private network"
         return ""
 
     @property
@@ -64,13 +74,18 @@ class Reach:
 
     def pinned(self, host: str, port: int) -> str:
         """Return the first address of a name, if all that it has may be reached."""
-        found = _look_up(host, port)
+        found = self.addresses(host, port)
         if not found:
             raise Invalid(f"{host} has no address", code="E_NETWORK")
+        return found[0]
+
+    def addresses(self, host: str, port: int) -> list[str]:
+        """Return those of a name, if all of them may be reached; none where it has none."""
+        found = _look_up(host, port)
         for address in found:
             if why := self.refusal(address, port):
                 raise _refused(f"{host}:{port}", why)
-        return found[0]
+        return found
 
 
 _guard: Reach | None = None  # of this process
@@ -88,9 +103,10 @@ def guarded() -> Reach | None:
 
 
 def reach_of(order: Json) -> Reach:
-    """From what the agent sends to its process: {ports, allowed, places}."""
+    """From what the agent sends to its process: {ports, allowed, places, is_public_only?}."""
     allowed = [(network, port) for network, port in order["allowed"]]
-    return Reach(order["ports"], allowed, [(host, port) for host, port in order["places"]])
+    places = [(host, port) for host, port in order["places"]]
+    return Reach(order["ports"], allowed, places, is_public_only=order.get("is_public_only", False))
 
 
 def _check_connection(event: str, args: Any) -> None:

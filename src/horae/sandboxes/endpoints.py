@@ -137,6 +137,11 @@ class Reach:
         allowed = [_split(entry) for entry in (*self.allowed, *(LOOPBACK if self.has_one_user else ()))]
         return {"ports": list(self.ports), "allowed": allowed}
 
+    def for_requests(self) -> Json:
+        """Return the same for requests that the agent itself makes for users: it may stand in a network that is closed
+        to them, unless it has one user alone."""
+        return {**self.for_ours(), "places": [], "is_public_only": not self.has_one_user}
+
     def plan(self, boundary: Boundary, *, is_container: bool = False) -> Plan:
         """Invalid when this agent cannot do it."""
         trusted = LOOPBACK if boundary.is_ours and self.has_one_user else ()

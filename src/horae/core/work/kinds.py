@@ -20,7 +20,7 @@ from horae.core.secrets import fields as secret_fields
 from horae.core.secrets import sealing
 from horae.core.secrets.references import shown_references
 from horae.core.spelling import suggest
-from horae.core.work import commands, projects, queries, schemas, syncs
+from horae.core.work import commands, projects, queries, requests, schemas, syncs
 from horae.core.work.policies import POLICY_FIELDS
 
 JOB_FIELDS = frozenset({
@@ -41,6 +41,7 @@ class Kind:
     first_phase: Phase = Phase.RUNNING  # PREPARING: its attempts fetch and build before they run
     may_prepare: bool = False  # some of its attempts do, which begin as running
     writes: Callable[[Json], tuple[str, ...]] | None = None  # spec → names of destinations, each for one run at a time
+    has_failures: bool = False  # they have classes, which retry.on and retry.never may name
     is_lendable: bool = False  # workers outside Horae may do it
     programs: tuple[str, ...] = ()  # that an agent must have on its PATH
     packages: tuple[str, ...] = ()  # of Python, that an agent must have
@@ -48,8 +49,9 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {
-    "python": Kind(("handler",), commands.PYTHON_FIELDS, commands.read_python, may_prepare=True),
+    "python": Kind(("handler",), commands.PYTHON_FIELDS, commands.read_python, may_prepare=True, has_failures=True),
     "shell": Kind(("steps", "script"), commands.SHELL_FIELDS, commands.read_shell, secrets=frozenset({"checkout"})),
+    "http": Kind(("http",), requests.FIELDS, requests.read_http, has_failures=True),
     "git_java": Kind(
         (),
         projects.JAVA_FIELDS,
@@ -154,7 +156,11 @@ def _read_kind(fields: Fields) -> str | None:
     if "spec" in fields.values:
         fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
     elif not marked:
-        fields.fault("steps", "E_REQUIRED", "a job needs steps or a script (shell), or a handler (a Python function)")
+        fields.fault(
+            "steps",
+            "E_REQUIRED",
+            "a job needs steps or a script (shell), a handler (a Python function), or http (a request)",
+        )
     elif len(set(marked.values())) > 1:
         message = f"{' and '.join(marked)} are different kinds of work"
         fields.fault(list(marked)[1], "E_FIELD_CONFLICT", message, "make two jobs")

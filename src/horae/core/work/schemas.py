@@ -11,7 +11,7 @@ from horae.core.model import Json
 from horae.core.policy import resources
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
 from horae.core.sizes import MOST_CPUS
-from horae.core.work import builds, commands, isolation, projects, queries, repositories, syncs
+from horae.core.work import builds, commands, isolation, projects, queries, repositories, requests, syncs
 
 
 def an_object(properties: Json, *required: str, **more: Any) -> Json:
@@ -110,7 +110,35 @@ FIELDS: Json = {
     },
     "walled": {"type": "boolean", "description": "Never on the machine itself, even where its one user is trusted."},
     "handler": {"type": "string", "minLength": 1, "description": "A Python function, as module:function."},
-    "data": {"type": "object", "description": "Given to the handler."},
+    "http": {
+        **an_object(
+            {
+                "url": {**_LINE, "maxLength": requests.MAX_URL},
+                "method": {"enum": list(requests.METHODS)},
+                "headers": {
+                    "type": "object",
+                    "maxProperties": requests.MAX_HEADERS,
+                    "propertyNames": {"pattern": f"^{requests.HEADER_NAME}$"},
+                    "additionalProperties": _TEXT_OR_SECRET,
+                },
+                "json": {"description": "What is sent, as JSON."},
+                "body": {**_TEXT_OR_SECRET, "description": "What is sent, as text, in place of json."},
+                "expect": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": requests.MAX_EXPECTED,
+                    "items": {"anyOf": [whole(200, 599), {"enum": ["2xx", "3xx", "4xx", "5xx"]}]},
+                    "description": "The statuses of success.",
+                },
+                "follow_redirects": whole(0, requests.MOST_REDIRECTS),
+                "max_body": {**_MEMORY, "description": "The most that the answer may bring.", "examples": ["1MiB"]},
+                "secrets": {"type": "object", "description": "Set by Horae: the secrets that the texts name."},
+            },
+            "url",
+        ),
+        "description": "A request to make.",
+    },
+    "data": {"type": "object", "description": "Given to the handler, or sent by a request."},
     "previous_result": {"type": "boolean", "description": "Give the handler the result of the last success."},
     "env": _ENV,
     "files": {

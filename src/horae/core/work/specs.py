@@ -30,7 +30,7 @@ from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
 from horae.core.work.commands import MAX_DATA
 from horae.core.work.isolation import labels_of
-from horae.core.work.kinds import READ_ONLY, read_work
+from horae.core.work.kinds import KINDS, READ_ONLY, read_work
 from horae.core.work.made import Made, take_from_job, take_from_trigger
 from horae.core.work.policies import read_policy
 from horae.errors import MAX_PROBLEMS, Error, Invalid
@@ -155,9 +155,11 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
     name, key = fields.handle("name"), fields.handle("key")
     kind, spec = read_work(fields)
     policy = read_policy(fields, labels_of(spec))
-    if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
+    if kind and not KINDS[kind].has_failures and (policy.retry.on or policy.retry.never):
         where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
-        fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
+        fields.problems.add(
+            where, "E_FIELD_CONFLICT", "only failures of Python handlers and of http have classes", "leave it out"
+        )
     return Draft(
         name=name or "",
         key=key,

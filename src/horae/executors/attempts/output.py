@@ -66,12 +66,13 @@ class Log:
                 self.write(data)
                 if watch is not None and start >= at:
                     watch(data)
-                await self._catch_breath()
+                await self.catch_breath()
             if line:
                 self.write(line.encode())
             start = max(start, end)
 
-    async def _catch_breath(self) -> None:
+    async def catch_breath(self) -> None:
+        """Wait while so much waits to be stored that nobody should write."""
         is_free = asyncio.Event()
         if self.when_free(is_free.set):
             await is_free.wait()
