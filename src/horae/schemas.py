@@ -39,6 +39,17 @@ class Trigger(Struct):
     ] = UNSET
     name: Annotated[str | UnsetType, Meta(description="For people.")] = UNSET
     job_name: JobName = UNSET
+    hook: Annotated[
+        str | UnsetType, Meta(description="Of a webhook: its address. The token in it is shown once, when it is made.")
+    ] = UNSET
+
+
+class HookAnswer(Struct):
+    """What became of a call to a webhook."""
+
+    run_id: Annotated[Id | None, Meta(description="Of the run that was made, now or when the same delivery came before.")]
+    state: Annotated[StateWord | None, Meta(description="Of that run.")]
+    message: Annotated[str, Meta(description="Why there is no run, or why it waits.")]
 
 
 class Retry(Struct):

@@ -188,6 +188,8 @@ class Trigger:
     created_at: Moment
     key: str | None = None  # by which it stays itself when its schedule is changed; unique in its job
     name: str | None = None  # for people
+    hook: str | None = None  # hash of the token in the address of a webhook (core.hooks)
+    token: str | None = None  # that token itself: only in the answer to whoever has it made, and never stored
 
 
 @record

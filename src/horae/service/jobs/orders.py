@@ -62,6 +62,7 @@ class RunRequest:
     priority: int | None = None  # None: that of the job
     run_at: Moment | None = None  # None: now
     idempotency: Idempotency | None = None
+    trigger_id: int | None = None  # that somebody outside has fired
 
 
 class Recipe(NamedTuple):
@@ -282,7 +283,7 @@ def _order(recipe: Recipe, request: RunRequest) -> Order:
         new.priority = request.priority
     deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time
     within = None if deadline is None else round(deadline * SECOND)
-    return Order(new, request.idempotency, recipe.version, request.run_at, within)
+    return Order(new, request.idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id)
 
 
 def _answer(recipe: Recipe, receipt: Receipt, earlier: Mapping[int, Run]) -> Run | Error:
