@@ -47,7 +47,9 @@ class Trigger(Struct):
 class HookAnswer(Struct):
     """What became of a call to a webhook."""
 
-    run_id: Annotated[Id | None, Meta(description="Of the run that was made, now or when the same delivery came before.")]
+    run_id: Annotated[
+        Id | None, Meta(description="Of the run that was made, now or when the same delivery came before.")
+    ]
     state: Annotated[StateWord | None, Meta(description="Of that run.")]
     message: Annotated[str, Meta(description="Why there is no run, or why it waits.")]
 

@@ -111,11 +111,15 @@ def _check_plain(secret: str, given: str, body: bytes, now: float) -> None:
     if not hmac.compare_digest(found[2], sign(secret, b"%b.%b" % (found[1].encode(), body))):
         raise _refusal("the header x-horae-signature is not the signature of this body")
     if abs(now - at) > TOLERANCE:
-        raise _refusal(f"the signature is of another time: at most {TOLERANCE // 60} minutes may lie between the clocks")
+        raise _refusal(
+            f"the signature is of another time: at most {TOLERANCE // 60} minutes may lie between the clocks"
+        )
 
 
 def _refusal(message: str) -> Unauthenticated:
-    return Unauthenticated(message, code="E_SIGNATURE", hint="sign the body as it is sent, with the secret of the trigger")
+    return Unauthenticated(
+        message, code="E_SIGNATURE", hint="sign the body as it is sent, with the secret of the trigger"
+    )
 
 
 def delivery_key(form: str, call: Call, *, is_signed: bool) -> str | None:

@@ -332,7 +332,9 @@ def show_hook(
         return
     session.screen.line(address)
     if not rotate:
-        session.screen.note(f"the token was shown when it was made; `horae triggers hook {trigger} --rotate` makes a new one")
+        session.screen.note(
+            f"the token was shown when it was made; `horae triggers hook {trigger} --rotate` makes a new one"
+        )
 
 
 def _named(client: SyncClient, trigger: Json) -> Json:

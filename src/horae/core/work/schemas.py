@@ -42,12 +42,12 @@ SECRET_NAME: Json = {
     "additionalProperties": False,
     "description": "The secret of this name.",
 }
-_TEXT_ORSECRET_NAME: Json = {"anyOf": [{"type": "string"}, SECRET_NAME]}
+_TEXT_OR_SECRET: Json = {"anyOf": [{"type": "string"}, SECRET_NAME]}
 _CREDENTIAL: Json = {"anyOf": [{"type": "string", "minLength": 1}, SECRET_NAME]}
 _ENV: Json = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
-    "additionalProperties": _TEXT_ORSECRET_NAME,
+    "additionalProperties": _TEXT_OR_SECRET,
 }
 _CREDENTIALS: Json = {
     "username": {"type": "string", "minLength": 1},

@@ -118,7 +118,9 @@ class Changes:
         """Return the job after a change, with its next moments; what changes nothing gets no new version."""
         after = self._sealing.seal_job(change(before, now), before)
         is_sealed = after.spec != before.spec and kinds.has_secrets(after.kind, after.spec)
-        if is_sealed or (after.triggers != before.triggers and any(outside.has_secret(t.schedule) for t in after.triggers)):
+        if is_sealed or (
+            after.triggers != before.triggers and any(outside.has_secret(t.schedule) for t in after.triggers)
+        ):
             await self._sealing.check()
         if after == before:
             return before

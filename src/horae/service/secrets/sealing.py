@@ -69,7 +69,9 @@ class Sealing:
         """What did not change since `before` stays sealed as it is."""
         spec = kinds.sealed_spec(job.kind, job.spec, before.spec if before is not None else {}, self._of_job(job.id))
         sealed = job if spec == job.spec else replace(job, spec=spec)
-        return self._seal_triggers(sealed, before) if any(outside.has_secret(t.schedule) for t in job.triggers) else sealed
+        return (
+            self._seal_triggers(sealed, before) if any(outside.has_secret(t.schedule) for t in job.triggers) else sealed
+        )
 
     def _seal_triggers(self, job: Job, before: Job | None) -> Job:
         old = {t.id: t.schedule for t in before.triggers} if before is not None else {}
