@@ -186,7 +186,7 @@ def _facts(event: str, said: Json) -> Json:
         "branch": ref.removeprefix(_HEADS) if ref is not None and ref.startswith(_HEADS) else None,
         "commit": _text(said, "after") or _text(said, "head_commit", "id"),
         "pusher": _text(said, "pusher", "name") or _text(said, "pusher", "login") or _text(said, "pusher", "username"),
-        "message": (_text(said, "head_commit", "message") or _text({"last": last}, "last", "message") or "")[:MAX_MESSAGE],
+        "message": (_text(said, "head_commit", "message") or _text(last, "message") or "")[:MAX_MESSAGE],
     }  # fmt: skip
     return {name: value for name, value in found.items() if value}
 

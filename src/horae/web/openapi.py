@@ -21,7 +21,7 @@ from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import limits, queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron, outside
-from horae.core.work import kinds, policies, specs
+from horae.core.work import kinds, policies, specs, webhooks
 from horae.core.work.schemas import RESOURCES, SECRET_NAME
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
@@ -257,12 +257,12 @@ _AS_TEXT: Json = {
     "type": ["string", "object"],
     "description": "A cron expression, a macro, a duration, a moment or a rule as text; or a schedule document.",
 }
-_NAMES: Json = {"type": "array", "minItems": 1, "maxItems": outside.MAX_NAMES, "items": {"type": "string"}}
+_NAMES: Json = {"type": "array", "minItems": 1, "maxItems": webhooks.MAX_NAMES, "items": {"type": "string"}}
 _WEBHOOK = _object(
     {
         "format": {"enum": list(outside.FORMATS), "description": "Whose calls it takes: plain, unless said."},
         "secret": {
-            "anyOf": [{"type": "string", "minLength": 1, "maxLength": outside.MAX_SECRET}, SECRET_NAME],
+            "anyOf": [{"type": "string", "minLength": 1, "maxLength": webhooks.MAX_SECRET}, SECRET_NAME],
             "description": "With which calls must be signed.",
         },
         "branches": {**_NAMES, "description": "Only pushes to these; * stands for anything."},

@@ -15,8 +15,8 @@ from horae.core.policy.breaker import paused_because
 from horae.core.policy.queues import Queue, render_queue
 from horae.core.policy.resources import render_resources
 from horae.core.secrets.fields import MASK
-from horae.core.time import moments, outside, schedule
-from horae.core.work import kinds, policies
+from horae.core.time import moments, schedule
+from horae.core.work import kinds, policies, webhooks
 from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
 from horae.service.jobs.submitting import Planned
@@ -41,7 +41,7 @@ def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
     return schemas.Trigger(
         it.id,
         it.job_id,
-        outside.shown(it.schedule),
+        webhooks.shown(it.schedule),
         _in_words(json.encode(it.schedule)),
         it.data,
         it.enabled,

@@ -127,7 +127,7 @@ def read_text(text: str) -> Plan:
     if not isinstance(doc, dict):
         raise wrong_type("a schedule object", doc)
     if outside.is_outside(doc):
-        order = outside.canonical(doc)
+        order = outside.checked(doc)
         return Plan(next(iter(order)), order, offsets_of(zone("UTC")), _text(order))
     return _Reading(doc).plan()
 

@@ -10,7 +10,8 @@ A document is a JSON object with exactly one of
 
     webhook {"format": "github", …}         no moment at all: somebody outside fires it (core.time.outside)
 
-and, but beside a webhook, any of `timezone` (UTC), `start_at`, `end_at` (inclusive), `anchor`, `jitter`, `dst: {gap, fold}`.
+and, but beside a webhook, any of `timezone` (UTC), `start_at`, `end_at` (inclusive), `anchor`, `jitter`,
+`dst: {gap, fold}`.
 
 When moments fall:
 - The anchor of every, period and rrule is `start_at`, else `anchor`, else the moment of creation. With

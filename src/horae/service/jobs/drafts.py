@@ -14,7 +14,7 @@ from horae.core.runs.overdue import hastened
 from horae.core.runs.segments import segment_of
 from horae.core.time import outside
 from horae.core.time.schedule import compile_schedule
-from horae.core.work import made
+from horae.core.work import made, webhooks
 from horae.core.work.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound
 
@@ -44,7 +44,7 @@ def job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], reques
 
 
 def trigger_from_draft(draft: TriggerDraft, trigger_id: int, job_id: int, now: Moment) -> Trigger:
-    schedule = outside.kept(draft.schedule_from(now, trigger_id), {})
+    schedule = webhooks.kept(draft.schedule_from(now, trigger_id), {})
     first = compile_schedule(schedule, seed=trigger_id, created_at=now).first() if draft.enabled else None
     trigger = Trigger(
         id=trigger_id, job_id=job_id, schedule=schedule, data=draft.data, enabled=draft.enabled, version=1,
@@ -91,7 +91,7 @@ def check_made(draft: Draft, known: Mapping[int, Job], cursors: Mapping[int, Cur
 
 def is_of(trigger: Trigger, draft: TriggerDraft) -> bool:
     """Return whether a trigger has the schedule that a draft asks for."""
-    return outside.outline(trigger.schedule) == outside.outline(draft.schedule_from(trigger.created_at, trigger.id))
+    return webhooks.outline(trigger.schedule) == webhooks.outline(draft.schedule_from(trigger.created_at, trigger.id))
 
 
 def redrafted(trigger: Trigger, draft: TriggerDraft, now: Moment) -> Trigger:
@@ -101,8 +101,8 @@ def redrafted(trigger: Trigger, draft: TriggerDraft, now: Moment) -> Trigger:
         trigger, data=draft.data, enabled=draft.enabled, key=draft.key or trigger.key, name=draft.name
     )  # fmt: skip
     if is_of(trigger, draft):
-        return replace(same, schedule=outside.kept(draft.schedule, trigger.schedule)) if trigger.hook else same
-    schedule = outside.kept(draft.schedule_from(now, trigger.id), trigger.schedule)
+        return replace(same, schedule=webhooks.kept(draft.schedule, trigger.schedule)) if trigger.hook else same
+    schedule = webhooks.kept(draft.schedule_from(now, trigger.id), trigger.schedule)
     return with_token(replace(same, schedule=schedule, created_at=now))
 
 

@@ -26,8 +26,7 @@ from horae.core.model import Job, Json, Moment, Reason, Source, State, Trigger
 from horae.core.runs.orders import Assignment, Result
 from horae.core.secrets import sealing
 from horae.core.secrets.sealing import Sealed
-from horae.core.time import outside
-from horae.core.work import kinds
+from horae.core.work import kinds, webhooks
 from horae.errors import ConfigError, Conflict
 from horae.ports.keys import Keys
 from horae.ports.store.vault import Settings
@@ -70,18 +69,20 @@ class Sealing:
         spec = kinds.sealed_spec(job.kind, job.spec, before.spec if before is not None else {}, self._of_job(job.id))
         sealed = job if spec == job.spec else replace(job, spec=spec)
         return (
-            self._seal_triggers(sealed, before) if any(outside.has_secret(t.schedule) for t in job.triggers) else sealed
+            self._seal_triggers(sealed, before)
+            if any(webhooks.has_secret(t.schedule) for t in job.triggers)
+            else sealed
         )
 
     def _seal_triggers(self, job: Job, before: Job | None) -> Job:
         old = {t.id: t.schedule for t in before.triggers} if before is not None else {}
         seal = self._of_job(job.id)
-        triggers = (replace(t, schedule=outside.sealed(t.schedule, old.get(t.id, {}), seal)) for t in job.triggers)
+        triggers = (replace(t, schedule=webhooks.sealed(t.schedule, old.get(t.id, {}), seal)) for t in job.triggers)
         return replace(job, triggers=tuple(triggers))
 
     def open_trigger(self, trigger: Trigger) -> Trigger:
         """As open_job, of a webhook."""
-        return replace(trigger, schedule=outside.opened(trigger.schedule, self._of_job(trigger.job_id)))
+        return replace(trigger, schedule=webhooks.opened(trigger.schedule, self._of_job(trigger.job_id)))
 
     def open_job(self, job: Job) -> Job:
         """ConfigError(E_SECRET_KEY) when something does not open."""
@@ -131,9 +132,9 @@ class Sealing:
 
     def _triggers_anew(self, row: Sealed, triggers: list[Json]) -> list[Json]:
         seal, seen = self._watched(self._of_job(row.id))
-        whole = [outside.opened(t["schedule"], seal) for t in triggers]
+        whole = [webhooks.opened(t["schedule"], seal) for t in triggers]
         return [
-            {**t, "schedule": outside.sealed(schedule, t["schedule"] if all(seen) else {}, seal)}
+            {**t, "schedule": webhooks.sealed(schedule, t["schedule"] if all(seen) else {}, seal)}
             for t, schedule in zip(triggers, whole, strict=True)
         ]
 

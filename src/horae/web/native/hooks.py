@@ -32,8 +32,8 @@ class Hooks:
     def operations(self) -> list[http.Operation]:
         op, body = http.Operation, http.Body("HookCall", EXAMPLE, required=False)
         return [
-            op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202, body=body,
-               errors=(401, 409, 429), is_open=True, credential=_no_credential),
+            op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202,
+               body=body, errors=(401, 409, 429), is_open=True, credential=_no_credential),
             op("POST", "/v1/triggers/{trigger_id}/hook", self.rotate, "triggers",
                "Give a webhook a new address", "Trigger", errors=(409,)),
         ]  # fmt: skip
