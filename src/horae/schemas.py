@@ -80,6 +80,12 @@ Resources = Annotated[
 ]
 
 
+class Debounce(Struct):
+    seconds: Annotated[float, Meta(description="For which no other order may have come.")]
+    at_most: Annotated[float | None, Meta(description="Seconds after the first of them.")] = None
+    per: Annotated[str, Meta(description="Which are of one kind: job, or data.<path>.")] = "job"
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -105,6 +111,7 @@ class Policy(Struct):
     ] = None
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
+    debounce: Annotated[Debounce | None, Meta(description="Of many orders one run.")] = None
     resources: Resources = {}
 
 
@@ -216,6 +223,10 @@ class Run(Struct):
     output: Annotated[bool, Meta(description="Whether it has written anything.")]
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
     job_name: JobName = UNSET
+    replaced: Annotated[
+        bool | UnsetType,
+        Meta(description="In the answer to an order: it took the place of one that waited, as this run."),
+    ] = UNSET
 
 
 class Attempt(Struct):

@@ -357,6 +357,18 @@ _JOB: Json = {
         "description": "How many may run at once.",
     },
     "resources": RESOURCES,
+    "debounce": _object(
+        {
+            "seconds": {**_DURATION, "description": "For which no other order may have come."},
+            "at_most": {**_or_null(_DURATION), "description": "After the first of them it waits no longer."},
+            "per": {
+                "type": "string",
+                "pattern": f"^(?:{policies.CALM_PATTERN})$",
+                "description": "Which orders are of one kind: all of the job, or those with the same in their data.",
+            },
+        },
+        "seconds",
+    ),
 }
 
 _QUEUE: Json = {

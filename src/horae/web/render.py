@@ -115,7 +115,7 @@ def _run_values(it: model.Run, job_name: str | None) -> tuple[Any, ...]:
         it.node, stamp(it.created_at), when(it.started_at), when(it.finished_at), when(it.eligible_at), it.exit_code,
         it.message, progress(it.progress), it.result, it.data, it.into_run_id, it.cancel_requested, it.lost,
         it.output is not None, None if it.started_at is None else (it.started_at - it.due_at) // 1000,
-        UNSET if job_name is None else job_name,
+        UNSET if job_name is None else job_name, it.replaced or UNSET,
     )  # fmt: skip
 
 
