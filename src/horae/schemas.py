@@ -577,9 +577,10 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, FieldError, Handler,
-    HandlerNode, HandlerPage, Health, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview,
-    PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness,
-    Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment,
-    SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError,
+    Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
+    Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
+    QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,
+    Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger,
+    TriggerPage,
 )  # fmt: skip

@@ -36,8 +36,8 @@ from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
-from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.hooks import Hooks
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
 from horae.service.secrets.named import Secrets

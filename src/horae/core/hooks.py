@@ -30,6 +30,7 @@ from horae.errors import Invalid, Malformed, Unauthenticated
 
 TOLERANCE = 300  # seconds between the clock of a plain caller and ours
 MAX_BODY = 1 << 20  # bytes of a call
+MAX_TOLD = 100 << 10  # bytes of data with all that a system says: more would not fit into a variable of a shell step
 MAX_MESSAGE = 4096  # characters of what a commit says
 MAX_KEY = 200  # characters of the name of a delivery
 _PLAIN_SIGNATURE = re.compile(r"t=([0-9]{1,12}),v1=([0-9a-f]{64})")
@@ -200,7 +201,7 @@ def _text(said: Any, *path: str) -> str | None:
 def _with_payload(facts: Json, said: Json) -> Json:
     """With the whole of what was said, if it is not too much."""
     text = encoded({**facts, "payload": said})
-    fits = text is not None and len(text.encode()) <= MAX_DATA
+    fits = text is not None and len(text.encode()) <= MAX_TOLD
     return _data({**facts, "payload": said} if fits or text is None else facts)
 
 

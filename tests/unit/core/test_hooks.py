@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -192,12 +193,10 @@ def test_a_plain_body_that_cannot_be_data_is_refused(said: Any) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("form", ["github", "gitea"])
 def test_whatever_a_system_tells_is_data_or_a_refusal(form: str, said: Any) -> None:
-    try:
+    found: Any = None
+    with suppress(Invalid):
         found = hooks.read_call(hook(format=form), Call({f"x-{form}-event": "push"}, b""), said, None)
-    except Error as error:
-        assert error.status in (400, 422)
-    else:
-        assert isinstance(found, dict | Ignored)
+    assert found is None or isinstance(found, dict | Ignored)
 
 
 # ── documents ──
