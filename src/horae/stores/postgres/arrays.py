@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from horae.core.definitions import Idempotency
 from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
@@ -108,12 +109,12 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
     rows = [
         _OrderRow(
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
-            order.start_within, b.demand, share, nth, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-            *(order.placed or _NOT_PLACED), b.parent_id, b.task, b.followed or None, b.resumes, order.trigger_id,
-            b.depends or None,
+            order.start_within, b.demand, share, nth, *_key(key),
+            placed and placed.run_id, placed and placed.created_at, b.parent_id, b.task, b.followed or None, b.resumes,
+            order.trigger_id, b.depends or None,
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
-        for b, key in ((order.run, order.idempotency),)
+        for b, key, placed in ((order.run, order.idempotency, order.placed),)
     ]  # fmt: skip
     return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
 
@@ -149,7 +150,7 @@ def calm_rows(orders: Sequence[Order]) -> tuple[Any, ...]:
         _CalmRow(
             b.job_id, b.overlap, b.kind, b.queue, b.priority, kept_share(b), calm.key, calm.wait, calm.at_most, b.data,
             array_text(b.needs), b.pin, order.version, order.start_within, b.demand, b.followed or None,
-            order.trigger_id, *((key.scope, key.key, key.digest) if key else _NO_KEY),
+            order.trigger_id, *_key(key),
         )
         for order in orders
         for b, key, calm in ((order.run, order.idempotency, order.calm),)
@@ -158,8 +159,8 @@ def calm_rows(orders: Sequence[Order]) -> tuple[Any, ...]:
     return list({order.run.job_id for order in orders}), to_json(rows).decode()
 
 
-_NO_KEY = (None, None, None)
-_NOT_PLACED = (None, None)
+def _key(key: Idempotency | None) -> tuple[str | None, str | None, str | None]:
+    return (key.scope, key.key, key.digest) if key else (None, None, None)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:
