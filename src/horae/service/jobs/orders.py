@@ -305,7 +305,7 @@ def _answer(recipe: Recipe, receipt: Receipt, earlier: Mapping[int, Run]) -> Run
     run_id = receipt.ids[0]
     if receipt.run is not None and receipt.run.reason == Reason.DEBOUNCE:
         why = why_waiting(recipe.policy.debounce, receipt.run.eligible_at, format_moment)
-        return replace(receipt.run, message=why)
+        return replace(receipt.run, message=f"replaced the order that waited; {why}" if receipt.run.replaced else why)
     return receipt.run or earlier.get(run_id) or NotFound(f"there is no run {run_id}")
 
 
