@@ -28,6 +28,8 @@ from horae.core import jobdata
 from horae.core.fields import Fields, Problems, encoded, fields_of, json_problems, refuse_twins
 from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
+from horae.core.time.outside import is_webhook
+from horae.core.work import webhooks
 from horae.core.work.commands import MAX_DATA
 from horae.core.work.isolation import labels_of
 from horae.core.work.kinds import KINDS, READ_ONLY, read_work
@@ -294,7 +296,7 @@ def _read_document(document: Json, path: str, problems: Problems) -> Json | None
         problems.add(path, "E_LEN", f"a schedule has at most {MAX_SCHEDULE} characters")
     else:
         try:
-            return schedule.canonical(document)
+            return webhooks.canonical(document) if is_webhook(document) else schedule.canonical(document)
         except Invalid as error:
             problems.adopt(path, error)
     return None
