@@ -20,7 +20,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
-from .leash import Leash, end_with_parent, make_directory
+from .leash import Leash, end_with_make, make_directory
 
 if TYPE_CHECKING:
     from .nats_server import Nats
@@ -35,8 +35,7 @@ settings.load_profile("fixed")
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # it belongs to the run that started it
-    if "MAKELEVEL" in os.environ:
-        end_with_parent()
+    end_with_make()
     leash = Leash()
     config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
 
