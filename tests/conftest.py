@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+import structlog
 from hypothesis import settings
 
 from horae.stores import migrate
@@ -52,6 +53,18 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("HORAE_") and name != "HORAE_REQUIRE_SERVERS":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def hearing_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test sets up of logging ends with it: a logger that was cached would not be heard by those that look at
+    what is logged, in all later tests of this process."""
+    configure = structlog.configure
+    monkeypatch.setattr(
+        structlog, "configure", lambda **given: configure(**{**given, "cache_logger_on_first_use": False})
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
