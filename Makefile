@@ -38,7 +38,7 @@ up: setup               ## run Horae on its embedded default, http://127.0.0.1:8
 	@exec $(BIN)/horae up
 
 test: $(STAMPS)/dev     ## all tests: unit, both stores, the API, real processes
-	$(SUITE) --ignore=tests/engines
+	$(SUITE) -m "not long" --ignore=tests/engines
 
 # A failure says how to repeat it: with the seed that is printed first.
 test-random: SEED := $(shell $(PYTHON) -c 'import random; print(random.getrandbits(32))')
@@ -59,8 +59,8 @@ $(STAMPS)/engines: tests/engines/packages.txt pyproject.toml constraints.txt | $
 
 # Three daemons of Docker get in each other's way.
 test-engines: WORKERS := 2
-test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine: sandboxes, toolchains
-	$(SUITE) tests/engines
+test-engines: $(STAMPS)/dev $(STAMPS)/engines   ## tests that need engines of the machine (sandboxes, toolchains), or long
+	$(SUITE) -m "engine or long" tests
 
 check: $(STAMPS)/dev    ## format, lint, strict types, import rules, docs freshness, fast tests
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import uvloop
+from tests.leash import Leash, end_with_make
 
 from bench import figures
 from bench.figure import FIGURES, Bench, Figure
@@ -67,6 +68,8 @@ def main() -> int:
         for figure in FIGURES.values():
             print(f"{figure.name:14}{figure.about} ({', '.join(figure.stores)})")
         return 0
+    end_with_make()
+    Leash(may_use_memory=False)  # a server that outlives a killed bench would slow the next
     gc.set_threshold(50_000, 20, 10)  # as in a Horae process, for what is measured within this one
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return 0 if runner.run(run(arguments)) else 1

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+import structlog
 from hypothesis import settings
 
 from horae.stores import migrate
@@ -20,7 +21,7 @@ from horae.stores.postgres import PostgresStore
 from horae.stores.sqlite import SqliteStore
 from horae.testing import FakeClock
 
-from .leash import Leash, end_with_parent, make_directory
+from .leash import Leash, end_with_make, make_directory
 
 if TYPE_CHECKING:
     from .nats_server import Nats
@@ -35,8 +36,7 @@ settings.load_profile("fixed")
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # it belongs to the run that started it
-    if "MAKELEVEL" in os.environ:
-        end_with_parent()
+    end_with_make()
     leash = Leash()
     config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
 
@@ -53,6 +53,18 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("HORAE_") and name != "HORAE_REQUIRE_SERVERS":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def hearing_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test sets up of logging ends with it: a logger that was cached would not be heard by those that look at
+    what is logged, in all later tests of this process."""
+    configure = structlog.configure
+    monkeypatch.setattr(
+        structlog, "configure", lambda **given: configure(**{**given, "cache_logger_on_first_use": False})
+    )
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What a run of tests starts and makes ends with it, however it ends.
+"""What a run of tests, or of benches, starts and makes ends with it, however it ends.
 
 A run has one directory: pytest's own, and everything made by `tempfile`, lie below it. Beside it there is one of the
 same name in memory, where there is room: a database is copied there with a tenth of the work.
@@ -39,7 +39,8 @@ OWNER = "owner"  # the file that says whose the directory is
 class Leash:
     """Held by the process that is the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_use_memory: bool = True) -> None:
+        """What measures a disk does without memory."""
         for stale in find_stale(Path(tempfile.gettempdir())):
             clear(stale)
         self.directory = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
@@ -47,7 +48,7 @@ class Leash:
         (self.directory / OWNER).write_text(identity(os.getpid()))
         (self.directory / "tmp").mkdir(mode=0o1777)
         (self.directory / "tmp").chmod(0o1777)
-        if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        if may_use_memory and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
             beside(self.directory).mkdir()
             beside(self.directory).chmod(0o1777)
             os.environ[IN_MEMORY] = str(beside(self.directory))
@@ -75,8 +76,10 @@ def make_directory(prefix: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get(IN_MEMORY)))
 
 
-def end_with_parent() -> None:
-    """Let this process end when the one that started it does."""
+def end_with_make() -> None:
+    """Let this process end when the make that started it does, if one did."""
+    if "MAKELEVEL" not in os.environ:
+        return
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     if os.getppid() == 1:
         os.kill(os.getpid(), signal.SIGTERM)

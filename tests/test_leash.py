@@ -7,9 +7,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,15 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.05)
 
 
+def find_programs(directory: Path) -> set[str]:
+    """Return the names of what belongs to a run; some ends meanwhile."""
+    names = set()
+    for pid in find_processes(directory):
+        with suppress(OSError):
+            names.add(Path(f"/proc/{pid}/comm").read_text().strip())
+    return names
+
+
 def hear_interrupts() -> None:
     """What a shell starts in the background does not, and leaves that to its children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -96,8 +106,7 @@ def kill_run(
         wait_until(lambda: ready.exists() or run.poll() is not None, "the run to start its servers")
         assert ready.exists(), (tmp_path / "said").read_text()
         directory = Path(ready.read_text())
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in find_processes(directory)}
-        assert programs <= names
+        assert programs <= find_programs(directory)
 
         run.send_signal(signal_)
 
@@ -121,6 +130,27 @@ def test_a_killed_run_leaves_no_process_and_no_directory(
 
 def test_a_run_ends_with_the_make_that_started_it(tmp_path: Path) -> None:
     kill_run(tmp_path, DAEMON, {"sleep"}, signal.SIGKILL, by_make=True)
+
+
+@pytest.mark.slow
+def test_a_killed_bench_leaves_no_server_and_no_directory(tmp_path: Path) -> None:
+    def find_directories() -> list[Path]:
+        owners = Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}")
+        return [one.parent for one in owners if one.read_text().startswith(f"{bench.pid} ")]
+
+    def has_server() -> bool:
+        return any("postgres" in find_programs(directory) for directory in find_directories())
+
+    argv = [sys.executable, "-m", "bench", "fire", "--store", "postgres", "--quick"]
+    with (tmp_path / "said").open("wb") as said, subprocess.Popen(argv, cwd=ROOT, stdout=said, stderr=said) as bench:
+        with ended_by_failure(bench):
+            wait_until(lambda: has_server() or bench.poll() is not None, "the bench to start its server")
+            assert bench.poll() is None, (tmp_path / "said").read_text()
+            [left] = find_directories()
+
+        bench.kill()
+
+    wait_until(lambda: not left.exists() and not find_processes(left), "everything to be gone")
 
 
 def test_a_run_whose_watcher_died_too_is_cleared_by_the_next(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from tests.leash import end_with_parent
+from tests.leash import end_with_make
 
 MOST_FLAKY = 3
 RERUNS = 2  # of one test: a machine that was slow for the first may be so for the second
@@ -128,6 +128,5 @@ def remember(flaky: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if "MAKELEVEL" in os.environ:
-        end_with_parent()
+    end_with_make()
     sys.exit(judge(sys.argv[1:]))

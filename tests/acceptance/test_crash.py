@@ -11,22 +11,21 @@ import pytest
 from .server import Server
 from .witness import check_ledger, check_witness, witness
 
-JOBS, SECONDS, KILLS = 50, 60, 10
-
 
 @pytest.mark.slow
-def test_fifty_jobs_a_second_survive_ten_crashes(tmp_path: Path):
+@pytest.mark.parametrize(("count", "seconds", "kills"), [(20, 18, 3), pytest.param(50, 60, 10, marks=pytest.mark.long)])
+def test_jobs_of_every_second_survive_crash_after_crash(tmp_path: Path, count: int, seconds: int, kills: int):
     server = Server(tmp_path, "--heartbeat-interval", "1", "--slots", "64")
     server.start()
-    jobs = server.submit(*(witness(number, tmp_path) for number in range(JOBS)))
+    jobs = server.submit(*(witness(number, tmp_path) for number in range(count)))
     chance = random.Random(7)
     started = time.monotonic()
-    for kill in range(1, KILLS + 1):
-        at = started + kill * SECONDS / (KILLS + 1) + chance.uniform(-1, 1)
+    for kill in range(1, kills + 1):
+        at = started + kill * seconds / (kills + 1) + chance.uniform(-1, 1)
         time.sleep(max(0, at - time.monotonic()))
         server.kill()
         server.start()
-    time.sleep(max(0, started + SECONDS - time.monotonic()))
+    time.sleep(max(0, started + seconds - time.monotonic()))
 
     for job in jobs:
         server.post(f"/v1/jobs/{job['id']}/pause")

@@ -10,6 +10,7 @@ import json
 import os
 import stat
 import subprocess
+import sys
 import zipfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -254,7 +255,11 @@ def test_directories_of_other_users_are_not_cloned_for_one_user(tmp_path: Path) 
 POISON = "import os, sys; print('poisoned', sys.prefix); sys.exit(0)"
 
 
-@pytest.mark.parametrize("requirements", ["# none today\n", "--no-index\n"], ids=["kept", "for the attempt"])
+@pytest.mark.parametrize(
+    "requirements",
+    [pytest.param("# none today\n", marks=pytest.mark.long), "--no-index\n"],
+    ids=["kept", "for the attempt"],
+)
 async def test_a_pip_of_the_project_installs_nothing(rig: Rig, repository: Path, requirements: str) -> None:
     fakes = {f"{name}/{file}.py": POISON for name in ("pip", "venv", "ensurepip") for file in ("__init__", "__main__")}
     commit(repository, {"main.py": "print('well')", "packages.txt": requirements, **fakes})
@@ -264,6 +269,18 @@ async def test_a_pip_of_the_project_installs_nothing(rig: Rig, repository: Path,
     assert text.endswith("well\n")
 
 
+def test_an_environment_is_of_one_owner(tmp_path: Path) -> None:
+    def place(owner: str) -> Path:
+        work: Any = SimpleNamespace(spec={}, assignment=SimpleNamespace(owner=owner))
+        return projects._place(work, requirements, tmp_path)
+
+    requirements = tmp_path / "packages.txt"
+    requirements.write_text("requests==2.31.0\n")
+    projects = PythonProjects("/usr/bin/python3", PATH, tmp_path / "environments")
+    assert place("ann") != place("bob") == place("bob")
+
+
+@pytest.mark.long
 async def test_environments_belong_to_one_owner_and_are_sealed(rig: Rig, repository: Path, tmp_path: Path) -> None:
     commit(repository, {"main.py": "import sys; print('in', sys.prefix)", "packages.txt": "# none today\n"})
     project = spec(repository, requirements="packages.txt")
@@ -297,10 +314,11 @@ def test_an_environment_that_was_not_made_to_its_end_is_made_anew(tmp_path: Path
     left_over, requirements = tmp_path / "venv" / "left-over", tmp_path / "requirements.txt"
     left_over.parent.mkdir()
     left_over.touch()
-    requirements.write_text("no-such-package-anywhere==1.0\n")
+    requirements.write_text("--no-index\nno-such-package-anywhere==1.0\n")
 
-    argv = ["/usr/bin/python3", "-I", environment.__file__, str(tmp_path), str(requirements)]
-    done = subprocess.run(argv, env={"PATH": PATH, "PIP_NO_INDEX": "1"}, capture_output=True, text=True, check=False)
+    uv = Path(sys.executable).with_name("uv")  # pip takes longer to be there than all else here
+    argv = ["/usr/bin/python3", "-I", environment.__file__, str(tmp_path), str(requirements), str(uv)]
+    done = subprocess.run(argv, env={"PATH": PATH}, capture_output=True, text=True, check=False)
 
     assert done.returncode == 1, done.stderr
     assert not left_over.exists()

@@ -159,11 +159,14 @@ async def test_connections_that_nobody_wants_are_given_back(postgres_url: str, m
 
 # ── very many at once ──
 
-MANY = 100_000
+
+@pytest.fixture(params=[20_000, pytest.param(100_000, marks=pytest.mark.long)])
+def many(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 @pytest.fixture
-async def crowded(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+async def crowded(store: Any, many: int, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store whose statements may not take long, with very many runs that wait; their start deadline has passed."""
     await store.submit([Submission([make_job(1, trigger_id=10, next_at=START)])])
     if store.dialect == "postgres":
@@ -173,7 +176,7 @@ async def crowded(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         await connection.execute(
             "INSERT INTO live (id, job_id, due_at, created_at, start_by, state, priority, overlap, kind, needs) "
             "SELECT i, 1, 0, 0, 1, 0, 5, 1, 'ada', ARRAY['gpu'] FROM generate_series(1, $1) AS i",
-            MANY,
+            many,
         )
         await connection.close()
     else:
@@ -182,7 +185,7 @@ async def crowded(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
             "INSERT INTO live (id, job_id, due_at, created_at, start_by, state, priority, overlap, kind, needs) "
             "SELECT i, 1, 0, 0, 1, 0, 5, 1, 'ada', '[\"gpu\"]' FROM n",
-            (MANY,),
+            (many,),
         )
         connection.commit()
         connection.close()
@@ -202,26 +205,26 @@ async def mark_some(store: Any) -> int:
 
 
 @pytest.mark.parametrize("step", [expire_some, fail_some, mark_some])
-async def test_what_is_very_much_is_done_in_parts(crowded: Any, step: Callable[[Any], Any]):
+async def test_what_is_very_much_is_done_in_parts(crowded: Any, many: int, step: Callable[[Any], Any]):
     """Each a transaction of its own: what would take longer than a statement may would be rolled back for ever."""
     done = rounds = 0
     async with asyncio.timeout(5 * DEADLINE):
         while found := await step(crowded.for_roles()):
             assert found <= limits.ROWS_AT_ONCE
             done, rounds = done + found, rounds + 1
-    assert done == MANY
-    assert rounds == MANY // limits.ROWS_AT_ONCE
+    assert done == many
+    assert rounds == many // limits.ROWS_AT_ONCE
 
 
 async def test_a_sweep_with_more_to_do_says_so(crowded: Any, clock: FakeClock):
     assert (await crowded.sweep()).next_at == clock.now()
 
 
-async def test_a_job_with_very_many_waiting_runs_is_deleted(crowded: Any):
+async def test_a_job_with_very_many_waiting_runs_is_deleted(crowded: Any, many: int):
     async with asyncio.timeout(5 * DEADLINE):
         cancelled = await crowded.delete_job(1, await crowded.get_job(1))
     assert cancelled is not None
-    assert len(cancelled.ended) == MANY
+    assert len(cancelled.ended) == many
     job = await crowded.get_job(1)
     assert job.deleted_at is not None
     assert (await crowded.census()).live == {}

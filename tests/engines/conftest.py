@@ -81,8 +81,8 @@ def hdfs() -> Iterator[Hdfs]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything that needs a daemon of Docker goes to one worker: two of them get in each other's way."""
-    for item in items:
-        is_here = Path(__file__).parent in item.path.parents
-        if is_here and ("docker" in item.nodeid or item.path.name == "test_matrix.py" or "container" in item.nodeid):
+    """All here is of engines. What needs a daemon of Docker goes to one worker: two get in each other's way."""
+    for item in (item for item in items if Path(__file__).parent in item.path.parents):
+        item.add_marker(pytest.mark.engine)
+        if "docker" in item.nodeid or item.path.name == "test_matrix.py" or "container" in item.nodeid:
             item.add_marker(pytest.mark.xdist_group("docker"))

@@ -52,9 +52,12 @@ def meaning(shown: Json) -> Json:
 
 
 @BOTH
-async def test_what_get_returns_is_put_back_without_a_change_and_submitted_as_a_new_job(world: World) -> None:
+@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.long)])
+async def test_what_get_returns_is_put_back_without_a_change_and_submitted_as_a_new_job(
+    world: World, count: int
+) -> None:
     await world.jobs.queues.put("reports", {})
-    for document in invented(60):
+    for document in invented(count):
         shown = await made(world, document)
 
         put = await world.http.put(f"/v1/jobs/{shown['id']}", json=shown)

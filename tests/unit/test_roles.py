@@ -433,7 +433,7 @@ async def test_a_coordinator_that_does_not_lead_watches_and_touches_nothing(
         await role.step()
 
     assert probe.calls["take_lease"] == 1  # the one above
-    assert probe.calls["sweep"] == probe.calls["load_shares"] == 0
+    assert probe.calls["sweep"] == probe.calls["load_segment_holders"] == 0
     assert probe.calls["list_nodes"] == 6  # it watches, to know who was silent should it lead
 
 

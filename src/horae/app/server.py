@@ -25,7 +25,7 @@ import structlog
 
 from horae.app.broker import authority_of, connector_for, make_broker, open_queue
 from horae.app.machine import OwnDirectory, SystemClock, end_task, here, identity_of
-from horae.app.parts import FindHere, all_labels, list_handlers, make_reach, make_work, nowhere, offered
+from horae.app.parts import FindHere, Work, all_labels, list_handlers, make_reach, make_work, nowhere, offered
 from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
@@ -102,81 +102,93 @@ class App:
         """`secret` is what the servers of the cluster have in common; with one user, this machine is theirs.
         `installation` is its part of trace ids. Where it is not served, it is part of a program, and nobody else
         reaches it; `find_here` returns handlers of that program."""
-        self.config = config
-        self._is_served = is_served
+        self.config, self.store, self.clock = config, store, clock
+        self._is_served, self._is_reached = is_served, False  # by gRPC
+        self._secret, self._installation = secret, installation
         self._identity = identity_of(config.data / "agent")
         self._directory = OwnDirectory(config.data / "agent")
         self._directory.hold()
-        self._secret = secret
-        self._installation = installation
-        self._is_reached = False  # by gRPC
-        self.store = store
         roles = store.for_roles()  # for whatever must not wait for users
-        self.clock = clock
         self.queue = open_queue(config)
         self.broker = make_broker(config, roles, self.queue, clock, lambda: self.cluster.is_leader, installation)
         self.metrics = Metrics()
         self.files = open_files(config.files, endpoint=config.files_endpoint, spool=config.data / "spool" / "outputs")
+        self._place_of_output = "" if self.files.is_shared else config.node
         # Left to workers outside Horae: nobody here takes them, and that nobody can is no failure.
-        self._foreign_kinds = foreign_kinds = kinds.LENDABLE if config.lake_workers == "external" else ()
-        keys = FileKeys(config.secret_key_file)
-        kept = Secrets(roles, keys)
-        self.sealing = sealing = Sealing(store, keys)
+        self._foreign_kinds = kinds.LENDABLE if config.lake_workers == "external" else ()
+        self._keys = FileKeys(config.secret_key_file)
+        self._kept, self.sealing = Secrets(roles, self._keys), Sealing(store, self._keys)
+        self._make_roles(roles)
+        reach = make_reach(config, has_one_user=has_one_user)
+        self._make_agent(make_work(config, clock, reach, umask=work_umask, find_here=find_here))
+        self._make_services(roles)
+        self._connect_metrics()
+
+    def _make_roles(self, store: Store) -> None:
+        """What fires, hands out, leads and tidies up."""
+        config = self.config
         self.execution = Execution(
-            roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
-            events=self.broker.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
-            installation=installation,
-            after_failures=Breaker(roles, self.queue, sealing, self.broker.events).look,
+            store, self.queue, self.clock, self.metrics, foreign_kinds=self._foreign_kinds, secrets=self._kept,
+            sealing=self.sealing, events=self.broker.events,
+            beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
+            after_failures=Breaker(store, self.queue, self.sealing, self.broker.events).look,
         )  # fmt: skip
         self.firing = Firing(
-            roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval, foreign_kinds=foreign_kinds
-        )
-        place_of_output = "" if self.files.is_shared else config.node
+            store, self.queue, self.clock, self.metrics, offer_seconds=config.scan_interval,
+            foreign_kinds=self._foreign_kinds,
+        )  # fmt: skip
         self.link = LocalLink(
-            self.execution, roles, self.queue, place=place_of_output,
+            self.execution, store, self.queue, place=self._place_of_output,
             may_stand_by=config.scheduler_mode == "active-passive" and "scheduler" in config.roles,
         )  # fmt: skip
         self.cluster = Cluster(
-            roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
-            dead_after=_dead_after(config),
-            is_exclusive=config.sqlite_path is not None, is_shared=config.scheduler_mode == "shared",
-            external_after=config.worker_timeout, foreign_kinds=foreign_kinds,
+            store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
+            dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,
+            is_shared=config.scheduler_mode == "shared", external_after=config.worker_timeout,
+            foreign_kinds=self._foreign_kinds,
         )  # fmt: skip
         self.retention = Retention(
-            roles, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
+            store, self.files, history_days=config.history_days or 0, files_limit=config.files_limit or 0
         )
-        reach = make_reach(config, has_one_user=has_one_user)
-        work = make_work(config, clock, reach, umask=work_umask, find_here=find_here)
+
+    def _make_agent(self, work: Work) -> None:
+        """Whoever executes here, and what it executes with."""
+        config = self.config
         self.keeper, self.sandboxes, self.executors = work.keeper, work.sandboxes, work.executors
         self.describer = work.describer
         place = None if "://" in config.files else Path(config.files)
         self.agent = work.make_agent(
-            config, self._node(), self.link, self.files, clock, place, installation=installation
+            config, self._node(), self.link, self.files, self.clock, place, installation=self._installation
         )
-        self.peers = GrpcPeers(secret, authority_of(config))
+
+    def _make_services(self, store: Store) -> None:
+        """What doors ask: of users by their own store, of workers and programs by that of the roles."""
+        config = self.config
+        self.peers = GrpcPeers(self._secret, authority_of(config))
         self.outside_workers = HttpWorkers({config.port, config.grpc_port, *config.compat_ports})
         jobs = Jobs(
-            store, self.queue, self.broker.events, sealing, self.describer,
-            most_waiting=config.most_waiting_per_owner or None, foreign_kinds=foreign_kinds,
+            self.store, self.queue, self.broker.events, self.sealing, self.describer,
+            most_waiting=config.most_waiting_per_owner or None, foreign_kinds=self._foreign_kinds,
         )  # fmt: skip
-        lending, members = Lending(roles, jobs, self.execution), self._members(roles)
+        lending, members = Lending(store, jobs, self.execution), self._members(store)
         self.dispatching = Dispatching(
-            roles, clock, jobs, lending, members, self.outside_workers, DIALECTS, offer_seconds=config.scan_interval
-        )
-        self.pushing = Pushing(roles, clock, jobs, lending, members, self.dispatching, RpcDialect())
+            store, self.clock, jobs, lending, members, self.outside_workers, DIALECTS,
+            offer_seconds=config.scan_interval,
+        )  # fmt: skip
+        self.pushing = Pushing(store, self.clock, jobs, lending, members, self.dispatching, RpcDialect())
         local_node = self._local_node()
         self.services = Services(
-            jobs, self._insight(), Access(store, clock), Nodes(store, self.queue), lending=lending,
+            jobs, self._insight(), Access(self.store, self.clock), Nodes(self.store, self.queue), lending=lending,
             external_members=members, dispatching=self.dispatching, pushing=self.pushing,
-            outside_logs=OutsideLogs(self.files, place=place_of_output, limit=config.output_limit),
-            outside_workers=self.outside_workers, sources=Sources(store, jobs, sealing), secrets=kept,
-            rotation=Rotation(roles, keys, kept, sealing, node=config.node), local_node=local_node,
-            catalogues=Catalogues(store, local_node, self.peers), hooks=Hooks(store, jobs.orders, sealing, kept),
-            activity=Activity(store, clock, node=config.node, lease_seconds=config.lease),
+            outside_logs=OutsideLogs(self.files, place=self._place_of_output, limit=config.output_limit),
+            outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing), secrets=self._kept,
+            rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
+            catalogues=Catalogues(self.store, local_node, self.peers),
+            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept),
+            activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
         )  # fmt: skip
-        self._connect_metrics()
 
     def _connect_metrics(self) -> None:
         """What is read when somebody asks, not counted as it happens."""

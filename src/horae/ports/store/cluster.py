@@ -90,7 +90,7 @@ class Segments(Protocol):
     async def load_segments(self) -> dict[int, tuple[str, int]]:
         """Segment → (owner, term) for those assigned."""
 
-    async def load_shares(self) -> tuple[dict[int, str], dict[int, str]]:
+    async def load_segment_holders(self) -> tuple[dict[int, str], dict[int, str]]:
         """Return in one look segment → owner, and segment → worker as `load_taken_segments` does."""
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:

@@ -306,7 +306,7 @@ class Cluster:
         there = [node for node in present if _may_schedule(node) and not self._is_silent(node, self._ttl)]
         fit = there if self._is_shared else [node for node in there if _takes_work(node)] or there
         schedulers = [node.name for node in fit]
-        owners, taken = await self._store.load_shares()
+        owners, taken = await self._store.load_segment_holders()
         moves = (share if self._is_shared else gather)(owners, schedulers, _told(taken))
         if moves and self._lease is not None and await self._store.assign_segments(moves, self._lease):
             self.rebalances += 1

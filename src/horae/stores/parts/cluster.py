@@ -113,10 +113,10 @@ class LeasePart(Database):
     async def load_segments(self) -> dict[int, tuple[str, int]]:
         return {row[0]: (row[1], row[2]) for row in await self._get("load_segments")}
 
-    async def load_shares(self) -> tuple[dict[int, str], dict[int, str]]:
+    async def load_segment_holders(self) -> tuple[dict[int, str], dict[int, str]]:
         owners: dict[int, str] = {}
         taken: dict[int, str] = {}
-        for segment, name, is_taken in await self._get("load_shares"):
+        for segment, name, is_taken in await self._get("load_segment_holders"):
             (taken if is_taken else owners)[segment] = name
         return owners, taken
 

@@ -57,7 +57,7 @@ UPDATE leases SET owner = '', beat = beat + 1 WHERE name = $1 AND owner = $2 AND
 -- load_segments [beat] --
 SELECT segment, owner, term FROM segments ORDER BY segment;
 
--- load_shares [beat] --
+-- load_segment_holders [beat] --
 -- Who owns each, and who was told to hold it: the leader asks every second, so it is one statement.
 SELECT segment, owner, 0 FROM segments
 UNION ALL SELECT t.segment, t.worker, 1 FROM taken_segments t JOIN nodes n ON n.name = t.worker AND n.state = 'live'
