@@ -144,7 +144,7 @@ async def test_a_claim_finds_its_runs_by_index_however_many_wait(postgres_url: s
     given = arrays.claim_arrays([Want(f"n{number}", "python", 4) for number in range(100)], begin)
 
     rows = await connection.fetch(
-        "EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *given, None, [], [], [], []
+        "EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *given, None, [], [], [], [], None, None, 0, []
     )
     await connection.close()
 

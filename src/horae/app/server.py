@@ -125,7 +125,7 @@ class App:
             roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
             events=self.broker.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
             installation=installation,
-            after_failures=Breaker(roles, self.queue, sealing, self.broker.events).look,
+            after_failures=Breaker(roles, self.queue, sealing, self.broker.events, foreign_kinds=foreign_kinds).look,
         )  # fmt: skip
         self.firing = Firing(
             roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval, foreign_kinds=foreign_kinds

@@ -37,6 +37,7 @@ import asyncpg
 import structlog
 
 from horae.core.model import Moment
+from horae.core.policy.grants import Grants
 from horae.errors import ConfigError, Unavailable
 from horae.stores import limits
 from horae.stores.database import Database, Steps, T, too_slow
@@ -124,6 +125,7 @@ class PostgresDatabase(Database):
         self._past = Failovers(lease)
         self._marks = marks.Marks()
         self._lines = Lines()
+        self._grants = Grants()
 
     def for_roles(self) -> Self:
         store = copy.copy(self)
