@@ -25,7 +25,7 @@ from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import Row, encode, from_json
 
 NO_GRANTS = None, None, 0, None
-NO_ROW: Row = (None,) * 14
+NO_ROW: Row = (None,) * 15
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
@@ -135,11 +135,11 @@ class PostgresAttempts(PostgresDatabase, WritePart, LimitPart):
 def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] | None]:
     """Return what each want got."""
     claimed: list[list[Assignment] | None] = [[] for _ in wants]
-    for number, run_id, *rest, job, data, _, _, _, _ in rows[:-1]:
+    for number, run_id, *rest, job, data, _, _, _, _, answers in rows[:-1]:
         given = claimed[number - 1]
         if run_id is None or given is None:  # of a session that is over
             claimed[number - 1] = None
         else:
             *definition, owner = job
-            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None)))
+            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers)))
     return claimed

@@ -12,6 +12,7 @@ from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import (
+    ANSWERS,
     DEMANDS,
     HEADS,
     KIND,
@@ -30,7 +31,7 @@ from horae.stores.attempts import (
 )
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
-from horae.stores.rows import encode, from_json
+from horae.stores.rows import Row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
 
 
@@ -79,7 +80,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
         answers, is_waiting = await self._do(write)
         taken = [row for rows in answers for row in rows or ()]
         self._lines.note_started((row[KIND], row[QUEUE], row[PRIORITY], row[PASS]) for row in taken if row[PIN] is None)
-        claimed = [None if rows is None else [Assignment(*row[RUN:QUEUE]) for row in rows] for rows in answers]
+        claimed = [None if rows is None else [_assignment(row) for row in rows] for rows in answers]
         return claimed, is_waiting
 
     def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
@@ -164,3 +165,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
 
 def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ...]:
     return r.run_id, int(r.state), r.reason, *times, r.exit_code, r.message, r.result, r.output
+
+
+def _assignment(row: Row) -> Assignment:
+    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS]))
