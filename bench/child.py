@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from horae.app.machine import SystemClock
 from horae.app.server import App
 from horae.app.store import open_store
 from horae.stores.postgres import database, history, lanes
+from horae.stores.queries import load_queries
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # bytes
-statements = 0
+statements: Counter[str] = Counter()  # by the name of their query, or their first word
 blocked = blocked_cpu = (
     0.0  # seconds for which the event loop did not come round, at most, and CPU time it used in that
 )
@@ -40,10 +42,10 @@ BEAT = 0.005  # seconds
 
 def count_statements() -> None:
     connect = lanes.connect
+    names = {text: name for name, text in load_queries("postgres").items()}
 
-    def count(_: Any) -> None:
-        global statements
-        statements += 1
+    def count(record: Any) -> None:
+        statements[names.get(record.query) or record.query.partition(" ")[0]] += 1
 
     async def counted(*args: Any, **settings: Any) -> lanes.Connection:
         connection = await connect(*args, **settings)
@@ -66,7 +68,8 @@ def stat(app: App) -> dict[str, Any]:
         "finished": sum(metrics.finished.values()),
         "fenced": metrics.fenced,
         "batches": dict(metrics.batches),
-        "statements": statements,
+        "statements": statements.total(),
+        "queries": dict(statements),
         "blocked": blocked,
         "blocked_cpu": blocked_cpu,
         "tasks": len(asyncio.all_tasks()),

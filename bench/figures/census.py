@@ -18,6 +18,7 @@ from bench.places import Place
 from horae.core.model import SECOND, Json
 
 Fill = Callable[[Place, int, Json], Awaitable[None]]
+See = Callable[[Place], Awaitable[dict[str, Any]]]
 PERIOD = 10  # seconds between two moments of a trigger
 
 BUDGET = {"commits": 0.02, "statements": 0.02, "wal_bytes": 1500.0, "python_us": 45.0}
@@ -56,21 +57,24 @@ async def fill(place: Place, size: int, schedule: Json) -> None:
     await register(place, drafts(size, schedule=schedule))
 
 
-async def costs_of(bench: Bench, rate: int, seconds: int, fill: Fill) -> tuple[dict[str, float], dict[str, Any]]:
-    """Return what a run costs in a steady state, and what was seen."""
+async def costs_of(
+    bench: Bench, rate: int, seconds: int, fill: Fill, see: See | None = None, **flags: str
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what a run costs in a steady state, and what was seen. `flags` are those of the Horae process."""
     async with bench.places.fresh(bench.store) as place:
         size = rate * PERIOD
         began = now() + lead(bench, size) * SECOND
         schedule = {"every": f"{PERIOD}s", "start_at": at(began), "jitter": f"{PERIOD * 1000 - 1}ms"}
         await fill(place, size, schedule)
-        async with node(place) as one:
+        async with node(place, **flags) as one:
             await one.go()
             await sleep_until(began + PERIOD * SECOND)  # the first round has filled every cache
             before = await _count(place, one)
             await asyncio.sleep(seconds)
             after = await _count(place, one)
             await _judge(place, before, after)
-            return _per_run(before, after)
+            costs, seen = _per_run(before, after)
+            return costs, seen | (await see(place) if see is not None else {})
 
 
 async def _count(place: Place, one: Node) -> Count:
@@ -87,8 +91,14 @@ def _per_run(before: Count, after: Count) -> tuple[dict[str, float], dict[str, A
         "wal_bytes": (after.wal_bytes - before.wal_bytes) / runs,
         "python_us": (b["cpu"] - a["cpu"]) / runs * 1e6,
     }
-    batches = {name: b["batches"][name] - a["batches"].get(name, 0) for name in b["batches"]}
-    return costs, {"runs": runs, "runs_per_s": round(runs / seconds), "batches": batches}
+    batches, queries = (_more(a[name], b[name]) for name in ("batches", "queries"))
+    return costs, {"runs": runs, "runs_per_s": round(runs / seconds), "batches": batches, "queries": queries}
+
+
+def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """Return by how much each count has grown, the most first."""
+    grown = {name: count - before.get(name, 0) for name, count in after.items()}
+    return {name: grown[name] for name in sorted(grown, key=lambda name: -grown[name]) if grown[name]}
 
 
 async def _judge(place: Place, before: Count, after: Count) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.figure import Aim, Bench, Line, Void, figure, measure
-from bench.figures.census import costs_of, fill
+from bench.figures.census import BUDGET, costs_of, fill
 from bench.load import CHUNK, drafts
 from bench.places import Place
 from horae.core.model import Json, Overlap, Policy, State
@@ -24,11 +24,18 @@ CLAIMED = 100  # runs at a time
 LOOK_EVERY = 10  # claims: so often somebody looks for runs that a limit may let go
 NODE, KIND = "bench", "python"
 OWNERS = {"ann": 1, "bob": 2, "eve": 4, "dan": 1}  # with their weights
-LIMITED = 100  # one of so many jobs has limits
-LIMITS: Json = {
-    "concurrency_limits": [{"limit": 10_000, "per": "owner"}],
-    "rate_limits": [{"rate": "100000/s", "burst": 10_000, "per": "owner"}],
-}
+LIMITED = 200  # of so many jobs, one has limits, and another asks for more than a slot
+DEMANDS: tuple[Json, Json] = (
+    {
+        "concurrency_limits": [{"limit": 10_000, "per": "owner"}],
+        "rate_limits": [{"rate": "100000/s", "burst": 10_000, "per": "owner"}],
+    },
+    {"resources": {"cpus": 0.01, "gpu": 1}},
+)
+OFFERED = "gpu=1000"
+LATE = """SELECT j.policy LIKE '%limits%' OR j.policy LIKE '%gpu%',
+  percentile_cont(0.5) WITHIN GROUP (ORDER BY h.started_at - h.due_at) / 1000
+FROM history h JOIN jobs j ON j.id = h.job_id GROUP BY 1"""
 
 
 # ── claims while much waits ──
@@ -128,33 +135,42 @@ async def _judge(place: Place, size: int) -> None:
 
 @figure(
     "census-shared",
-    "commits and statements per scheduled run with owners of several weights and limits in use; bare: without",
+    "the census with owners of several weights, limits and resources in use; bare: without any of it",
     stores=("postgres",), rate=[5000], seconds=[10], lead=None, quick={"rate": [2000], "seconds": [5]},
 )  # fmt: skip
 async def census_shared(bench: Bench) -> AsyncIterator[Line]:
     for rate in bench["rate"]:
         for seconds in bench["seconds"]:
-            detail: dict[str, Any] = {"rate": rate, "seconds": seconds, "owners": OWNERS, "limited": f"1 of {LIMITED}"}
+            detail: dict[str, Any] = {"rate": rate, "seconds": seconds, "owners": OWNERS, "limited": f"2 of {LIMITED}"}
             try:
-                without, _ = await costs_of(bench, rate, seconds, fill)
-                costs, seen = await costs_of(bench, rate, seconds, _fill_shared)
+                without, plain = await costs_of(bench, rate, seconds, fill)
+                costs, seen = await costs_of(bench, rate, seconds, _fill_shared, _lateness, resources=OFFERED)
             except Void as why:
                 yield Line("census-shared", bench.store, "per run", detail=detail, void=str(why))
                 continue
-            for name in ("commits", "statements"):
+            detail |= {**seen, "bare_batches": plain["batches"], "bare_queries": plain["queries"]}
+            for name, budget in BUDGET.items():
                 aim = Aim("at most", 1.05, "quotient")
+                own = {"budget": budget, "is_within": costs[name] <= budget}
                 yield Line(f"census-shared.{name}", bench.store, "per run", costs[name], without[name], aim,
-                           {**detail, **seen})  # fmt: skip
+                           own | detail)  # fmt: skip
+
+
+async def _lateness(place: Place) -> dict[str, Any]:
+    """How late runs start, ms p50."""
+    late = dict(await place.rows(LATE))
+    return {"late_ms": {"limited": round(late[True], 1), "ordinary": round(late[False], 1)}}
 
 
 async def _fill_shared(place: Place, size: int, schedule: Json) -> None:
-    """With jobs of several owners, some of which have limits that they do not reach."""
+    """With jobs of several owners, some of which have limits that they do not reach, or ask for what is plentiful."""
     store = await place.open()
     service = Jobs(store, LocalQueue())
     await service.queues.put("default", {"weights": OWNERS})
-    policy = specs.parse_job({"name": "limited", "handler": "horae.handlers:noop", **LIMITS}).policy
+    read = (specs.parse_job({"name": "limited", "handler": "horae.handlers:noop", **said}) for said in DEMANDS)
+    policies = dict(zip((0, LIMITED // 2), (draft.policy for draft in read), strict=True))
     jobs = [
-        replace(draft, policy=policy) if number % LIMITED == 0 else draft
+        replace(draft, policy=policies.get(number % LIMITED, draft.policy))
         for number, draft in enumerate(drafts(size, schedule=schedule))
     ]
     owners = list(OWNERS)

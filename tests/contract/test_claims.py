@@ -18,9 +18,10 @@ from horae.core.runs.orders import Assignment, NewRun, Order, Want
 from horae.core.signs import Beat, NewLine, Sign
 from horae.errors import Superseded
 from horae.ports.store import Store
-from horae.stores.postgres import PostgresStore, arrays, database, lanes
-from horae.stores.postgres.marks import Begin
-from horae.testing import START, make_job
+from horae.stores.postgres import PostgresStore, database, lanes
+from horae.testing import make_job
+
+from .test_postgres_plans import plan_of
 
 
 @pytest.fixture
@@ -140,20 +141,17 @@ async def test_a_claim_finds_its_runs_by_index_however_many_wait(postgres_url: s
     await connection.execute("ANALYZE jobs, live")
     await postgres_store.submit([Submission([make_job(1)])])
     await order(postgres_store, count=600)
-    begin = Begin([("python", 0, 1, 9), ("python", 0, -9, -1)], [("python", 0, 0, 7, 1)])
-    given = arrays.claim_arrays([Want(f"n{number}", "python", 4) for number in range(100)], begin)
-
-    rows = await connection.fetch(
-        "EXPLAIN " + postgres_store.queries["claim"], START, 1, [], *given, None, [], [], [], []
-    )
     await connection.close()
 
-    plan = "\n".join(row[0] for row in rows)
+    plan = await plan_of(postgres_url, postgres_store, "claim")
+
     assert plan.count("Index Scan using live_order") == 2  # from the beginning, and from a mark
     assert re.search(r"Index Cond: .*ROW\(.*pass, .*id\) > ROW\(", plan)
     assert "Index Scan using live_pinned_order" in plan
     assert set(re.findall(r"Seq Scan on (\w+)", plan)) <= {"queues"}  # a handful
-    assert set(re.findall(r"Bitmap Index Scan on (\w+)", plan)) <= {"live_pkey", "nodes_pkey"}  # by name and id
+    by_name = {"live_pkey", "nodes_pkey", "limits_pkey"}
+    assert set(re.findall(r"Bitmap Index Scan on (\w+)", plan)) <= by_name  # or id
+    assert "Scan using live_demanding on live" in plan
 
 
 async def test_of_many_wants_only_those_of_earlier_lines_are_refused(store: Store):

@@ -75,6 +75,12 @@ async def start(store: Store, *offers: Offer) -> list[Assignment]:
     return [one for each in claimed.given for one in each or ()]
 
 
+async def beside(store: Store, *offers: Offer) -> list[Assignment]:
+    """Start what goes with ordinary runs."""
+    claimed = await store.claim_beside(offers or [offer()])
+    return [one for each in claimed.given for one in each or ()]
+
+
 def ids(claimed: Sequence[Assignment]) -> list[int]:
     return [one.run_id for one in claimed]
 
@@ -640,7 +646,8 @@ async def compete(url: str, seconds: float) -> None:
     async def work(number: int) -> None:
         chance, store = random.Random(number), stores[number]
         while time.monotonic() < deadline:
-            held = await start(store, offer(chance.randint(1, 8), f"n{number}", kind=KINDS[number % 4]))
+            asked = offer(chance.randint(1, 8), f"n{number}", kind=KINDS[number % 4])
+            held = await (beside if chance.random() < 0.7 else start)(store, asked)
             assert len(held) <= 5
             await asyncio.sleep(chance.random() / 200)
             await store.finish([done(one) for one in held])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from horae.core.definitions import Submission
-from horae.core.model import State
-from horae.core.runs.orders import Fire, NewRun, Order, Result, Waiting
-from horae.stores.lines import Lines
-from horae.stores.postgres import PostgresStore, arrays, database, lanes
+from horae.core.runs.orders import NewRun, Order, Want
+from horae.stores.postgres import PostgresStore, database, lanes
 from horae.testing import START, make_job
 
 COUNT = 600
@@ -25,9 +23,12 @@ async def full_tables_believed_empty(postgres_url: str, postgres_store: Postgres
     await connection.close()
 
 
-async def plan_of(url: str, store: PostgresStore, name: str, *args: object) -> str:
+async def plan_of(url: str, store: PostgresStore, name: str) -> str:
+    """As the store has it planned, once for whatever comes."""
     connection = await lanes.connect(url, settings=database.BY_INDEX)
-    rows = await connection.fetch("EXPLAIN " + store.queries[name], *args)
+    prepared = await connection.prepare(store.queries[name])
+    nothing = ", ".join(["NULL"] * len(prepared.get_parameters()))
+    rows = await connection.fetch(f"EXPLAIN EXECUTE {prepared.get_name()} ({nothing})")
     await connection.close()
     return "\n".join(row[0] for row in rows)
 
@@ -37,22 +38,19 @@ async def plan_of(url: str, store: PostgresStore, name: str, *args: object) -> s
 async def test_a_hot_statement_scans_no_table_and_loops_over_none(
     postgres_url: str, postgres_store: PostgresStore, name: str
 ):
-    ids = list(range(1, COUNT + 1))
-    results = [Result(i, 1, State.SUCCEEDED, finished_at=START) for i in ids]
-    new = NewRun(1, "python", 5, 1)
-    args = {
-        "fire": [
-            START,
-            *arrays.fire_arrays([Fire(i, 0, 1, START, START + 1, START, new, START) for i in ids], Lines()),
-            [0],
-            [1],
-        ],
-        "finish": [*arrays.result_arrays(results), START],
-        "wait": [*arrays.waiting_arrays([Waiting(result, START) for result in results]), START],
-        "load_definitions": [ids],
-    }
-
-    plan = await plan_of(postgres_url, postgres_store, name, *args[name])
+    plan = await plan_of(postgres_url, postgres_store, name)
 
     assert "Seq Scan" not in plan
     assert "Nested Loop" not in plan
+
+
+async def test_a_hot_statement_is_planned_once(postgres_store: PostgresStore):
+    """However often it is asked: to plan a claim takes longer than to claim."""
+    for _ in range(9):
+        await postgres_store.claim([Want("n1", "python", 1)])
+    async with postgres_store._claim.use() as connection:
+        counts = await connection.fetch(
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement = $1",
+            postgres_store.queries["claim"],
+        )
+    assert [tuple(row) for row in counts] == [(9, 0)]

@@ -208,7 +208,8 @@ async def test_whoever_opens_a_line_sees_the_claims_that_were_under_way(
         claiming = connection.transaction()
         await claiming.start()
         begin = Marks().begin([], ["python"])
-        given = (START, 1, [], *arrays.claim_arrays([Want("n1", "python", 5, session)], begin), None, [], [], [], [])
+        arguments = arrays.claim_arrays([Want("n1", "python", 5, session)], begin)
+        given = (START, 1, [], *arguments, None, [], [], [], [], None, None, 0, None)
         assert [row[1] for row in await connection.fetch(store.queries["claim"], *given) if row[0]] == [run_id]
 
         opening = asyncio.create_task(open_line(store, "n1", IDENTITY, "server-2", "line-2"))

@@ -131,7 +131,9 @@ class App:
             store, self.queue, self.clock, self.metrics, foreign_kinds=self._foreign_kinds, secrets=self._kept,
             sealing=self.sealing, events=self.broker.events,
             beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
-            after_failures=Breaker(store, self.queue, self.sealing, self.broker.events).look,
+            after_failures=Breaker(
+                store, self.queue, self.sealing, self.broker.events, foreign_kinds=self._foreign_kinds
+            ).look,
         )  # fmt: skip
         self.firing = Firing(
             store, self.queue, self.clock, self.metrics, offer_seconds=config.scan_interval,

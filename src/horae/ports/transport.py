@@ -39,7 +39,8 @@ Topic = Literal[
     "nodes",  # somebody came or went
     "queues",  # what queues there are, and what they are like
     "inbox",  # work that was handed over in a transaction of somebody's own
-    "limits",  # runs that demand more than a slot, and what they wait for
+    "limits",  # runs that demand more than a slot
+    "units",  # what such runs wait for: some of it may be free
 ]
 
 

@@ -20,7 +20,7 @@ from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason
 from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.holdings import Fenced, Holding
-from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting
 from horae.core.signs import Beat, Sign
 from horae.core.work import policies
 from horae.core.work.kinds import WRITERS
@@ -138,15 +138,7 @@ class Execution:
 
     async def _claim_all(self, who: _Claimants, offers: list[Offer]) -> list[list[Assignment] | None]:
         labels, standby = who
-        limited = await self._starting.claim(offers, standby)
-        rooms = [offer.room for offer in offers] if limited is None else limited.room
-        left = [_wants(offer, room) for offer, room in zip(offers, rooms, strict=True)]
-        wants_of_all = [want for wants in left for want in wants]
-        answers = iter(await self._store.claim(wants_of_all, labels, standby=standby) if wants_of_all else ())
-        claimed = [
-            _together([*([limited.given[number]] if limited else []), *(next(answers) for _ in wants)])
-            for number, wants in enumerate(left)
-        ]
+        claimed = await self._starting.claim(offers, labels, standby)
         given = [a for each in claimed for a in each or ()]
         await self._look_again(labels)
         if given:
@@ -274,6 +266,8 @@ class Execution:
         is_back = any(w.eligible_at is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
+        if is_back:
+            self._queue.announce("units")
         if finished.promoted or is_back:
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):
@@ -321,16 +315,6 @@ def _sum(one: Finished, other: Finished) -> Finished:
     return Finished(
         one.accepted | other.accepted, one.promoted + other.promoted, one.demanding + other.demanding
     )  # fmt: skip
-
-
-def _together(answers: Sequence[list[Assignment] | None]) -> list[Assignment] | None:
-    """Return what the wants of one node got; None when its line is not the one that counts any more."""
-    return None if None in answers else [a for each in answers for a in each or ()]
-
-
-def _wants(offer: Offer, room: Mapping[str, int]) -> list[Want]:
-    """Return what ordinary runs may have of a node: what is left of its room."""
-    return [Want(offer.node, kind, slots, offer.session) for kind, slots in room.items() if slots > 0]
 
 
 def _room(offer: Offer) -> int:

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
 from horae.core.model import Moment, State
-from horae.core.runs.orders import Result, Waiting, Want
+from horae.core.policy.demands import Demand, Offer
+from horae.core.runs.orders import Assignment, Claimed, Result, Waiting, Want
 from horae.stores.rows import Row
 
 # Columns of a run that was found for claims; RANK is its priority and that of its queue, the smallest first.
 RANK, PIN, RUN, _, _, _, _, DUE, KIND, _, _, _, _, _, QUEUE, PRIORITY, PASS, ANSWERS = range(18)
 HEADS = 20  # runs of a demand that are looked at for a kind of work that nobody has,
 DEMANDS = 1000  # and demands
+
+
+def wants_of(offers: Sequence[Offer]) -> list[Want]:
+    """Return what ordinary runs may have of nodes."""
+    return [Want(o.node, kind, slots, o.session) for o in offers for kind, slots in o.room.items() if slots > 0]
+
+
+def claimed_by(
+    offers: Sequence[Offer], answers: Sequence[list[Assignment] | None], holding: Mapping[int, Demand], is_waiting: bool
+) -> Claimed:
+    """Return what each offer got, from what its wants did; None when its line is not the one that counts any more."""
+    left = iter(answers)
+    given: list[list[Assignment] | None] = []
+    for offer in offers:
+        got = [next(left) for slots in offer.room.values() if slots > 0]
+        given.append(None if None in got else [one for each in got for one in each or ()])
+    room = [Counter(offer.room) for offer in offers]
+    for rest, each in zip(room, given, strict=True):
+        rest.subtract(one.kind for one in each or ())
+    return Claimed(given, [dict(rest) for rest in room], is_waiting, holding=holding)
 
 
 def room_by_kind(wants: Sequence[Want]) -> dict[str, int]:

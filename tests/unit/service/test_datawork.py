@@ -151,7 +151,7 @@ async def test_other_kinds_pay_nothing_for_destinations_sources_and_cursors(stag
 
     assert len(await stage.execution.claim(node("n1"), {"python": 10})) == 1
 
-    assert set(probe.calls) - {"look_again", "claim_demanding"} == {"claim"}  # which ask for nothing of the kind
+    assert set(probe.calls) - {"look_again", "claim_demanding"} == {"claim_beside"}  # which ask for nothing of the kind
 
 
 async def test_who_gets_less_than_asked_because_of_a_busy_destination_is_told_to_look_again(stage: Stage, probe: Probe):

@@ -196,7 +196,7 @@ async def test_what_a_dead_node_held_is_queued_again_outside_the_budget(
 
     found = await jobs.get_run(run.id)
     assert (found.state, found.reason, found.lost, found.attempt) == (State.QUEUED, "lost", 1, 1)
-    assert queue.take() == ["limits", "runs"]  # it may have had more than a slot
+    assert queue.take() == ["limits", "units", "runs"]  # it may have had more than a slot
     assert (await claim_one(execution)).attempt == 2
     (attempt,) = await jobs.list_attempts(run.id)
     assert (attempt.state, attempt.reason, attempt.node) == (State.FAILED, "lost", "n1")
@@ -467,7 +467,7 @@ async def test_claims_of_many_agents_go_together(execution: Execution, probe: Pr
 
     await asyncio.gather(*(execution.claim(each, {"python": 2, "shell": 2}) for each in nodes))
 
-    assert probe.calls["claim"] == 1
+    assert probe.calls["claim_beside"] == 1
 
 
 async def test_one_line_that_was_superseded_takes_no_other_claim_with_it(
@@ -485,7 +485,7 @@ async def test_one_line_that_was_superseded_takes_no_other_claim_with_it(
     assert isinstance(late, Superseded)
     assert isinstance(taken, list)
     assert len(taken) == 1
-    assert probe.calls["claim"] == 1
+    assert probe.calls["claim_beside"] == 1
 
 
 async def test_beats_of_many_nodes_go_together(execution: Execution, probe: Probe):

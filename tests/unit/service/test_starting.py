@@ -32,12 +32,20 @@ class Answers:
     def __init__(self, *answers: Claimed) -> None:
         self._answers = list(answers)
         self.looks = 0
+        self.claims: list[tuple[Sequence[Offer], bool]] = []  # of ordinary runs: what was offered, and whether fresh
+        self.beside: list[Claimed] = []
         self.asked: list[Sequence[Demand]] = []
         self.resources: dict[str, int] = {}
 
     async def claim_demanding(self, offers: Sequence[Offer], *, standby: str | None = None) -> Claimed:
         self.looks += 1
         return self._answers.pop(0) if self._answers else Claimed([[]], [{"python": 4}])
+
+    async def claim_beside(
+        self, offers: Sequence[Offer], labels: Sequence[str] = (), *, standby: str | None = None, is_fresh: bool = False
+    ) -> Claimed:
+        self.claims.append((offers, is_fresh))
+        return self.beside.pop(0) if self.beside else Claimed([[]], [dict(offers[0].room)])
 
     async def demand_ids(self, demands: Sequence[Demand]) -> list[int]:
         self.asked.append(demands)
@@ -56,92 +64,141 @@ class Scene:
         self.runs = self.queue.watch("runs")
         self.starting = Starting(self.store, self.queue, self.clock)
 
-    async def claim(self, node: str = "n1") -> Claimed | None:
-        return await self.starting.claim([OFFER._replace(node=node)], None)
+    async def claim(self, node: str = "n1") -> list[int]:
+        """Return what was started."""
+        [given] = await self.starting.claim([OFFER._replace(node=node)], (), None)
+        return [one.run_id for one in given or ()]
+
+    async def looks(self, node: str = "n1") -> bool:
+        """Claim; return whether there was a look."""
+        before = self.store.looks
+        await self.claim(node)
+        return self.store.looks > before
 
     async def woken(self, seconds: float = 30.0) -> bool:
         return await self.runs.wait(seconds)
 
 
+def given(*run_ids: int, **fields: Any) -> Claimed:
+    """What was started, all of which hold something."""
+    holding = dict.fromkeys(run_ids, Demand((Use("a"),), (("gpu", 1),)))
+    claimed = Claimed([[assignment(run_id) for run_id in run_ids]], [{"python": 4 - len(run_ids)}], holding=holding)
+    return claimed._replace(**fields)
+
+
 def waiting(*run_ids: int, **fields: Any) -> Claimed:
-    return Claimed([[assignment(run_id) for run_id in run_ids]], [{"python": 4 - len(run_ids)}], True)._replace(
-        **fields
-    )
+    return given(*run_ids, is_waiting=True, **fields)
 
 
-async def test_while_nothing_demands_there_is_one_look_in_a_second():
+async def test_while_nothing_waits_nobody_looks_again():
     scene = Scene()
+    assert await scene.looks()  # it cannot know yet
     for _ in range(50):
-        await scene.claim()
-    assert scene.store.looks == 1
-    scene.clock.advance(LOOK_GAP)
+        scene.clock.advance(LOOK_GAP)
+        assert not await scene.looks()
+
+
+async def test_what_a_claim_finds_waiting_is_looked_for_at_once_with_the_room_that_is_left():
+    scene = Scene(Claimed([[]], [{"python": 4}]), given(3))
     await scene.claim()
-    assert scene.store.looks == 2
+    scene.store.beside = [waiting(1, 2)]
+    assert await scene.claim() == [1, 2, 3]
+    assert not await scene.looks()
 
 
-async def test_whoever_says_that_there_is_something_is_heard_at_once():
+async def test_where_a_claim_leaves_no_room_the_next_one_looks_first():
+    scene = Scene(Claimed([[]], [{"python": 4}]), given(9, room=[{"python": 0}]))
+    await scene.claim()
+    scene.store.beside = [waiting(1, 2, 3, 4)]
+    assert await scene.claim() == [1, 2, 3, 4]
+    assert await scene.claim() == [9]
+
+
+async def test_what_was_taken_is_not_offered_again():
+    scene = Scene(given(1))
+    scene.store.beside = [given(2)]
+    offer = OFFER._replace(free={"gpu": 4})
+    assert [one.run_id for one in (await scene.starting.claim([offer], (), None))[0] or ()] == [1, 2]
+    [(offers, _)] = scene.store.claims
+    assert (offers[0].room, offers[0].free) == ({"python": 3}, {})  # some of what is free may be kept for a large run
+
+
+async def test_whoever_says_that_runs_were_made_is_heard_once_and_costs_no_look():
     scene = Scene()
     await scene.claim()
     scene.queue.announce("limits")
-    assert await scene.claim() is not None
-    assert await scene.claim() is None
-    assert scene.store.looks == 2
-
-
-async def test_what_was_not_looked_for_is_looked_for_soon():
-    scene = Scene()
+    assert not await scene.looks()
     await scene.claim()
-    assert await scene.claim() is None
-    assert await scene.woken()
-    assert await scene.claim() is not None
+    assert [is_fresh for _, is_fresh in scene.store.claims] == [False, True, False]
+
+
+async def test_whoever_says_that_something_is_free_is_heard_at_once():
+    scene = Scene(waiting(), waiting())
+    await scene.claim()
+    scene.queue.announce("units")
+    assert await scene.looks()
+    assert not await scene.looks()
 
 
 async def test_agents_are_woken_when_a_rate_allows_the_next_start():
     scene = Scene(waiting(wait=0.01))
     await scene.claim()
     assert await scene.woken()
-    assert await scene.claim() is not None
+    assert await scene.looks()
 
 
 async def test_while_something_waits_it_is_looked_for_again_though_nobody_says_anything():
-    scene = Scene(waiting())
+    scene = Scene(waiting(), waiting())
     await scene.claim()
+    assert not await scene.looks()
     assert await scene.woken()
+    assert await scene.looks()
 
 
 async def test_a_claim_that_had_no_room_is_followed_by_a_look_with_the_next_one():
     scene = Scene(waiting(1, 2, 3, 4, is_cut=True))
     await scene.claim()
-    assert await scene.claim() is not None
-    assert scene.store.looks == 2
+    assert await scene.looks()
 
 
 async def test_what_one_node_cannot_have_another_looks_for_too():
     scene = Scene(waiting(), waiting())
     await scene.claim()
-    assert await scene.claim() is None
-    assert await scene.claim("n2") is not None
-    assert await scene.claim("n2") is None
+    assert not await scene.looks()
+    assert await scene.looks("n2")
+    assert not await scene.looks("n2")
 
 
-async def test_while_nothing_waits_nobody_else_looks_either():
-    scene = Scene()
-    await scene.claim()
-    assert await scene.claim("n2") is None
+async def test_a_session_that_is_over_gets_nothing():
+    scene = Scene(waiting(given=[None]))
+    scene.store.beside = [Claimed([[]], [{"python": 4}])]
+    assert await scene.starting.claim([OFFER], (), None) == [None]
 
 
-async def test_the_end_of_a_run_that_held_something_wakes_those_that_wait():
-    scene = Scene(waiting(1, 2))
+@pytest.mark.parametrize("is_beside", [False, True])
+async def test_the_end_of_a_run_that_held_something_wakes_those_that_wait(is_beside: bool):
+    scene = Scene(waiting() if is_beside else waiting(1, 2))
+    scene.store.beside = [given(1, 2)] if is_beside else []
     await scene.claim()
     scene.starting.note_ended([7])
     assert not scene.runs.is_due
     scene.starting.note_ended([1])
     assert scene.runs.is_due
-    assert await scene.claim() is not None
+    assert await scene.looks()
+
+
+async def test_the_end_of_a_run_wakes_nobody_who_wants_something_else():
+    scene = Scene(waiting(1, 2, wanted=frozenset(["b"])), waiting(3, wanted=frozenset(["a"])))
+    await scene.claim()
+    scene.starting.note_ended([1])
+    assert not scene.runs.is_due
+    await scene.claim("n2")
+    scene.starting.note_ended([2])
+    assert scene.runs.is_due
 
 
 async def test_the_end_of_a_run_wakes_nobody_while_nothing_waits():
-    scene = Scene(Claimed([[assignment(1)]], [{"python": 3}], False))
+    scene = Scene(given(1))
     await scene.claim()
     scene.starting.note_ended([1])
     await asyncio.sleep(0)

@@ -53,6 +53,7 @@ class Admission(NamedTuple):
     next_at: Moment | None  # when a rate allows another start
     is_cut: bool  # somebody may start, but there were no slots
     kept: Mapping[str, resources.Head] = NOBODY  # by node: for whom it is kept still
+    held: frozenset[int | None] = frozenset()  # demands of which no more may start, wherever it were
 
     def room_left(self, offers: Sequence[Offer]) -> list[dict[str, int]]:
         """Return what is left for ordinary runs."""
@@ -92,7 +93,9 @@ def admit(
         elif head.demand_id is not None:
             books.start(head)
             starts.append(Start(head.run_id, number, head.kind, head.demand.slots))
-    return Admission(starts, books.moved, books.next_at, is_cut or bool(rooms.kept), rooms.kept)
+    return Admission(
+        starts, books.moved, books.next_at, is_cut or bool(rooms.kept), rooms.kept, frozenset(books.passed_over)
+    )
 
 
 def large_ones(
@@ -138,12 +141,12 @@ class _Books:
         self._used = dict(usage)
         self._limits = limits
         self._now = now
-        self._passed_over: set[int | None] = set()
+        self.passed_over: set[int | None] = set()
         self.moved: dict[str, Limit] = {}
         self.next_at: Moment | None = None
 
     def allow(self, head: Head) -> bool:
-        if head.demand_id in self._passed_over:
+        if head.demand_id in self.passed_over:
             return False
         bound = [(self._limit(use.key), use) for use in head.demand.uses]
         is_full = any(limit and not limit.has_room(self._used.get(use.key, 0), use.cost) for limit, use in bound)
@@ -151,7 +154,7 @@ class _Books:
         if free_at > self._now and not is_full:  # one that is full is looked at again when something ends
             self.next_at = free_at if self.next_at is None else min(free_at, self.next_at)
         if is_full or free_at > self._now:
-            self._passed_over.add(head.demand_id)
+            self.passed_over.add(head.demand_id)
             return False
         return True
 

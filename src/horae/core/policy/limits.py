@@ -82,6 +82,14 @@ class Limit(NamedTuple):
     def has_room(self, used: int, cost: int) -> bool:
         return self.capacity is None or used + cost <= self.capacity
 
+    def starts_left(self, used: int, cost: int, now: Moment) -> int:
+        """Return how many starts in a row are allowed now, MOST_UNITS at most."""
+        left = MOST_UNITS if self.capacity is None else max(0, self.capacity - used) // cost
+        if self.period is None:
+            return left
+        end = now + self.burst * self.period
+        return min(left, (end - max(min(self.ready_at, end), now)) // self.period)
+
     def tightened(self, other: Limit) -> Limit:
         """Return what both allow: of two jobs that name the same key and different numbers, the smaller ones count
         while both wait."""

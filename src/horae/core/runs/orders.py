@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
 from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.debounce import Calm
+from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
@@ -218,6 +220,8 @@ class Claimed(NamedTuple):
     is_waiting: bool = False  # such runs wait
     is_cut: bool = False  # and some of them could start, if there were room, or if one looked again
     wait: float | None = None  # seconds until a rate allows another start
+    holding: Mapping[int, Demand] = MappingProxyType({})  # of the runs that were started, those that demand something
+    wanted: frozenset[str] | None = None  # the keys of those that wait; None: they may want something of an agent
 
 
 @dataclass(slots=True)

@@ -26,6 +26,14 @@ class Limits(Protocol):
         No limit is exceeded, however many ask at once: neither what its capacity is, by what job and queue say now, nor
         its rate, which is kept over restarts. Whatever ends an attempt gives back what it had."""
 
+    async def claim_beside(
+        self, offers: Sequence[Offer], labels: Sequence[str] = (), *, standby: str | None = None, is_fresh: bool = False
+    ) -> Claimed:
+        """As `claim`, all that these nodes offer; they have the same labels. Beside ordinary runs, those may be started
+        that are blocked(limit) and of which all that wait can have what they demand, as the last `claim_demanding` of
+        this process has shown. `is_waiting` is whether others wait for which somebody should look: not those that could
+        not start then, unless (`is_fresh`) runs were made since and an agent was all that was missing."""
+
     async def load_demanding(self, limit: int) -> list[Backlog]:
         """Return what waits to be started by `claim_demanding`: of each demand the first `limit` runs are counted; of
         very many demands, some."""

@@ -33,9 +33,14 @@ class BreakerStore(ChangeStore, PolicyCounts, PlacingStore, Protocol):
 
 
 class Breaker:
-    def __init__(self, store: BreakerStore, queue: Queue, sealing: Sealing, events: Events | None = None) -> None:
+    def __init__(
+        self, store: BreakerStore, queue: Queue, sealing: Sealing, events: Events | None = None, *,
+        foreign_kinds: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """`foreign_kinds`: as Placing has them."""
         self._store = store
-        self._changes = Changes(store, queue, DueMoments(store, queue, Placing(store, queue)), sealing)
+        placing = Placing(store, queue, foreign_kinds)
+        self._changes = Changes(store, queue, DueMoments(store, queue, placing), sealing)
         self._events = events or NoEvents()
 
     async def look(self, job_ids: Collection[int]) -> None:

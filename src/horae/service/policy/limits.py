@@ -115,5 +115,5 @@ class Limits:
         self._tell()
 
     def _tell(self) -> None:
-        self._hints.announce("limits")
+        self._hints.announce("units")
         self._hints.announce("runs")

@@ -11,12 +11,14 @@ the order limits, nodes, live, and nobody waits for a row of `live`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from hashlib import md5
+from random import getrandbits
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from horae.core.model import SECOND, Moment
-from horae.core.policy import resources
+from horae.core.policy import grants, resources
 from horae.core.policy.admission import Admission, Head, admit, large_ones
 from horae.core.policy.demands import NOTHING, RESOURCE, Demand, Offer, demand_from_text, limits_of
 from horae.core.policy.limits import Limit, LimitState
@@ -33,9 +35,21 @@ HEADS_AT_ONCE = 2000  # runs of them, if there are many
 COUNTED = 1000  # runs that wait with one demand, for people to see
 MOST_HOLDING = 5000  # running ones
 ROUND_GAP = 0.1  # seconds between two claims while there are more demands than one looks at
+STAMP_BITS = 62
 HOUR = 3600 * SECOND  # a row that is used says so at most once in it
 
 Moved = tuple[str, int, int, int]  # a line (core.policy.order), and the pass to which it has come
+
+
+class Passed(NamedTuple):
+    """Waiting demands that the last look has passed over."""
+
+    held: frozenset[int | None] = frozenset()  # because no more may start, wherever it were
+    every: frozenset[int] = frozenset()  # those, and what these agents could not take
+
+    def of(self, *, is_fresh: bool) -> list[int]:
+        """Return those that need no look now; `is_fresh`: somebody has made runs since."""
+        return [id_ for id_ in self.every if id_ in self.held or not is_fresh]
 
 
 class LimitPart(Database):
@@ -43,6 +57,8 @@ class LimitPart(Database):
 
     _clock: Callable[[], Moment | None]
     _lines: Lines
+    _grants: grants.Grants | None = None  # where runs may be started without a look
+    _passed = Passed()
     _looked_at = 0  # the demand behind which the next claim goes on
     _kept: Mapping[str, int] = MappingProxyType({})  # node → run (core.policy.resources.reserve)
     _kept_at: Moment = 0  # when that was found out
@@ -63,11 +79,21 @@ class LimitPart(Database):
 
     async def claim_demanding(self, offers: Sequence[Offer], *, standby: str | None = None) -> Claimed:
         waiting = await self._load_waiting()
+        self._passed = Passed()
         if not waiting:
             return nothing_for(offers)
-        claimed, started = await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
-        self._lines.note_started(started)
-        return claimed
+        outcome = await self._transact(lambda: self._claim_waiting(offers, waiting, standby))
+        if outcome is None:
+            return nothing_for(offers)._replace(is_waiting=True)
+        self._lines.note_started(outcome.moved_lines())
+        granted: Collection[int] = ()
+        if self._grants is not None:
+            outcome.teach(self._grants)
+            granted = self._grants.plenty()
+        left = frozenset(outcome.left_over()) - frozenset(granted)
+        self._passed = Passed(outcome.admission.held, left)
+        claimed = outcome.claimed(offers, ROUND_GAP if self._looked_at else None)
+        return claimed._replace(is_waiting=bool(left), wanted=_keys([waiting[id_] for id_ in left]))
 
     async def _load_waiting(self) -> dict[int, Demand]:
         """Return demands with which runs wait; of very many, the next ones."""
@@ -79,22 +105,20 @@ class LimitPart(Database):
 
     def _claim_waiting(
         self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None
-    ) -> Steps[tuple[Claimed, list[Moved]]]:
-        """Return what each offer got, and which lines have moved on."""
+    ) -> Steps[Outcome | None]:
+        """Return what became of it; None while nothing may be claimed."""
         floor = self._fence_floor()
         if floor is None:
-            return nothing_for(offers)._replace(is_waiting=True), []
+            return None
         scene = yield from self._look(offers, waiting, standby)
         asked = [offer if scene.is_valid(offer) else offer._replace(room={}) for offer in offers]
         kept = yield from self._keep(scene)
         admission = admit(scene.heads, scene.usage, scene.limits, asked, scene.ordinary, scene.now, kept)
         started = yield from self._start(admission, offers, floor, scene.now)
-        given = [started[number] if scene.is_valid(offer) else None for number, offer in enumerate(offers)]
-        waits = [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
-        waits += [0.0] if scene.has_more(admission) else []
-        waits += [ROUND_GAP] if self._looked_at else []
-        claimed = Claimed(given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None))
-        return claimed, scene.moved({one.run_id for each in started for one in each})
+        outcome = Outcome(scene, admission, started, getrandbits(STAMP_BITS))
+        if keys := list(outcome.moved):
+            yield "move_limits", self._list(keys), self._list([outcome.moved[key] for key in keys]), outcome.stamp
+        return outcome
 
     def _look(self, offers: Sequence[Offer], waiting: Mapping[int, Demand], standby: str | None) -> Steps[Scene]:
         held = yield from self._hold(sorted({use.key for demand in waiting.values() for use in demand.uses}))
@@ -133,9 +157,6 @@ class LimitPart(Database):
         starts = [(start.run_id, offers[start.offer].node, first_phase(start.kind)) for start in admission.starts]
         for row in (yield "start_demanding", encode(starts), floor, now) if starts else ():
             given[numbers[row[0]]].append(_assignment(row))
-        if admission.moved:
-            keys = list(admission.moved)
-            yield "move_limits", self._list(keys), self._list([admission.moved[key].ready_at for key in keys])
         return given
 
     def _hold(self, keys: Sequence[str]) -> Steps[dict[str, Row]]:
@@ -187,32 +208,42 @@ class Scene:
 
     def __init__(self, row: Row, waiting: Mapping[int, Demand], held: Mapping[str, Row], most: int) -> None:
         """`most`: runs of each demand that were looked at."""
-        self._most = most
+        self.most = most
+        self.waiting = waiting
+        self.held = held
         now, lines, queues, running, heads, ordinary = row
         self.now: Moment = now
         self._sessions = dict(_read(lines))
-        self._queues = {queue[0]: _queue(*queue) for queue in _read(queues)}
+        self.queues = {queue[0]: _queue(*queue) for queue in _read(queues)}
+        self.running: Counter[int] = Counter()
         self.usage: Counter[str] = Counter()
-        for _, runs, document in _read(running):
+        for id_, runs, document in _read(running):
+            self.running[id_] = runs
             for use in _demand(document).uses:
                 self.usage[use.key] += use.cost * runs
         self.limits: dict[str, Limit] = {}
+        self.terms: dict[int, grants.Terms] = {}
         self.heads = [self._head(found, waiting[found[1]]) for found in _read(heads)]
         self.ordinary = [self._head(found, NOTHING) for found in _read(ordinary)]
         for found in _read(heads):
-            self._note_limits(found, waiting[found[1]], held)
+            self._note_limits(found, waiting[found[1]])
 
     def _head(self, found: Row, demand: Demand) -> Head:
         run_id, demand_id, queue, priority, turn, due_at, kind, pin, needs, _ = found
-        offset, labels = self._queues[queue].priority_offset, frozenset(needs or ())
+        offset, labels = self.queues[queue].priority_offset, frozenset(needs or ())
         return Head(run_id, priority + offset, turn, kind, queue, due_at, pin, labels, None, demand_id, demand)
 
-    def _note_limits(self, found: Row, demand: Demand, held: Mapping[str, Row]) -> None:
-        policy = policies.policy_from_text(found[9] or "{}")
-        for key, limit in limits_of(policy, self._queues[found[2]], demand.uses).items():
-            _, capacity, ready_at = held[key]
-            own = limit._replace(ready_at=ready_at, capacity=limit.capacity if capacity is None else capacity)
-            self.limits[key] = own.tightened(self.limits[key]) if key in self.limits else own
+    def _note_limits(self, found: Row, demand: Demand) -> None:
+        text = found[9] or "{}"
+        queue, own = self.queues[found[2]], {}
+        for key, limit in limits_of(policies.policy_from_text(text), queue, demand.uses).items():
+            _, capacity, ready_at, _ = self.held[key]
+            own[key] = limit._replace(ready_at=ready_at, capacity=limit.capacity if capacity is None else capacity)
+            self.limits[key] = own[key].tightened(self.limits[key]) if key in self.limits else own[key]
+        version = queue.version if any(use.key.startswith("queue") for use in demand.uses) else None
+        digest = md5(text.encode(), usedforsecurity=False).hexdigest()
+        terms = grants.Terms(demand, own, frozenset([digest]), version, self.now + grants.HOLDS)
+        self.terms[found[1]] = terms.beside(self.terms.get(found[1]))
 
     def is_valid(self, offer: Offer) -> bool:
         """Return whether it is of the line that counts."""
@@ -223,21 +254,70 @@ class Scene:
         self.heads = [head for head in self.heads if head.pin is not None or head.kind in open_kinds]
         self.ordinary = [head for head in self.ordinary if head.pin is not None or head.kind in open_kinds]
 
-    def moved(self, started: set[int]) -> list[Moved]:
+
+class Outcome:
+    """What became of a look."""
+
+    def __init__(self, scene: Scene, admission: Admission, started: list[list[Assignment]], stamp: int) -> None:
+        self._scene = scene
+        self._given = started
+        self._started = {one.run_id for each in started for one in each}
+        self.admission = admission
+        self.stamp = stamp
+        self.moved: dict[str, Moment] = {}  # key → when it is ready, of those under which somebody was started
+        for head in self._heads():
+            for key, _ in head.demand.uses:
+                limit = admission.moved.get(key)
+                self.moved[key] = scene.held[key][2] if limit is None else limit.ready_at
+
+    def _heads(self) -> Iterator[Head]:
+        """Those that were started."""
+        return (head for head in self._scene.heads if head.run_id in self._started)
+
+    def claimed(self, offers: Sequence[Offer], wait: float | None) -> Claimed:
+        admission, scene = self.admission, self._scene
+        given = [self._given[number] if scene.is_valid(offer) else None for number, offer in enumerate(offers)]
+        waits = [] if wait is None else [wait]
+        waits += [] if admission.next_at is None else [(admission.next_at - scene.now) / SECOND]
+        waits += [0.0] if self._has_more() else []
+        holding = {head.run_id: head.demand for head in self._heads()}
+        return Claimed(
+            given, admission.room_left(offers), True, admission.is_cut, min(waits, default=None), holding
+        )  # fmt: skip
+
+    def moved_lines(self) -> list[Moved]:
         """Return the lines of runs that were started, each with its pass. What is pinned says nothing of the others."""
-        offsets = {id_: queue.priority_offset for id_, queue in self._queues.items()}
+        offsets = {id_: queue.priority_offset for id_, queue in self._scene.queues.items()}
         return [
             (head.kind, head.queue, head.rank - offsets[head.queue], head.turn)
-            for head in self.heads
-            if head.pin is None and head.run_id in started
+            for head in self._heads()
+            if head.pin is None
         ]
 
-    def has_more(self, admission: Admission) -> bool:
+    def _has_more(self) -> bool:
         """Return whether all that was looked at of some demand has started, and there may be more of it."""
-        started = {start.run_id for start in admission.starts}
-        found = Counter(head.demand_id for head in self.heads)
-        left = {head.demand_id for head in self.heads if head.run_id not in started}
-        return any(count == self._most and demand_id not in left for demand_id, count in found.items())
+        return any(runs == self._scene.most for runs in self._done().values())
+
+    def _done(self) -> dict[int | None, int]:
+        """Return the demands of which all that was looked at has started, with its number."""
+        found = Counter(head.demand_id for head in self._scene.heads)
+        left = {head.demand_id for head in self._scene.heads if head.run_id not in self._started}
+        return {id_: runs for id_, runs in found.items() if id_ not in left}
+
+    def left_over(self) -> list[int]:
+        """Return the demands of which some still wait, as far as one can tell."""
+        done = self._done()
+        return [id_ for id_ in self._scene.waiting if done.get(id_, self._scene.most) == self._scene.most]
+
+    def teach(self, known: grants.Grants) -> None:
+        scene = self._scene
+        running, usage = scene.running.copy(), scene.usage.copy()
+        for head in self._heads():
+            running[head.demand_id or 0] += 1
+            usage.update({use.key: use.cost for use in head.demand.uses})
+        keys = {key: grants.Key(stamp, capacity, at, 0) for key, capacity, at, stamp in scene.held.values()}
+        keys |= {key: keys[key]._replace(stamp=self.stamp, ready_at=at) for key, at in self.moved.items()}
+        known.learn(scene.terms, keys, running, usage, scene.now)
 
 
 def _add(
@@ -267,6 +347,13 @@ def _with_row(state: LimitState, row: Row | None) -> LimitState:
     return state._replace(limit=limit if capacity is None else limit._replace(capacity=capacity))
 
 
+def _keys(demands: Collection[Demand]) -> frozenset[str] | None:
+    """Return what these use; None if some of them ask something of an agent."""
+    if any(demand.asks for demand in demands):
+        return None
+    return frozenset(use.key for demand in demands for use in demand.uses)
+
+
 def nothing_for(offers: Sequence[Offer]) -> Claimed:
     return Claimed([[] for _ in offers], [dict(offer.room) for offer in offers])
 
@@ -280,11 +367,11 @@ def _demand(document: str | None) -> Demand:
     return NOTHING if document is None else demand_from_text(document)
 
 
-def _queue(id_: int, offset: int, labels: Sequence[str] | None, document: str) -> Queue:
+def _queue(id_: int, offset: int, labels: Sequence[str] | None, document: str, version: int = 1) -> Queue:
     said = from_json(document)
     return Queue(
         id_, "", priority_offset=offset, labels=tuple(labels or ()), concurrency=said.get("concurrency"),
-        rate=said.get("rate"), burst=said.get("burst") or 1,
+        rate=said.get("rate"), burst=said.get("burst") or 1, version=version,
     )  # fmt: skip
 
 

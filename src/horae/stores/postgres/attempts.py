@@ -3,55 +3,89 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from random import getrandbits
+from typing import Any
 
 from horae.core.model import Phase
+from horae.core.policy.demands import Offer
+from horae.core.policy.grants import Grants
 from horae.core.policy.order import Line
-from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
 from horae.stores import limits
-from horae.stores.attempts import DEMANDS, HEADS, settle
+from horae.stores.attempts import DEMANDS, HEADS, claimed_by, settle, wants_of
+from horae.stores.parts.limits import STAMP_BITS, LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection
-from horae.stores.rows import encode
+from horae.stores.rows import Row, encode, from_json
 
+NO_GRANTS = None, None, 0, None
+NO_ROW: Row = (None,) * 15
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
-class PostgresAttempts(PostgresDatabase, WritePart):
+class PostgresAttempts(PostgresDatabase, WritePart, LimitPart):
     """Runs that agents work on, and what nobody has begun."""
 
+    _grants: Grants
     _is_unused = False  # the last claim locked more than it took: another one may have found too little
 
     async def claim(
         self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
     ) -> list[list[Assignment] | None]:
-        claimed: list[list[Assignment] | None] = [[] for _ in wants]
         async with self._claim.use() as connection:
-            floor = self._fence_floor()
-            if floor is None:
-                return claimed
-            begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
-            arrays = claim_arrays(wants, begin)
-            *rows, (_, stepped, _, _, unused, *_) = await connection.fetch(
-                self.queries["claim"], self._clock(), floor, labels, *arrays, standby, *line_arrays(self._lines)
-            )
-        self._lines.note_started((row[7], row[10], row[11], row[12]) for row in rows if row[11] is not None)
+            rows = await self._claim_rows(connection, wants, labels, standby, NO_GRANTS)
+        return _dealt(wants, rows)
+
+    async def claim_beside(
+        self, offers: Sequence[Offer], labels: Sequence[str] = (), *, standby: str | None = None, is_fresh: bool = False
+    ) -> Claimed:
+        wants, stamp = wants_of(offers), getrandbits(STAMP_BITS)
+        async with self._claim.use() as connection:
+            granted, bounds = self._grants.of(offers)
+            demands = {grant.demand_id: self._grants.demand(grant.demand_id) for grant in granted}
+            given = (encode(granted), encode(bounds)) if granted else (None, None)
+            passed = self._passed.of(is_fresh=is_fresh)
+            rows = await self._claim_rows(connection, wants, labels, standby, (*given, stamp, passed))
+        *runs, last = rows or [NO_ROW]
+        holding = {row[1]: demands[row[13]] for row in runs if row[13] in demands}
+        if holding:
+            started = Counter(row[13] for row in runs if row[1] in holding)
+            self._grants.note(started, dict(from_json(last[9])), from_json(last[7] or "{}"), stamp, last[6])
+        is_waiting = last[13] is not None and not self._looked_at
+        return claimed_by(offers, _dealt(wants, rows), holding, is_waiting)
+
+    async def _claim_rows(
+        self,
+        connection: Connection,
+        wants: Sequence[Want],
+        labels: Sequence[str],
+        standby: str | None,
+        more: Sequence[Any],
+    ) -> Sequence[Row]:
+        """Return what the statement says, its row of number 0 last; nothing while nothing may be claimed. `more`: what
+        is granted, and what was looked at."""
+        floor = self._fence_floor()
+        if floor is None:
+            return []
+        begin, began = self._marks.begin(labels, {want.kind for want in wants}), time.monotonic()
+        arrays = claim_arrays(wants, begin)
+        rows: Sequence[Row] = await connection.fetch(
+            self.queries["claim"], self._clock(), floor, labels, *arrays, standby, *line_arrays(self._lines), *more
+        )
+        *runs, (_, stepped, _, _, unused, *_) = rows
+        lines = [row for row in runs if row[11] is not None]
+        self._lines.note_started((row[7], row[10], row[11], row[12]) for row in lines)
         self._is_unused = bool(unused)
         if begin.marks or (stepped or 0) > marks.FEW:
-            taken = [(Line(row[7], row[10], row[11]), (row[12], row[1])) for row in rows if row[11] is not None]
+            taken = [(Line(row[7], row[10], row[11]), (row[12], row[1])) for row in lines if row[13] is None]
             self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
-        for number, run_id, *rest, job, data, _, _, _, answers in rows:
-            given = claimed[number - 1]
-            if run_id is None or given is None:  # of a session that is over
-                claimed[number - 1] = None
-            else:
-                *definition, owner = job
-                given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers)))
-        return claimed
+        return rows
 
     async def look_again(self, labels: Sequence[str]) -> float | None:
         seconds = self._marks.look_again(labels)
@@ -96,3 +130,16 @@ class PostgresAttempts(PostgresDatabase, WritePart):
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:
         texts = [array_text(labels) or "{}" for labels in agents]
         return len(await self._put("mark_unlabelled", texts, limits.ROWS_AT_ONCE))
+
+
+def _dealt(wants: Sequence[Want], rows: Sequence[Row]) -> list[list[Assignment] | None]:
+    """Return what each want got."""
+    claimed: list[list[Assignment] | None] = [[] for _ in wants]
+    for number, run_id, *rest, job, data, _, _, _, _, answers in rows[:-1]:
+        given = claimed[number - 1]
+        if run_id is None or given is None:  # of a session that is over
+            claimed[number - 1] = None
+        else:
+            *definition, owner = job
+            given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers)))
+    return claimed

@@ -19,6 +19,10 @@ FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.
 -- the server counts them for this session, and how many runs were locked for nothing.
 -- A node that stands by ($18) has only what is pinned to it, and kinds that the active one cannot do.
 -- How far lines had come when this process last told ($19 …) is written down beside it.
+-- Of runs that demand more than a slot, those go with the others that are granted ($23, core.policy.grants): where no more
+-- of a demand wait than may start, by terms that are known, and nobody has used its keys ($24) since these were looked at.
+-- Who holds a key just now is starting runs under it. Row 0 says what became of the keys ($25: the new stamp), how many
+-- ran before, and a demand that nobody has looked at ($26: those that somebody has).
 WITH c AS MATERIALIZED (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
     pg_stat_get_xact_tuples_returned(to_regclass('live_order')) AS counted
@@ -31,13 +35,41 @@ WITH c AS MATERIALIZED (
       AND (s.owner = $18 OR n.state <> 'gone' AND NOT jsonb_exists(n.kinds::jsonb, kind))) AS is_open
   FROM w CROSS JOIN c GROUP BY kind
 ), u AS MATERIALIZED (
-  SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[])
+  SELECT id, priority_offset, version FROM queues WHERE state <> 'paused' AND (labels IS NULL OR labels <@ $3::text[])
 ), m AS MATERIALIZED (
   SELECT t.*, u.priority_offset FROM unnest($9::text[], $10::smallint[], $11::smallint[], $12::smallint[])
     AS t(kind, queue, lowest, highest) JOIN u ON u.id = t.queue
   UNION ALL SELECT k.kind, u.id, (-32768)::smallint, 32767::smallint, u.priority_offset FROM k CROSS JOIN u
   WHERE NOT EXISTS (SELECT 1 FROM unnest($9::text[], $10::smallint[]) AS t(kind, queue)
                     WHERE t.kind = k.kind AND t.queue = u.id)
+), g AS MATERIALIZED (
+  SELECT CAST(v ->> 0 AS bigint) AS demand, CAST(v ->> 1 AS int) AS most, ARRAY(SELECT json_array_elements_text(v -> 2)) AS keys,
+    ARRAY(SELECT json_array_elements_text(v -> 3)) AS policies, CAST(v ->> 4 AS int) AS version
+  FROM json_array_elements($23::json) AS t(v)
+), head AS MATERIALIZED (
+  SELECT g.demand, g.most, h.id, h.is_known FROM g CROSS JOIN LATERAL (
+    SELECT id, (SELECT md5(j.policy) FROM jobs j WHERE j.id = live.job_id) = ANY(g.policies)
+      AND (g.version IS NULL OR g.version = (SELECT version FROM u WHERE u.id = live.queue)) AS is_known
+    FROM live
+    WHERE state = {blocked} AND reason = 'limit' AND live.demand = g.demand AND live.queue = ANY(ARRAY(SELECT id FROM u))
+      AND (pin IS NULL AND live.kind = ANY(ARRAY(SELECT kind FROM k WHERE is_open)) OR (pin, live.kind) IN (SELECT node, kind FROM w))
+      AND (needs IS NULL OR needs <@ $3::text[]) AND (start_by IS NULL OR start_by > (SELECT now FROM c))
+    ORDER BY priority DESC, pass, id LIMIT LEAST(g.most + 1, (SELECT sum(room) FROM k))) AS h
+), x AS MATERIALIZED (
+  SELECT v ->> 0 AS key, CAST(v ->> 1 AS bigint) AS stamp, CAST(v ->> 2 AS bigint) AS capacity, CAST(v ->> 3 AS bigint) AS most,
+    CAST(v ->> 4 AS bigint) AS period, CAST(v ->> 5 AS bigint) AS burst
+  FROM json_array_elements($24::json) AS t(v)
+), few AS MATERIALIZED (
+  SELECT demand FROM head GROUP BY demand HAVING count(*) <= min(most) AND bool_and(is_known)
+), held AS MATERIALIZED (
+  SELECT l.key FROM limits l JOIN x ON x.key = l.key AND x.stamp = l.stamp AND x.capacity IS NOT DISTINCT FROM l.capacity
+  CROSS JOIN c
+  WHERE l.key = ANY(ARRAY(SELECT unnest(g.keys) FROM g WHERE g.demand IN (SELECT demand FROM few)))
+    AND (period IS NULL
+      OR GREATEST(LEAST(l.ready_at, c.now + burst * period), c.now) + most * period <= c.now + burst * period)
+  FOR UPDATE OF l SKIP LOCKED
+), free AS MATERIALIZED (
+  SELECT demand, keys FROM g WHERE demand IN (SELECT demand FROM few) AND keys <@ ARRAY(SELECT key FROM held)
 ), found AS MATERIALIZED (
   SELECT q.*, q.priority + m.priority_offset AS rank FROM m JOIN k USING (kind) CROSS JOIN LATERAL (
     SELECT id, kind, pin, priority, queue, pass, due_at FROM live
@@ -58,6 +90,10 @@ WITH c AS MATERIALIZED (
     WHERE state = {queued} AND pin = w.node AND live.kind = w.kind AND (needs IS NULL OR needs <@ $3::text[])
       AND (start_by IS NULL OR start_by > (SELECT now FROM c)) AND live.queue IN (SELECT id FROM u)
     ORDER BY priority DESC, pass, id LIMIT w.room FOR UPDATE SKIP LOCKED) AS q JOIN u ON u.id = q.queue
+  UNION ALL SELECT q.*, q.priority + u.priority_offset FROM (
+    SELECT id, kind, pin, priority, queue, pass, due_at FROM live
+    WHERE id = ANY(ARRAY(SELECT id FROM head WHERE demand IN (SELECT demand FROM free)))
+      AND state = {blocked} AND reason = 'limit' FOR UPDATE SKIP LOCKED) AS q JOIN u ON u.id = q.queue
 ), best AS MATERIALIZED (
   SELECT id, kind, pin, nth FROM (
     SELECT id, kind, pin, row_number() OVER (PARTITION BY kind, pin ORDER BY rank DESC, since, queue, pass, id) AS nth,
@@ -81,12 +117,23 @@ WITH c AS MATERIALIZED (
   ON s.kind = b.kind AND s.place = b.nth WHERE b.pin IS NULL
 ), claimed AS (
 UPDATE live r SET state = {running}, attempt = attempt + 1, fence = GREATEST(fence + 1, $2), node = w.node, reason = '',
-  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase
+  start_by = NULL, started_at = (SELECT now FROM c), phase = w.phase,
+  eligible_at = CASE WHEN demand IS NULL THEN eligible_at END, note = CASE WHEN demand IS NULL THEN note END
 FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy, j.owner] FROM jobs j WHERE j.id = r.job_id), r.data,
-  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass, r.answers
+  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass, r.demand, r.answers
+), begun AS MATERIALIZED (
+  SELECT demand, count(*) AS runs FROM head WHERE id IN (SELECT id FROM given) GROUP BY demand
+), moved AS (
+  UPDATE limits l SET stamp = $25, ready_at = CASE WHEN m.period IS NULL THEN l.ready_at ELSE
+    GREATEST(LEAST(l.ready_at, c.now + m.burst * m.period), c.now) + m.runs * m.period END
+  FROM c CROSS JOIN (
+    SELECT key, period, burst, sum(runs) AS runs FROM begun JOIN free USING (demand) CROSS JOIN LATERAL unnest(keys) AS t(key)
+    JOIN x USING (key) GROUP BY key, period, burst) AS m
+  WHERE l.key = ANY(ARRAY(SELECT key FROM held)) AND l.key = m.key
+  RETURNING l.key, l.ready_at
 ), saved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT kind, queue, priority, '', pass FROM unnest($19::text[], $20::smallint[], $21::smallint[], $22::bigint[])
@@ -94,9 +141,20 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
 SELECT * FROM claimed
-UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
 UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted),
-  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, (SELECT now FROM c),
+  (SELECT json_object_agg(key, ready_at) FROM moved)::text, NULL,
+  (SELECT json_agg(json_build_array(demand, (SELECT count(*) FROM live r WHERE r.state = {running} AND r.demand = begun.demand)))
+   FROM begun)::text,
+  NULL, NULL, NULL, CASE WHEN $26::bigint[] IS NOT NULL THEN (
+    WITH RECURSIVE d(id) AS (
+      (SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1)
+      UNION ALL
+      SELECT (SELECT r.demand FROM live r WHERE r.state = {blocked} AND r.reason = 'limit' AND r.demand > d.id
+              ORDER BY r.demand LIMIT 1) FROM d WHERE d.id IS NOT NULL
+    ) SELECT id FROM d WHERE id <> ALL($26) AND id NOT IN (SELECT demand FROM free)
+      AND (id NOT IN (SELECT demand FROM g) OR id IN (SELECT demand FROM head)) LIMIT 1) END, NULL
 FROM k;
 
 -- load_backlog [claim] --

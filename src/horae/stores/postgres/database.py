@@ -37,6 +37,7 @@ import asyncpg
 import structlog
 
 from horae.core.model import Moment
+from horae.core.policy.grants import Grants
 from horae.errors import ConfigError, Unavailable
 from horae.stores import limits
 from horae.stores.database import Database, Steps, T, too_slow
@@ -55,8 +56,15 @@ SHORTEST_BEAT = 1.0  # seconds a sign of life may take, however short the lease
 
 # The hot statements name the rows they want by id and find them by index, whatever the statistics say just now.
 # Those are out of date exactly when it matters, in a herd or after an outage: with a guess of one row, a join of a
-# thousand ids became a scan of the table for each. So: rows by `= ANY(ids)`, joins by hash, nothing else.
-BY_INDEX = {"enable_seqscan": "off", "enable_nestloop": "off", "enable_mergejoin": "off"}
+# thousand ids became a scan of the table for each. So: rows by `= ANY(ids)`, joins by hash, nothing else. There is one
+# way then, whatever the arguments: it is planned once for a connection, and not for each batch, which took the server
+# several times as long as a claim itself.
+BY_INDEX = {
+    "enable_seqscan": "off",
+    "enable_nestloop": "off",
+    "enable_mergejoin": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
 RACES = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.UniqueViolationError)
 RETRIES = 4  # of a statement that lost a deadlock or a race on a key
 
@@ -124,6 +132,7 @@ class PostgresDatabase(Database):
         self._past = Failovers(lease)
         self._marks = marks.Marks()
         self._lines = Lines()
+        self._grants = Grants()
 
     def for_roles(self) -> Self:
         store = copy.copy(self)

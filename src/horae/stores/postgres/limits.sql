@@ -13,7 +13,7 @@ ON CONFLICT (key) DO UPDATE SET used_at = excluded.used_at WHERE limits.used_at 
 
 -- lock_limits --
 -- In a statement of its own: what the next one counts is what is there once these are held.
-SELECT key, capacity, ready_at FROM limits WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE;
+SELECT key, capacity, ready_at, stamp FROM limits WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE;
 
 -- open_kinds --
 -- Of these kinds, those that a node that may stand by takes of what is pinned to nobody.
@@ -33,7 +33,7 @@ WITH c AS MATERIALIZED (
 SELECT (SELECT now FROM c),
   (SELECT json_agg(json_build_array(name, session)) FROM (
     SELECT name, session FROM nodes WHERE name = ANY($2::text[]) AND state <> 'gone' ORDER BY name FOR SHARE) AS n),
-  (SELECT json_agg(json_build_array(id, priority_offset, to_json(labels), document)) FROM queues WHERE id IN (SELECT id FROM q)),
+  (SELECT json_agg(json_build_array(id, priority_offset, to_json(labels), document, version)) FROM queues WHERE id IN (SELECT id FROM q)),
   (SELECT json_agg(json_build_array(u.demand, u.runs, (SELECT document FROM demands d WHERE d.id = u.demand))) FROM (
     SELECT demand, count(*) AS runs FROM live WHERE state = {running} AND demand IS NOT NULL GROUP BY demand) AS u),
   (SELECT json_agg(json_build_array(h.id, h.demand, h.queue, h.priority, h.pass, h.due_at, h.kind, h.pin, to_json(h.needs),
@@ -72,7 +72,8 @@ SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,
 FROM nodes n WHERE n.state = 'live' AND n.wanted = 'live';
 
 -- move_limits --
-UPDATE limits l SET ready_at = m.ready_at FROM unnest($1::text[], $2::bigint[]) AS m(key, ready_at)
+-- Runs were started under these keys ($3: by whom).
+UPDATE limits l SET ready_at = m.ready_at, stamp = $3 FROM unnest($1::text[], $2::bigint[]) AS m(key, ready_at)
 WHERE l.key = ANY($1::text[]) AND l.key = m.key;
 
 -- start_demanding --

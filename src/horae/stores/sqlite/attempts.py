@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.core.model import Moment, Phase, State
+from horae.core.policy.demands import Offer
 from horae.core.runs.lifecycle import first_phase
-from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
+from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import (
     ANSWERS,
@@ -20,26 +21,42 @@ from horae.stores.attempts import (
     PRIORITY,
     QUEUE,
     RUN,
+    claimed_by,
     count_demanding,
     deal,
     place_in_time,
     room_by_kind,
     settle,
+    wants_of,
 )
+from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import Row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
 
 
-class SqliteAttempts(SqliteDefinitions, WritePart):
+class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
     """Runs that agents work on, and what nobody has begun."""
 
     async def claim(
         self, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
     ) -> list[list[Assignment] | None]:
+        return (await self._claim_runs(wants, labels, standby, None))[0]
+
+    async def claim_beside(
+        self, offers: Sequence[Offer], labels: Sequence[str] = (), *, standby: str | None = None, is_fresh: bool = False
+    ) -> Claimed:
+        passed = self._passed.of(is_fresh=is_fresh)
+        answers, is_waiting = await self._claim_runs(wants_of(offers), labels, standby, passed)
+        return claimed_by(offers, answers, {}, is_waiting and not self._looked_at)
+
+    async def _claim_runs(
+        self, wants: Sequence[Want], labels: Sequence[str], standby: str | None, passed: Sequence[int] | None
+    ) -> tuple[list[list[Assignment] | None], bool]:
+        """Return what each want got, and whether a run waits whose demand is not among those `passed`, if given."""
         unsaved = [(*line, "", at) for *line, at in self._lines.unsaved()]
 
-        def write(connection: sqlite3.Connection) -> list[list[Any] | None]:
+        def write(connection: sqlite3.Connection) -> tuple[list[list[Any] | None], bool]:
             now, text = self._clock(), encode(list(labels))
             valid = [want for want in wants if self._may_claim(connection, want)]
             queues, found = self._open_queues(connection, labels), []
@@ -55,12 +72,16 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
                 ids = encode([row[RUN] for row in rows])
                 self._run(connection, "claim", want.node, now, ids, first_phase(want.kind)) if rows else None
             self._run(connection, "move_passes", encode(unsaved)) if unsaved else None
-            return [given.get(want) for want in wants]
+            is_waiting = (
+                passed is not None and self._run(connection, "is_waiting", encode(passed)).fetchone() is not None
+            )
+            return [given.get(want) for want in wants], is_waiting
 
-        answers = await self._do(write)
+        answers, is_waiting = await self._do(write)
         taken = [row for rows in answers for row in rows or ()]
         self._lines.note_started((row[KIND], row[QUEUE], row[PRIORITY], row[PASS]) for row in taken if row[PIN] is None)
-        return [None if rows is None else [_assignment(row) for row in rows] for rows in answers]
+        claimed = [None if rows is None else [_assignment(row) for row in rows] for rows in answers]
+        return claimed, is_waiting
 
     def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
         """Queue → offset of its priorities, for those from which an agent with these labels may take."""

@@ -12,7 +12,17 @@ INSERT INTO limits (key, ready_at, used_at) SELECT value, 0, $2 FROM json_each($
 ON CONFLICT (key) DO UPDATE SET used_at = excluded.used_at WHERE limits.used_at < $3;
 
 -- lock_limits --
-SELECT key, capacity, ready_at FROM limits WHERE key IN (SELECT value FROM json_each($1));
+SELECT key, capacity, ready_at, stamp FROM limits WHERE key IN (SELECT value FROM json_each($1));
+
+-- is_waiting --
+-- Whether a run waits whose demand is none of these ($1).
+WITH RECURSIVE d(id) AS (
+  SELECT * FROM (SELECT demand FROM live WHERE state = {blocked} AND reason = 'limit' AND demand > 0 ORDER BY demand LIMIT 1)
+  UNION ALL
+  SELECT (SELECT l.demand FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand > d.id
+          ORDER BY l.demand LIMIT 1) FROM d WHERE d.id IS NOT NULL
+)
+SELECT 1 FROM d WHERE id NOT IN (SELECT value FROM json_each($1)) LIMIT 1;
 
 -- open_kinds --
 -- Of these kinds, those that a node that may stand by takes of what is pinned to nobody.
@@ -24,13 +34,13 @@ SELECT k.value FROM json_each($1) AS k WHERE EXISTS (
 -- All that decides who may start: the moment, the lines of the nodes ($2), queues, what is running by demand, the first
 -- runs of each waiting demand ($3) of these kinds ($4), and the first ordinary ones of each kind and queue.
 WITH q AS MATERIALIZED (
-  SELECT id, priority_offset, labels, document FROM queues WHERE state <> 'paused' AND NOT EXISTS (
+  SELECT id, priority_offset, labels, document, version FROM queues WHERE state <> 'paused' AND NOT EXISTS (
     SELECT 1 FROM json_each(COALESCE(labels, '[]')) n WHERE n.value NOT IN (SELECT value FROM json_each($5)))
 )
 SELECT $1,
   (SELECT json_group_array(json_array(name, session)) FROM nodes
    WHERE name IN (SELECT value FROM json_each($2)) AND state <> 'gone'),
-  (SELECT json_group_array(json_array(id, priority_offset, json(labels), document)) FROM q),
+  (SELECT json_group_array(json_array(id, priority_offset, json(labels), document, version)) FROM q),
   (SELECT json_group_array(json_array(u.demand, u.runs, (SELECT document FROM demands d WHERE d.id = u.demand))) FROM (
     SELECT demand, count(*) AS runs FROM live WHERE state = {running} AND demand IS NOT NULL GROUP BY demand) AS u),
   (SELECT json_group_array(json_array(h.id, h.demand, h.queue, h.priority, h.pass, h.due_at, h.kind, h.pin, json(h.needs),
@@ -75,7 +85,7 @@ SELECT n.name, n.labels, n.kinds, n.slots, n.capacity, n.resources,
 FROM nodes n WHERE n.state = 'live' AND n.wanted = 'live';
 
 -- move_limits --
-UPDATE limits SET ready_at = x.ready_at
+UPDATE limits SET ready_at = x.ready_at, stamp = $3
 FROM (SELECT k.value AS key, m.value AS ready_at FROM json_each($1) AS k JOIN json_each($2) AS m ON m.key = k.key) AS x
 WHERE limits.key = x.key;
 
