@@ -26,9 +26,9 @@ from typing import Any
 
 from horae.core import jobdata
 from horae.core.fields import Fields, Problems, encoded, fields_of, json_problems, refuse_twins
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
-from horae.core.work.commands import MAX_DATA
 from horae.core.work.isolation import labels_of
 from horae.core.work.kinds import READ_ONLY, read_work
 from horae.core.work.made import Made, take_from_job, take_from_trigger
