@@ -70,6 +70,12 @@ class Reason(StrEnum):
     LATER = "later"  # ordered for a moment that is still to come
     QUEUE_DRAINING = "queue_draining"  # its queue takes nothing new
     LIMIT = "limit"  # what it must have beyond a slot is not to be had yet
+    DEPENDENCY = "dependency"  # it comes after others that have not ended, or ended otherwise
+    CHILDREN = "children"  # its tasks, or runs that it called, have not ended
+    SIGNAL = "signal"  # it waits to be told something
+    SNOOZED = "snoozed"  # it asked to go on later
+    DEBOUNCE = "debounce"  # more of the same may come
+    REJECTED = "rejected"  # somebody who may decide said no
     LOST = "lost"  # its agent died too often
     EXIT = "exit"  # the work ended with a failure of its own
     ERROR = "error"  # the work could not be started or broke
@@ -210,6 +216,8 @@ class Job:
     updated_at: Moment
     deleted_at: Moment | None = None
     triggers: tuple[Trigger, ...] = ()
+    part_of: int | None = None  # the workflow of which it is a task that is written there: people see that alone
+    followed: bool = False  # others come after it
 
 
 @record
@@ -242,6 +250,8 @@ class Run:
     output: str | None = None  # where its output lies, as the Files port names it
     into_run_id: int | None = None  # the run that stands for this coalesced one
     progress: Json | None = None  # while it runs: how far it is (core.work.progress)
+    parent_id: int | None = None  # the run of which it is a task,
+    task: str | None = None  # and its name there
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ LATER = Outcome(State.BLOCKED, Reason.LATER)
 FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
 QUEUED = Outcome(State.QUEUED)
 LIMITED = Outcome(State.BLOCKED, Reason.LIMIT)
+DEPENDENT = Outcome(State.BLOCKED, Reason.DEPENDENCY)
 GONE = Receipt([])
 STALE = Receipt([], stale=True)
 
@@ -46,6 +47,8 @@ def refused(order: Order, version: int | None) -> Receipt | None:
 
 def waiting_outcome(run: NewRun) -> Outcome:
     """What a run becomes that nothing else of its job hinders."""
+    if run.depends:
+        return DEPENDENT
     return QUEUED if run.demand is None else LIMITED
 
 
@@ -61,10 +64,10 @@ def receipt(made: MadeRun, outcome: Outcome, now: Moment) -> Receipt:
     return Receipt(
         [made.run_id],
         run=Run(
-            made.run_id, run.job_id, None, made.due_at, state, outcome.reason, 0, 0, run.priority, run.kind,
+            made.run_id, run.job_id, made.trigger_id, made.due_at, state, outcome.reason, 0, 0, run.priority, run.kind,
             made.created_at, decode(run.data), Phase.RUNNING, pin=None if is_over else run.pin,
             eligible_at=made.due_at if outcome is LATER else None, finished_at=now if is_over else None,
-            message=outcome.message,
+            message=outcome.message, parent_id=run.parent_id, task=run.task,
         ),
     )  # fmt: skip
 
@@ -83,12 +86,34 @@ def kept_share(run: NewRun) -> str:
 
 def waited(row: Row) -> Order:
     """Return an order whose moment has come: what the job says it is now, and of the order what it said itself."""
-    run_id, job_id, due_at, created_at, start_by, priority, data, pin, kind, policy, queue, share, demand = row
+    (
+        run_id,
+        job_id,
+        due_at,
+        created_at,
+        start_by,
+        priority,
+        data,
+        pin,
+        kind,
+        policy,
+        queue,
+        share,
+        demand,
+        trigger_id,
+        followed,
+    ) = row
     new = new_run(job_id, kind, policies.policy_from_text(policy), due_at, data=data, pin=pin)
     stride, _, key = (share or f"{STRIDE} ").partition(" ")
-    whose = {"queue": queue, "share": key, "weight": STRIDE // int(stride), "demand": demand}
+    whose = {
+        "queue": queue,
+        "share": key,
+        "weight": STRIDE // int(stride),
+        "demand": demand,
+        "followed": bool(followed),
+    }
     new = replace(new, priority=priority, start_by=start_by, **whose)
-    return Order(new, run_at=due_at, placed=Placed(run_id, created_at))
+    return Order(new, run_at=due_at, placed=Placed(run_id, created_at), trigger_id=trigger_id)
 
 
 def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Moment) -> Swept:

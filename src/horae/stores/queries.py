@@ -29,26 +29,26 @@ _STATES = {state.word: str(int(state)) for state in State}
 
 JOB_COLUMNS = (
     "id, org, owner, name, key, kind, spec, policy, segment, paused, annotations, version, "
-    "created_at, updated_at, deleted_at, triggers"
+    "created_at, updated_at, deleted_at, triggers, part_of, followed"
 )
 
 RUN_COLUMNS_LIVE = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, phase, pin, eligible_at, cancel, CAST(NULL AS bigint) AS finished_at, "
     "CAST(NULL AS integer) AS exit_code, '' AS message, CAST(NULL AS text) AS result, CAST(NULL AS text) AS output, "
-    "CAST(NULL AS bigint) AS into_run_id, note"
+    "CAST(NULL AS bigint) AS into_run_id, note, parent_id, task"
 )
 
 RUN_COLUMNS_HISTORY = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, 1 AS phase, CAST(NULL AS text) AS pin, CAST(NULL AS bigint) AS eligible_at, {false} AS cancel, "
     "finished_at, exit_code, message, "
-    "result, output, into_run_id, CAST(NULL AS text) AS note"
+    "result, output, into_run_id, CAST(NULL AS text) AS note, parent_id, task"
 )
 
 HISTORY_COLUMNS = (
     "id, job_id, trigger_id, due_at, created_at, started_at, finished_at, into_run_id, fence, exit_code, state, "
-    "attempt, priority, lost, kind, reason, node, message, result, output, data"
+    "attempt, priority, lost, kind, reason, node, message, result, output, data, parent_id, task, followed"
 )
 
 
@@ -79,9 +79,11 @@ def _read(dialect: str) -> Iterator[tuple[str, str | None, str]]:
 _MIXED = f"((id % {PRIME} * {FACTOR} + fence) % {PRIME})"
 DIGEST = f"({_MIXED} * {_MIXED} % {PRIME})"
 
-# Who asks for more than a slot waits until it can have that.
-WAITING_STATE = f"CASE WHEN demand IS NULL THEN {State.QUEUED:d} ELSE {State.BLOCKED:d} END"
-WAITING_REASON = f"CASE WHEN demand IS NULL THEN '' ELSE '{Reason.LIMIT}' END"
+# Who comes after others waits for them, and who asks for more than a slot, until it can have that.
+WAITING_STATE = f"CASE WHEN depends IS NULL AND demand IS NULL THEN {State.QUEUED:d} ELSE {State.BLOCKED:d} END"
+WAITING_REASON = (
+    f"CASE WHEN depends IS NOT NULL THEN '{Reason.DEPENDENCY}' WHEN demand IS NULL THEN '' ELSE '{Reason.LIMIT}' END"
+)
 # From which anybody may take, whatever labels he has.
 OPEN_QUEUES = "(SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND labels IS NULL)"
 

@@ -41,7 +41,7 @@ def job_values(job: Job) -> tuple[Any, ...]:
     return (
         job.id, job.org, job.owner, job.name, job.key, job.kind, encode(job.spec), policies.policy_text(job.policy),
         job.segment, job.paused, encode(job.annotations), job.version, job.created_at, job.updated_at,
-        job.deleted_at, triggers_text(job.triggers),
+        job.deleted_at, triggers_text(job.triggers), job.part_of, job.followed or None,
     )  # fmt: skip
 
 
@@ -62,13 +62,14 @@ def _trigger_doc(t: Trigger) -> Json:
 def job_from_row(row: Row, due: dict[int, Row]) -> Job:
     """Return the job of a row of JOB_COLUMNS; `due` are the rows of its triggers."""
     (id_, org, owner, name, key, kind, spec, policy, segment, paused, annotations, version,
-     created_at, updated_at, deleted_at, triggers) = row  # fmt: skip
+     created_at, updated_at, deleted_at, triggers, part_of, followed) = row  # fmt: skip
     return Job(
         id=id_, org=org, owner=owner, name=name, key=key, kind=kind, spec=from_json(spec),
         policy=policies.policy_from_text(policy), segment=segment, paused=bool(paused),
         annotations=from_json(annotations), version=version, created_at=created_at, updated_at=updated_at,
         deleted_at=deleted_at,
         triggers=tuple(trigger_from_doc(doc, id_, version, due.get(doc["id"])) for doc in from_json(triggers)),
+        part_of=part_of, followed=bool(followed),
     )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def run_from_row(row: Row) -> Run:
     """Return the run of a row of RUN_COLUMNS_LIVE or RUN_COLUMNS_HISTORY."""
     (id_, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost,
      started_at, phase, pin, eligible_at, cancel, finished_at, exit_code, message, result, output, into_run_id,
-     note) = row  # fmt: skip
+     note, parent_id, task) = row  # fmt: skip
     return Run(
         id=id_, job_id=job_id, trigger_id=trigger_id, due_at=due_at, state=State(state), reason=reason,
         attempt=attempt, fence=fence, priority=priority, kind=kind, created_at=created_at, data=decode(data),
@@ -101,7 +102,7 @@ def run_from_row(row: Row) -> Run:
         cancel_requested=bool(cancel), finished_at=finished_at, exit_code=exit_code,
         message=message or (note or "" if state == State.BLOCKED else ""),
         result=decode_result(result), output=output, into_run_id=into_run_id,
-        progress=decode(note) if state == State.RUNNING else None,
+        progress=decode(note) if state == State.RUNNING else None, parent_id=parent_id, task=task,
     )  # fmt: skip
 
 
@@ -150,12 +151,12 @@ def trigger_ids(text: str) -> list[int]:
 
 def definition_from_row(row: Row) -> Definition:
     """Return a definition from (trigger_id, version, job_id, triggers of the job, and of it kind, policy, owner,
-    organisation, annotations, spec).
+    organisation, annotations, spec, whether others come after it).
 
     What cannot be read at all has an empty schedule, which is none: its reader says so, and the others go on.
     """
-    trigger_id, version, job_id, triggers, kind, policy, owner, org, annotations, spec = row
-    whose = owner, int(org), annotations, spec
+    trigger_id, version, job_id, triggers, kind, policy, owner, org, annotations, spec, followed = row
+    whose = owner, int(org), annotations, spec, followed in (1, "true")
     try:
         found = next(trigger for trigger in _trigger_texts(triggers) if trigger.id == trigger_id)
     except (msgspec.DecodeError, StopIteration):

@@ -60,6 +60,7 @@ class Target(NamedTuple):
     policy: Policy
     annotations: str  # JSON text
     spec: str | None  # JSON text, where the policy looks at data
+    followed: bool | None = None  # others come after it
 
 
 class Refusal(NamedTuple):
@@ -155,7 +156,7 @@ def judge(handed: Handed, target: Target | None, now: Moment) -> Order | Refusal
         data = _read(handed.data)
     except Invalid as error:
         return Refusal(handed, error.code, error.message)
-    run = new_run(target.id, target.kind, target.policy, now, data=data)
+    run = new_run(target.id, target.kind, target.policy, now, data=data, followed=bool(target.followed))
     if handed.priority is not None:
         run = replace(run, priority=handed.priority)
     deadline = target.policy.start_deadline_seconds

@@ -56,14 +56,15 @@ class FiringPlan(NamedTuple):
 
 
 def new_run(
-    job_id: int, kind: str, policy: Policy, due_at: Moment, *, data: str | None = None, pin: str | None = None
-) -> NewRun:
+    job_id: int, kind: str, policy: Policy, due_at: Moment, *, data: str | None = None, pin: str | None = None,
+    followed: bool = False,
+) -> NewRun:  # fmt: skip
     """Return a run to be, as the job's policy wants it."""
     deadline = policy.start_deadline_seconds
     return NewRun(
         job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
         start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data, needs=policy.labels,
-        pin=pin,
+        pin=pin, followed=followed,
     )  # fmt: skip
 
 
@@ -79,7 +80,9 @@ def plan_firing(definition: Definition) -> FiringPlan:
 def _plan(definition: Definition) -> FiringPlan:
     policy = policies.policy_from_text(definition.policy, exact=True)
     schedule = compile_text(definition.schedule, definition.trigger_id, definition.created_at)
-    new = new_run(definition.job_id, definition.kind, policy, 0, data=definition.data)
+    new = new_run(
+        definition.job_id, definition.kind, policy, 0, data=definition.data, followed=definition.followed
+    )  # fmt: skip
     is_plain = policy.start_deadline_seconds is None and policy.misfire is Misfire.RUN_LATEST
     asks_first = policy.offered or schedule.delay is not None
     owner, org = definition.owner, definition.org

@@ -38,6 +38,7 @@ class Definition(NamedTuple):
     org: int = DEFAULT_ORG
     annotations: str = "{}"  # JSON text
     spec: str | None = None  # JSON text, where the policy looks at data
+    followed: bool = False  # others come after it
 
 
 @dataclass(slots=True)
@@ -57,6 +58,11 @@ class NewRun:
     share: str = ""  # with whom it shares its place among others of its queue and priority (core.policy.order)
     weight: int = 1  # of that share
     demand: int | None = None  # what it must have beyond a slot; such a run is born blocked(limit)
+    parent_id: int | None = None  # the run of which it is a task,
+    task: str | None = None  # and its name there
+    followed: bool = False  # its end is noted for those who wait for it (ports.store.endings)
+    depends: bool = False  # it comes after others: such a run is born blocked(dependency)
+    resumes: int | None = None  # the run of a workflow of which it takes over what succeeded
     placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
 
 
@@ -161,6 +167,7 @@ class Order:
     run_at: Moment | None = None  # until then it waits, if that is still to come
     start_within: int | None = None  # µs from the moment it is due to its start deadline; None: as `run` says
     placed: Placed | None = None  # of one that has waited until now
+    trigger_id: int | None = None  # by which it was asked for, if that has no moments of its own
 
     def made(self, run_id: int, now: Moment) -> MadeRun:
         """Return its run; one that is late is due when it is asked for."""
@@ -169,7 +176,7 @@ class Order:
         run = self.run
         if self.start_within is not None:
             run = replace(run, start_by=due_at + self.start_within)
-        return MadeRun(run_id, run, None, due_at, self.placed.created_at if self.placed else now)
+        return MadeRun(run_id, run, self.trigger_id, due_at, self.placed.created_at if self.placed else now)
 
     def is_later(self, now: Moment) -> bool:
         """Return whether it has to wait for its moment. Its overlap policy is decided then, not before."""
@@ -194,6 +201,7 @@ class Assignment(NamedTuple):
     secrets: str | None = None  # JSON text, name → value, of a spec that refers to some; null where it has none
     source: str | None = None  # JSON text: the source that its spec names, secrets in clear
     cursor: str | None = None  # JSON text: how far the job's earlier syncs have come
+    answers: str | None = None  # JSON text: what it was told while it waited, by the name of the signal
 
     def __repr__(self) -> str:
         """Without anything that could be secret: this may end in a log."""

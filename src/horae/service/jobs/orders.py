@@ -77,6 +77,7 @@ class Recipe(NamedTuple):
     annotations: Json  # for whom a contract made it
     user: str  # with whom its runs share (core.policy.queues.user_of)
     own_data: str | None  # of the job, JSON text, where its policy looks at data
+    followed: bool  # others come after it
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -250,7 +251,7 @@ class Orders:
         handler = job.spec["handler"] if job.kind == "python" else None
         recipe = Recipe(
             job.id, job.org, job.version, job.kind, job.policy, handler, job.owner, job.annotations,
-            user_of(job.owner, job.annotations), own_data(job.policy, job.spec),
+            user_of(job.owner, job.annotations), own_data(job.policy, job.spec), job.followed,
         )  # fmt: skip
         seen = _visible(name, recipe, asker)
         if isinstance(seen, Error):
@@ -277,7 +278,7 @@ def _visible(job: int | str, recipe: Recipe, asker: Asker) -> Recipe | Error:
 def _order(recipe: Recipe, request: RunRequest) -> Order:
     policy = recipe.policy
     data = None if request.data is None else _encode(request.data).decode()
-    new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node)
+    new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node, followed=recipe.followed)
     if request.priority is not None:
         new.priority = request.priority
     deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time

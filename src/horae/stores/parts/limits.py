@@ -302,6 +302,6 @@ def _supply(row: Row) -> resources.Supply:
 
 
 def _assignment(row: Row) -> Assignment:
-    *run, job, data = row
+    *run, job, data, answers = row
     name, spec, policy, owner = from_json(job)
-    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None))
+    return Assignment(*run, name, spec, policy, data, owner, answers=answers)

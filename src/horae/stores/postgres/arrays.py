@@ -41,7 +41,7 @@ def due_arrays(jobs: Sequence[Job]) -> Columns:
 
 
 def submit_arrays(jobs: Sequence[Job]) -> Columns:
-    return columns([job_values(job) for job in jobs], 16) + due_arrays(jobs)
+    return columns([job_values(job) for job in jobs], 18) + due_arrays(jobs)
 
 
 def array_text(labels: Sequence[str]) -> str | None:
@@ -54,11 +54,12 @@ def fire_arrays(fires: Sequence[Fire], lines: Lines) -> Columns:
     rows = [
         (f.trigger_id, f.segment, f.version, f.cur_at, f.next_at, f.last_at,
          None if f.due_at == f.cur_at else f.due_at, None if f.born else True, b.overlap or None, b.start_by, b.data,
-         array_text(b.needs), f.reserved, f.reserve or None, None if newest == f.cur_at else newest, b.demand)
+         array_text(b.needs), f.reserved, f.reserve or None, None if newest == f.cur_at else newest, b.demand,
+         b.followed or None, b.depends or None)
         for f in fires
         for b, newest in ((f.run, f.newest),)
     ]  # fmt: skip
-    return columns(rows, 16) + share_arrays([f.run for f in fires], lines)
+    return columns(rows, 18) + share_arrays([f.run for f in fires], lines)
 
 
 def share_arrays(runs: Sequence[NewRun], lines: Lines) -> Columns:
@@ -91,6 +92,12 @@ class _OrderRow(msgspec.Struct, omit_defaults=True):
     digest: str | None = None
     placed_id: int | None = None
     placed_at: int | None = None
+    parent_id: int | None = None
+    task: str | None = None
+    followed: bool | None = None
+    resumes: int | None = None
+    trigger_id: int | None = None
+    depends: bool | None = None
 
 
 def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
@@ -101,7 +108,8 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
         _OrderRow(
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
             order.start_within, b.demand, share, nth, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-            *(order.placed or _NOT_PLACED),
+            *(order.placed or _NOT_PLACED), b.parent_id, b.task, b.followed or None, b.resumes, order.trigger_id,
+            b.depends or None,
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
         for b, key in ((order.run, order.idempotency),)

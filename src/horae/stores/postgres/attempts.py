@@ -44,13 +44,13 @@ class PostgresAttempts(PostgresDatabase, WritePart):
         if begin.marks or (stepped or 0) > marks.FEW:
             taken = [(Line(row[7], row[10], row[11]), (row[12], row[1])) for row in rows if row[11] is not None]
             self._marks.note(labels, begin, stepped or 0, taken, time.monotonic() - began)
-        for number, run_id, *rest, job, data, _, _, _ in rows:
+        for number, run_id, *rest, job, data, _, _, _, answers in rows:
             given = claimed[number - 1]
             if run_id is None or given is None:  # of a session that is over
                 claimed[number - 1] = None
             else:
                 *definition, owner = job
-                given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None)))
+                given.append(Assignment._make((run_id, *rest, *definition, data, owner, None, None, None, answers)))
         return claimed
 
     async def look_again(self, labels: Sequence[str]) -> float | None:

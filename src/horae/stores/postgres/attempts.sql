@@ -86,7 +86,7 @@ FROM given g JOIN w USING (number)
 WHERE r.id = ANY(ARRAY(SELECT id FROM given)) AND r.id = g.id
 RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind,
   (SELECT ARRAY[j.name, j.spec, j.policy, j.owner] FROM jobs j WHERE j.id = r.job_id), r.data,
-  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass
+  r.queue, CASE WHEN r.pin IS NULL THEN r.priority END, r.pass, r.answers
 ), saved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT kind, queue, priority, '', pass FROM unnest($19::text[], $20::smallint[], $21::smallint[], $22::bigint[])
@@ -94,9 +94,9 @@ RETURNING w.number, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, 
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 )
 SELECT * FROM claimed
-UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
+UNION ALL SELECT number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM late
 UNION ALL SELECT 0, pg_stat_get_xact_tuples_returned(to_regclass('live_order')) - min(counted),
-  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+  NULL, NULL, (SELECT count(*) FROM found) - (SELECT count(*) FROM best), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM k;
 
 -- load_backlog [claim] --
@@ -135,11 +135,11 @@ WITH c AS (
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
     END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
     CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
-    r.data, r.overlap
+    r.data, r.overlap, r.parent_id, r.task, r.followed
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, started_at, finished_at, NULL, fence, exit_code, state, attempt,
-    priority, lost, kind, reason, node, message, result, output, data
+    priority, lost, kind, reason, node, message, result, output, data, parent_id, task, followed
   FROM d
 ), p AS (
   UPDATE live s SET state = {waiting_state}, gate = s.job_id, reason = {waiting_reason}
@@ -217,7 +217,7 @@ WITH d AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, {skipped}, attempt, priority, lost, kind,
-    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data
+    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data, parent_id, task, followed
   FROM d
 )
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
@@ -253,7 +253,7 @@ WITH RECURSIVE waiting(id, n) AS (
 )
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {failed}, attempt, priority, lost, kind,
-  'no_agent', node, $2 || COALESCE(': ' || ($4::jsonb ->> kind), ''), NULL, NULL, data
+  'no_agent', node, $2 || COALESCE(': ' || ($4::jsonb ->> kind), ''), NULL, NULL, data, parent_id, task, followed
 FROM (SELECT * FROM d UNION ALL SELECT * FROM b) AS e RETURNING id;
 
 -- mark_unlabelled --

@@ -14,10 +14,10 @@ WITH j AS (
   INSERT INTO jobs ({job_columns})
   SELECT * FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
-    $16::text[])
+    $16::text[], $17::bigint[], $18::bool[])
 )
 INSERT INTO due (trigger_id, job_id, next_at, version, segment)
-SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::int[], $21::smallint[]);
+SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::int[], $23::smallint[]);
 
 -- load_idempotency --
 SELECT i.scope, i.key, i.digest, i.ids
@@ -47,14 +47,15 @@ SELECT trigger_id, last_at FROM due WHERE trigger_id = ANY($1::bigint[]) ORDER B
 WITH j AS (
   UPDATE jobs SET org = n.org, owner = n.owner, name = n.name, key = n.key, kind = n.kind, spec = n.spec, policy = n.policy,
   segment = n.segment, paused = n.paused, annotations = n.annotations, version = n.version, created_at =
-  n.created_at, updated_at = n.updated_at, deleted_at = n.deleted_at, triggers = n.triggers
+  n.created_at, updated_at = n.updated_at, deleted_at = n.deleted_at, triggers = n.triggers,
+  part_of = n.part_of, followed = COALESCE(n.followed, jobs.followed)
   FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
     $8::text[], $9::smallint[], $10::bool[], $11::text[], $12::int[], $13::bigint[], $14::bigint[], $15::bigint[],
-    $16::text[]) AS n({job_columns})
+    $16::text[], $17::bigint[], $18::bool[]) AS n({job_columns})
   WHERE jobs.id = n.id
 )
 INSERT INTO due (trigger_id, job_id, next_at, version, segment)
-SELECT * FROM unnest($17::bigint[], $18::bigint[], $19::bigint[], $20::int[], $21::smallint[])
+SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::int[], $23::smallint[])
 ON CONFLICT (trigger_id) DO UPDATE
 SET next_at = excluded.next_at, version = excluded.version, segment = excluded.segment;
 
@@ -77,7 +78,7 @@ WITH w AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {cancelled}, attempt, priority, lost, kind,
-    $2::text, node, '', NULL, NULL, data
+    $2::text, node, '', NULL, NULL, data, parent_id, task, followed
   FROM w
 ), a AS (
   UPDATE live SET cancel = true, reason = $2::text WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node

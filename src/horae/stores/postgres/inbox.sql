@@ -12,10 +12,12 @@ DELETE FROM inbox WHERE ctid = ANY (ARRAY(SELECT ctid FROM late UNION ALL SELECT
 RETURNING id, made_at, run_at, org, priority, role, owner, job, key, data;
 
 -- load_targets --
-SELECT id, org, owner, key, kind, paused, policy, annotations, CASE WHEN policy LIKE '%"data.%' THEN spec END FROM jobs
+SELECT id, org, owner, key, kind, paused, policy, annotations, CASE WHEN policy LIKE '%"data.%' THEN spec END,
+  followed FROM jobs
 WHERE id = ANY($1::bigint[]) AND deleted_at IS NULL
 UNION ALL
-SELECT j.id, j.org, j.owner, j.key, j.kind, j.paused, j.policy, j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END
+SELECT j.id, j.org, j.owner, j.key, j.kind, j.paused, j.policy, j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END,
+  j.followed
 FROM unnest($2::int[], $3::text[], $4::text[]) AS w(org, owner, key) JOIN jobs j USING (org, owner, key)
 WHERE j.key IS NOT NULL AND j.deleted_at IS NULL;
 

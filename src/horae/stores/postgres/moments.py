@@ -61,7 +61,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
     async def _pass(self, connection: Connection, fires: Sequence[Fire], run_ids: dict[int, int], now: Moment) -> None:
         rows = [
             (f.run.job_id, f.trigger_id, at, run_ids[f.trigger_id] if state == State.COALESCED else None, state,
-             f.run.priority, f.run.kind, reason)
+             f.run.priority, f.run.kind, reason, f.run.followed or None)
             for f in fires
             for at, state, reason in f.passed
         ]  # fmt: skip
@@ -77,7 +77,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
             outcome = full(len(waiting))
             await connection.execute(
                 self.queries["add_skipped"], run_id, new.job_id, trigger_id, due_at, created_at, new.priority, new.kind,
-                outcome.message, new.data, now,
+                outcome.message, new.data, now, new.parent_id, new.task, new.followed or None,
             )  # fmt: skip
             return outcome
         if new.overlap == Overlap.REPLACE:
@@ -92,5 +92,6 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
             self.queries["add_successor"], run_id, new.job_id, trigger_id, due_at, created_at,
             None if holder else new.job_id, new.start_by, outcome.state, outcome.reason, new.priority, new.overlap,
             new.kind, list(new.needs) or None, new.data, new.pin, new.queue, at, new.demand,
+            new.parent_id, new.task, new.followed or None, new.resumes, new.depends or None,
         )  # fmt: skip
         return outcome

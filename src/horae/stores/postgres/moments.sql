@@ -8,7 +8,7 @@ ORDER BY next_at, trigger_id LIMIT $5;
 -- load_definitions [fire] --
 SELECT d.trigger_id, d.version, d.job_id,
   (SELECT ARRAY[j.triggers, j.kind, j.policy, j.owner, j.org::text, j.annotations,
-     CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END] FROM jobs j WHERE j.id = d.job_id)
+     CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END, j.followed::text] FROM jobs j WHERE j.id = d.job_id)
 FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 
 -- load_last_runs [fire] --
@@ -30,7 +30,7 @@ FROM due d WHERE d.trigger_id = ANY($1::bigint[]);
 -- fire --
 -- Advance by compare-and-set, and make the runs of those that held. `forbid` runs that find the gate taken become
 -- history at once; those of `queue` and `replace` are left to the caller.
--- Kind, queue and priority are those of the share ($20 …) to which a run belongs, the first unless it is said. Shares
+-- Kind, queue and priority are those of the share ($22 …) to which a run belongs, the first unless it is said. Shares
 -- are locked in one order, before anything else, and move on with the runs that were made.
 WITH s AS MATERIALIZED (
   SELECT array_agg(GREATEST(g.now_at,
@@ -39,22 +39,22 @@ WITH s AS MATERIALIZED (
     (SELECT h.pass FROM shares h WHERE h.kind = g.kind AND h.queue = g.queue AND h.priority = g.priority AND h.key = '')
      - g.step
   )) AS at
-  FROM unnest($20::text[], $21::smallint[], $22::smallint[], $23::text[], $24::bigint[], $25::bigint[])
+  FROM unnest($22::text[], $23::smallint[], $24::smallint[], $25::text[], $26::bigint[], $27::bigint[])
     AS g(kind, queue, priority, key, step, now_at)
 ), v AS MATERIALIZED (
   SELECT trigger_id, segment, version, cur_at, t.next_at, t.last_at, COALESCE(due_at, cur_at) AS due_at,
-    unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, reserve,
+    unborn IS NULL AS born, COALESCE(overlap, 0::smallint) AS overlap, start_by, data, needs, demand, followed, depends, reserve,
     COALESCE(newest, cur_at) AS newest, COALESCE(reserved, nextval('run_id')) AS run_id, COALESCE(share, 1) AS share,
-    (SELECT at FROM s)[COALESCE(share, 1)] + COALESCE(nth, number) * ($24::bigint[])[COALESCE(share, 1)] AS pass
+    (SELECT at FROM s)[COALESCE(share, 1)] + COALESCE(nth, number) * ($26::bigint[])[COALESCE(share, 1)] AS pass
   FROM unnest($2::bigint[], $3::smallint[], $4::int[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[],
               $9::bool[], $10::smallint[], $11::bigint[], $12::text[], $13::text[], $14::bigint[], $15::bool[],
-              $16::bigint[], $17::bigint[], $18::int[], $19::int[])
+              $16::bigint[], $17::bigint[], $18::bool[], $19::bool[], $20::int[], $21::int[])
     WITH ORDINALITY AS t(trigger_id, segment, version, cur_at, next_at, last_at, due_at, unborn, overlap, start_by, data,
-                         needs, reserved, reserve, newest, demand, share, nth, number)
+                         needs, reserved, reserve, newest, demand, followed, depends, share, nth, number)
 ), c AS (
   SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), stale AS (
-  SELECT s.segment FROM segments s JOIN unnest($26::smallint[], $27::bigint[]) AS g(segment, term) USING (segment)
+  SELECT s.segment FROM segments s JOIN unnest($28::smallint[], $29::bigint[]) AS g(segment, term) USING (segment)
   WHERE s.term <> g.term
 ), fired AS (
   UPDATE due d
@@ -66,23 +66,24 @@ WITH s AS MATERIALIZED (
   RETURNING d.job_id, v.*
 ), made AS (
   INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                    needs, data, queue, pass, demand)
+                    needs, data, queue, pass, demand, followed, depends)
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), CASE WHEN overlap <> 1 THEN job_id END, start_by,
-    {waiting_state}, {waiting_reason}, ($22::smallint[])[share], overlap, ($20::text[])[share], needs::text[], data,
-    ($21::smallint[])[share], pass, demand
+    {waiting_state}, {waiting_reason}, ($24::smallint[])[share], overlap, ($22::text[])[share], needs::text[], data,
+    ($23::smallint[])[share], pass, demand, followed, depends
   FROM fired WHERE born ORDER BY due_at
   ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
-  SELECT ($20::text[])[share] AS kind, ($21::smallint[])[share] AS queue, ($22::smallint[])[share] AS priority,
-    ($23::text[])[share] AS key, max(pass)
+  SELECT ($22::text[])[share] AS kind, ($23::smallint[])[share] AS queue, ($24::smallint[])[share] AS priority,
+    ($25::text[])[share] AS key, max(pass)
   FROM fired WHERE (run_id IN (SELECT id FROM made)) IS TRUE GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0,
-    ($22::smallint[])[share], 0, ($20::text[])[share], 'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+    ($24::smallint[])[share], 0, ($22::text[])[share], 'overlap', NULL, 'another run of this job was live', NULL, NULL, data, NULL,
+    NULL, followed
   FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id
 )
@@ -94,10 +95,10 @@ SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM
 -- Moments that never run, as history: skipped(misfire) or coalesced into a run.
 INSERT INTO history ({history_columns})
 SELECT nextval('run_id'), p.job_id, p.trigger_id, p.due_at, $1, NULL, $1, p.into_run_id, 0, NULL, p.state, 0,
-  p.priority, 0, p.kind, p.reason, NULL, '', NULL, NULL, NULL
+  p.priority, 0, p.kind, p.reason, NULL, '', NULL, NULL, NULL, NULL, NULL, p.followed
 FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::smallint[], $8::text[],
-            $9::text[])
-  AS p(job_id, trigger_id, due_at, into_run_id, state, priority, kind, reason);
+            $9::text[], $10::bool[])
+  AS p(job_id, trigger_id, due_at, into_run_id, state, priority, kind, reason, followed);
 
 -- lock_gate --
 -- The run that holds a job's gate; locked, so that it cannot end before its successor is written.
@@ -108,8 +109,8 @@ SELECT id FROM live WHERE job_id = $1 AND state = {blocked} AND reason = 'overla
 
 -- add_successor --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                  needs, data, pin, queue, pass, demand)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15, $16, $17, $18);
+                  needs, data, pin, queue, pass, demand, parent_id, task, followed, resumes, depends)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[], $14, $15, $16, $17, $18, $19, $20, $21, $22, $23);
 
 -- next_pass --
 -- Of one more run of a share.
@@ -119,4 +120,4 @@ ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pa
 
 -- add_skipped --
 INSERT INTO history ({history_columns})
-VALUES ($1, $2, $3, $4, $5, NULL, $10, NULL, 0, NULL, {skipped}, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9);
+VALUES ($1, $2, $3, $4, $5, NULL, $10, NULL, 0, NULL, {skipped}, 0, $6, 0, $7, 'overlap', NULL, $8, NULL, NULL, $9, $11, $12, $13);

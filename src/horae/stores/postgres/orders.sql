@@ -14,9 +14,10 @@ WITH c AS (
   FROM ROWS FROM (json_to_recordset($3::json) AS (
       job_id bigint, overlap smallint, start_by bigint, data text, needs text, pin text, version int, run_at bigint,
       start_within bigint, scope text, key text, digest text, placed_id bigint, placed_at bigint, demand bigint, share int,
-      nth int))
+      nth int, parent_id bigint, task text, followed boolean, resumes bigint, trigger_id bigint, depends boolean))
     WITH ORDINALITY AS t(job_id, overlap, start_by, data, needs, pin, version, run_at, start_within, scope, key, digest,
-                         placed_id, placed_at, demand, share, nth, number)
+                         placed_id, placed_at, demand, share, nth, parent_id, task, followed, resumes, trigger_id,
+                         depends, number)
   LEFT JOIN alive ON alive.id = t.job_id
 ), v AS MATERIALIZED (
   SELECT asked.*, COALESCE(placed_id, nextval('run_id')) AS run_id, COALESCE(placed_at, (SELECT now FROM c)) AS made_at,
@@ -43,13 +44,14 @@ WITH c AS (
     (SELECT at FROM s)[place] + COALESCE(nth, number) * ($8::bigint[])[place] AS pass
   FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
 ), made AS (
-  INSERT INTO live (id, job_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
-                    needs, data, pin, queue, pass, share, demand)
-  SELECT run_id, job_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
+  INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, eligible_at, state, reason, priority, overlap, kind,
+                    needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
+  SELECT run_id, job_id, trigger_id, due_at, made_at, CASE WHEN overlap <> 1 AND is_later IS NOT TRUE THEN job_id END,
     COALESCE(due_at + start_within, start_by), CASE WHEN is_later THEN run_at END,
     CASE WHEN is_later THEN {blocked} ELSE {waiting_state} END, CASE WHEN is_later THEN 'later' ELSE {waiting_reason} END,
-    priority, overlap, kind, needs::text[], data, pin, queue, pass, 
-    CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand
+    priority, overlap, kind, needs::text[], data, pin, queue, pass,
+    CASE WHEN is_later THEN ($8::bigint[])[place] || ' ' || ($7::text[])[place] END, demand,
+    parent_id, task, followed, resumes, depends
   FROM fresh ORDER BY number ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
   RETURNING id
 ), moved AS (
@@ -60,8 +62,8 @@ WITH c AS (
   ON CONFLICT (kind, queue, priority, key) DO UPDATE SET pass = GREATEST(shares.pass, excluded.pass)
 ), skipped AS (
   INSERT INTO history ({history_columns})
-  SELECT run_id, job_id, NULL, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
-    'overlap', NULL, 'another run of this job was live', NULL, NULL, data
+  SELECT run_id, job_id, trigger_id, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
+    'overlap', NULL, 'another run of this job was live', NULL, NULL, data, parent_id, task, followed
   FROM fresh WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
 )
 SELECT ARRAY(SELECT found FROM asked ORDER BY number),
@@ -81,6 +83,6 @@ WITH w AS MATERIALIZED (
   DELETE FROM live USING j WHERE live.id = ANY(ARRAY(SELECT id FROM w)) AND live.job_id = j.id AND live.state = {blocked}
     AND live.reason = 'later'
   RETURNING live.id, live.job_id, live.due_at, live.created_at, live.start_by, live.priority, live.data, live.pin, j.kind,
-    j.policy, live.queue, live.share, live.demand
+    j.policy, live.queue, live.share, live.demand, live.trigger_id, live.followed
 )
 SELECT * FROM d ORDER BY due_at, id;

@@ -44,9 +44,12 @@ KEY = 0x686F726166  # "horaf": whoever tends history does it alone
 INDEXES = {
     "history_job_state": "(job_id, state, id)",
     "history_state": "(state, id) WHERE state > 10",
+    "history_parent": "(parent_id) WHERE parent_id IS NOT NULL",
 }
 UNTOLD = """CREATE TRIGGER history_untold AFTER INSERT ON history
 REFERENCING NEW TABLE AS ended FOR EACH STATEMENT EXECUTE FUNCTION note_untold()"""
+FOLLOWED = """CREATE TRIGGER history_followed AFTER INSERT ON history
+FOR EACH ROW WHEN (NEW.followed) EXECUTE FUNCTION note_ending()"""
 VIEWS = """SELECT DISTINCT v.oid::regclass::text AS name, pg_get_viewdef(v.oid) AS text
 FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class v ON v.oid = r.ev_class
 WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = 'history'::regclass AND v.relkind = 'v'"""
@@ -198,7 +201,9 @@ async def _move(connection: Connection) -> None:
             # What was bound to the table is bound to its new name anew: a trigger of a partition does not fire for what
             # comes through the parent, and a view would go on reading the lowest partition.
             "DROP TRIGGER history_untold ON history_0",
+            "DROP TRIGGER history_followed ON history_0",
             UNTOLD,
+            FOLLOWED,
             *([] if is_told else ["ALTER TABLE history DISABLE TRIGGER history_untold"]),
             *(f"CREATE OR REPLACE VIEW {name} AS {text}" for name, text in views),
             *(f"GRANT {privilege} ON history TO {who}" for privilege, who in grants),

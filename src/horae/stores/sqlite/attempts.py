@@ -11,6 +11,7 @@ from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
 from horae.stores import limits
 from horae.stores.attempts import (
+    ANSWERS,
     DEMANDS,
     HEADS,
     KIND,
@@ -26,7 +27,7 @@ from horae.stores.attempts import (
     settle,
 )
 from horae.stores.parts.writes import WritePart, has_cursors
-from horae.stores.rows import encode, from_json
+from horae.stores.rows import Row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
 
 
@@ -59,7 +60,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
         answers = await self._do(write)
         taken = [row for rows in answers for row in rows or ()]
         self._lines.note_started((row[KIND], row[QUEUE], row[PRIORITY], row[PASS]) for row in taken if row[PIN] is None)
-        return [None if rows is None else [Assignment(*row[RUN:QUEUE]) for row in rows] for rows in answers]
+        return [None if rows is None else [_assignment(row) for row in rows] for rows in answers]
 
     def _open_queues(self, connection: sqlite3.Connection, labels: Sequence[str]) -> dict[int, int]:
         """Queue → offset of its priorities, for those from which an agent with these labels may take."""
@@ -143,3 +144,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
 
 def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ...]:
     return r.run_id, int(r.state), r.reason, *times, r.exit_code, r.message, r.result, r.output
+
+
+def _assignment(row: Row) -> Assignment:
+    return Assignment(*row[RUN:QUEUE], answers=row[ANSWERS])

@@ -12,9 +12,9 @@ SELECT id, priority_offset, labels FROM queues WHERE state <> 'paused';
 -- pick --
 -- The runs of a kind and queue to claim, best first, with what decides that.
 SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
-                                   spec, policy, data, owner, queue, priority, pass)) FROM (
+                                   spec, policy, data, owner, queue, priority, pass, answers)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner, r.queue, r.pass
+    r.data, j.owner, r.queue, r.pass, r.answers
   FROM live r JOIN jobs j ON j.id = r.job_id
   WHERE r.state = {queued} AND r.kind = $1 AND r.queue = $5 AND r.pin IS NULL AND (r.start_by IS NULL OR r.start_by > $4)
     AND (r.needs IS NULL OR NOT EXISTS (
@@ -24,9 +24,9 @@ SELECT json_group_array(json_array(-priority - $6, pin, id, fence + 1, attempt +
 -- pick_pinned --
 -- The same, of those that only one node may run, in any of these queues.
 SELECT json_group_array(json_array(-priority - priority_offset, pin, id, fence + 1, attempt + 1, job_id, trigger_id, due_at, kind, name,
-                                   spec, policy, data, owner, queue, priority, pass)) FROM (
+                                   spec, policy, data, owner, queue, priority, pass, answers)) FROM (
   SELECT r.priority, r.pin, r.id, r.fence, r.attempt, r.job_id, r.trigger_id, r.due_at, r.kind, j.name, j.spec, j.policy,
-    r.data, j.owner, r.queue, r.pass, q.priority_offset
+    r.data, j.owner, r.queue, r.pass, r.answers, q.priority_offset
   FROM live r JOIN jobs j ON j.id = r.job_id JOIN queues q ON q.id = r.queue
   WHERE r.state = {queued} AND r.kind = $1 AND r.pin = $5 AND r.queue IN (SELECT value FROM json_each($6))
     AND (r.start_by IS NULL OR r.start_by > $4)
@@ -66,7 +66,8 @@ WITH x(id, state, reason, started_at, finished_at, exit_code, message, result, o
 INSERT INTO history ({history_columns})
 SELECT r.id, r.job_id, r.trigger_id, r.due_at, r.created_at, COALESCE(x.started_at, r.started_at), x.finished_at, NULL,
   r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
-  CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END, r.node, x.message, x.result, x.output, r.data
+  CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END, r.node, x.message, x.result, x.output, r.data,
+  r.parent_id, r.task, r.followed
 FROM x CROSS JOIN live r ON r.id = x.id;
 
 -- drop_live --

@@ -29,7 +29,8 @@ INSERT INTO jobs ({job_columns}) VALUES {rows}
 ON CONFLICT (id) DO UPDATE SET org = excluded.org, owner = excluded.owner, name = excluded.name, key = excluded.key, kind = excluded.kind, spec
   = excluded.spec, policy = excluded.policy, segment = excluded.segment, paused = excluded.paused, annotations =
   excluded.annotations, version = excluded.version, created_at = excluded.created_at, updated_at =
-  excluded.updated_at, deleted_at = excluded.deleted_at, triggers = excluded.triggers;
+  excluded.updated_at, deleted_at = excluded.deleted_at, triggers = excluded.triggers,
+  part_of = excluded.part_of, followed = COALESCE(excluded.followed, jobs.followed);
 
 -- save_due --
 INSERT INTO due (trigger_id, job_id, next_at, version, segment) VALUES {rows}
@@ -52,7 +53,7 @@ SELECT id FROM live WHERE job_id = $1 AND state <> {running} LIMIT $2;
 -- From live to history unrun: cancelled, expired or failed while waiting.
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $2, NULL, fence, NULL, $3, attempt, priority, lost, kind, $4,
-  node, $5, NULL, NULL, data
+  node, $5, NULL, NULL, data, parent_id, task, followed
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- look_up_live --

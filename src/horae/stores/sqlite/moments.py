@@ -153,7 +153,8 @@ def live_row(made: MadeRun, outcome: Outcome, at: int) -> tuple[Any, ...]:
         made.run_id, new.job_id, made.trigger_id, made.due_at, made.created_at, gate, new.start_by, int(outcome.state),
         str(outcome.reason), new.priority, new.overlap, new.kind, encode(new.needs) if new.needs else None, new.data,
         new.pin, made.due_at if outcome is LATER else None, new.queue, at,
-        kept_share(new) if outcome is LATER else None, new.demand,
+        kept_share(new) if outcome is LATER else None, new.demand, new.parent_id, new.task, new.followed or None,
+        new.resumes, new.depends or None,
     )  # fmt: skip
 
 
@@ -170,7 +171,7 @@ def _history_row(
 ) -> tuple[Any, ...]:
     return (
         run_id, new.job_id, trigger_id, due_at, now, None, now, into, 0, None, int(state), 0, new.priority, 0,
-        new.kind, reason, None, message, None, None, new.data,
+        new.kind, reason, None, message, None, None, new.data, new.parent_id, new.task, new.followed or None,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ SELECT json_group_array(json_array(trigger_id, next_at, version, segment, reserv
 
 -- load_definitions [fire] --
 SELECT json_group_array(json_array(d.trigger_id, d.version, d.job_id, j.triggers, j.kind, j.policy, j.owner, j.org,
-  j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END))
+  j.annotations, CASE WHEN j.policy LIKE '%"data.%' THEN j.spec END, j.followed))
 FROM due d JOIN jobs j ON j.id = d.job_id WHERE d.trigger_id IN (SELECT value FROM json_each($1));
 
 -- load_last_runs [fire] --
@@ -42,7 +42,7 @@ SELECT json_group_array(gate) FROM live WHERE gate IN (SELECT value FROM json_ea
 
 -- insert_live --
 INSERT INTO live (id, job_id, trigger_id, due_at, created_at, gate, start_by, state, reason, priority, overlap, kind,
-                  needs, data, pin, eligible_at, queue, pass, share, demand) VALUES {rows};
+                  needs, data, pin, eligible_at, queue, pass, share, demand, parent_id, task, followed, resumes, depends) VALUES {rows};
 
 -- load_passes --
 -- Of (kind, queue, priority, key, stride) each: how far it has come, or a stride before its line, whichever is further.

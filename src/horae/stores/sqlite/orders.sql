@@ -5,6 +5,6 @@ WHERE id IN (SELECT value FROM json_each($1)) AND deleted_at IS NULL;
 -- later --
 -- Orders whose moment has come, with what their jobs say now.
 SELECT r.id, r.job_id, r.due_at, r.created_at, r.start_by, r.priority, r.data, r.pin, j.kind, j.policy,
-  r.queue, r.share, r.demand
+  r.queue, r.share, r.demand, r.trigger_id, r.followed
 FROM live r JOIN jobs j ON j.id = r.job_id WHERE r.state = {blocked} AND r.reason = 'later' AND r.eligible_at <= $1
 ORDER BY r.eligible_at, r.id LIMIT $2;
