@@ -203,6 +203,8 @@ class Run(Struct):
     output: Annotated[bool, Meta(description="Whether it has written anything.")]
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
     job_name: JobName = UNSET
+    parent_id: Annotated[Id | UnsetType, Meta(description="The run of a workflow of which it is a task,")] = UNSET
+    task: Annotated[str | UnsetType, Meta(description="and what it is called there.")] = UNSET
 
 
 class Attempt(Struct):
@@ -224,6 +226,9 @@ class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
+    tasks: Annotated[
+        dict[str, Count] | UnsetType, Meta(description="Of a run that has tasks: how many are in which state.")
+    ] = UNSET
 
 
 class Node(Struct):

@@ -108,7 +108,8 @@ def _run_values(it: model.Run, job_name: str | None) -> tuple[Any, ...]:
         it.node, stamp(it.created_at), when(it.started_at), when(it.finished_at), when(it.eligible_at), it.exit_code,
         it.message, progress(it.progress), it.result, it.data, it.into_run_id, it.cancel_requested, it.lost,
         it.output is not None, None if it.started_at is None else (it.started_at - it.due_at) // 1000,
-        UNSET if job_name is None else job_name,
+        UNSET if job_name is None else job_name, UNSET if it.parent_id is None else it.parent_id,
+        UNSET if it.task is None else it.task,
     )  # fmt: skip
 
 
@@ -116,8 +117,14 @@ def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
     return schemas.Run(*_run_values(it, job_name))
 
 
-def run_detail(it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None) -> schemas.RunDetail:
-    return schemas.RunDetail(*_run_values(it, job_name), attempts=[attempt(each) for each in attempts])
+def run_detail(
+    it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None, tasks: Mapping[model.State, int]
+) -> schemas.RunDetail:
+    return schemas.RunDetail(
+        *_run_values(it, job_name),
+        attempts=[attempt(each) for each in attempts],
+        tasks={state.word: count for state, count in tasks.items()} or UNSET,
+    )
 
 
 def attempt(it: model.Attempt) -> schemas.Attempt:

@@ -32,6 +32,7 @@ from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.runs import Runs
@@ -50,6 +51,7 @@ from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
+from horae.service.jobs.workflows import WorkflowRuns
 from horae.service.no_events import NoEvents
 from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
@@ -58,7 +60,8 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
+    LimitsStore, Definitions, Moments, Runs, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -83,6 +86,7 @@ class Jobs:
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
         self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
+        self.workflows = WorkflowRuns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self._submits = Submits(

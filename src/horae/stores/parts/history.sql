@@ -18,7 +18,9 @@ FROM attempts WHERE run_id IN {ids} ORDER BY run_id, fence;
 
 -- outdated --
 -- Oldest ids first, by the primary key, past what is kept: no index of ends is paid for by every run.
+-- Tasks are kept for as long as the run waits of which they are.
 SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost', finished_at < $1
+  AND (parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM live l WHERE l.id = history.parent_id))
 FROM history WHERE id > $2 ORDER BY id LIMIT $3;
 
 -- without_runs --

@@ -25,6 +25,16 @@ WITH x AS (
 )
 SELECT id, cancel FROM u;
 
+-- end_overdue --
+-- Workflows that took too long are marked as cancelled ones are.
+WITH m AS (
+  UPDATE live SET cancel = true, reason = 'timeout', eligible_at = NULL WHERE id = ANY(ARRAY(
+    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'children' AND l.eligible_at <= $1
+      AND EXISTS (SELECT 1 FROM flows f WHERE f.run_id = l.id) ORDER BY l.eligible_at LIMIT $2 FOR UPDATE OF l))
+  RETURNING id, job_id
+)
+INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, 'timeout' FROM m RETURNING 1;
+
 -- step_flows --
 UPDATE flows f SET version = f.version + 1 FROM unnest($1::bigint[], $2::int[]) AS x(id, version)
 WHERE f.run_id = x.id AND f.version = x.version RETURNING f.run_id;

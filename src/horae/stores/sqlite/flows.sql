@@ -33,5 +33,9 @@ FROM x CROSS JOIN live r ON r.id = x.id;
 SELECT CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed FROM live
 WHERE id IN (SELECT value FROM json_each($1));
 
+-- overdue_parents --
+SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'children' AND l.eligible_at <= $1
+  AND EXISTS (SELECT 1 FROM flows f WHERE f.run_id = l.id) ORDER BY l.eligible_at LIMIT $2;
+
 -- mark_parents --
 UPDATE live SET cancel = 1, reason = $2, eligible_at = NULL WHERE id IN (SELECT value FROM json_each($1));
