@@ -147,4 +147,4 @@ def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ..
 
 
 def _assignment(row: Row) -> Assignment:
-    return Assignment(*row[RUN:QUEUE], answers=row[ANSWERS])
+    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS]))
