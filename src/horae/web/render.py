@@ -134,7 +134,7 @@ def task(name: str, spec: model.Json, tally: TaskTally) -> schemas.Task:
         it.get("needs", []),
         dict(tally.counts.get(name, {})),
         kind=it.get("kind", UNSET),
-        job=it.get("job", UNSET),
+        job=UNSET if "kind" in it else it.get("job", UNSET),
         for_each="for_each" in it,
     )
 

@@ -26,6 +26,7 @@ class TaskTally(NamedTuple):
     """How the tasks of a run stand."""
 
     document: str | None  # the workflow as it was when the run began, as JSON; None: it has not begun
+    adopted: str | None  # what it took over from an earlier run, as JSON: label → run id
     counts: Mapping[str, Counts]  # by task
 
 
@@ -100,7 +101,7 @@ def _of(counts: Mapping[str, Counts] | None, name: str) -> Counts:
 
 
 def _about(task: Json) -> str:
-    return f"job {task['job']}" if "job" in task else str(task.get("kind", ""))
+    return str(task["kind"]) if "kind" in task else f"job {task['job']}"  # a run knows the jobs of all its tasks
 
 
 def _layers(order: Sequence[str], needs: Mapping[str, Sequence[str]]) -> dict[str, int]:

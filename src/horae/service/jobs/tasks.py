@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
-from horae.core.model import Json, Run
+from horae.core.model import Json, Run, State
 from horae.core.work.kinds import WORKFLOW
 from horae.core.workflows.picture import TaskTally
+from horae.core.workflows.progress import split_label
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 
@@ -28,4 +30,15 @@ class Tasks:
         if "tasks" not in spec:
             jobs = await self._jobs.load_jobs([run.job_id])
             spec = jobs[0].spec if jobs else {}
-        return (spec, tally) if "tasks" in spec else None
+        return (spec, _with_adopted(tally)) if "tasks" in spec else None
+
+
+def _with_adopted(tally: TaskTally) -> TaskTally:
+    """Count what was taken over from an earlier run: it succeeded there."""
+    if tally.adopted is None:
+        return tally
+    adopted = Counter(split_label(label)[0] for label in json.loads(tally.adopted))
+    counts = {name: Counter(tally.counts.get(name, {})) for name in [*tally.counts, *adopted]}
+    for name, count in adopted.items():
+        counts[name][State.SUCCEEDED.word] += count
+    return tally._replace(counts=counts)

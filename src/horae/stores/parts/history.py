@@ -25,8 +25,9 @@ class PastPart(Database):
         counts: dict[str, dict[str, int]] = {}
         for name, state, count in await self._get("tally_tasks", run_id):
             counts.setdefault(name, {})[State(state).word] = count
-        document = await self._get("document_of_flow", run_id)
-        return TaskTally(document[0][0] if document else None, counts)
+        flow = await self._get("document_of_flow", run_id)
+        document, adopted = flow[0] if flow else (None, None)
+        return TaskTally(document, adopted, counts)
 
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)

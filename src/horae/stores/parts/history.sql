@@ -19,7 +19,7 @@ SELECT name, state, count(*) FROM (
 GROUP BY name, state;
 
 -- document_of_flow --
-SELECT document FROM flows WHERE run_id = $1;
+SELECT document, adopted FROM flows WHERE run_id = $1;
 
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
