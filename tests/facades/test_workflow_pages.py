@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from horae.contracts import CONTRACTS
 from horae.core.model import Overlap, Reason
 from horae.core.runs.orders import NewRun, Order
+from horae.discovery import resolve
 from horae.web import app as web
 from tests.facades.world import OWN, World, from_here
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 FLOW = {
     "name": "<b>flow</b>",
     "tasks": {
@@ -89,3 +94,22 @@ async def test_a_run_shows_how_its_tasks_stand_and_the_pages_draw_them(api: http
     assert "convert ×n" in of_job.text
     assert "<b>flow" not in of_job.text
     assert f"/runs/{parent}" in of_job.text
+
+
+def handlers_in(work: Any) -> list[str]:
+    inner = [name for task in work.get("tasks", {}).values() for name in handlers_in(task)]
+    return [*inner, *([work["handler"]] if "handler" in work else [])]
+
+
+@pytest.mark.parametrize("path", sorted((EXAMPLES / "workflows").glob("*.yaml")), ids=lambda path: path.stem)
+async def test_an_example_can_be_submitted_twice_and_its_handlers_are_there(path: Path, api: httpx.AsyncClient):
+    headers = {"content-type": "application/yaml"}
+
+    first = await api.post("/v1/jobs", content=path.read_bytes(), headers=headers)
+    again = await api.post("/v1/jobs", content=path.read_bytes(), headers=headers)
+
+    assert (first.status_code, again.status_code) == (201, 201), first.text
+    assert [job["id"] for job in first.json()["jobs"]] == [job["id"] for job in again.json()["jobs"]]
+    document = yaml.safe_load(path.read_text())
+    for job in document.get("jobs", [document]):
+        assert all(resolve(name, EXAMPLES / "jobs") for name in handlers_in(job))
