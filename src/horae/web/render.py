@@ -18,6 +18,7 @@ from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
+from horae.core.workflows.picture import TaskTally
 from horae.service.jobs.submitting import Planned
 
 
@@ -118,12 +119,24 @@ def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
 
 
 def run_detail(
-    it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None, tasks: Mapping[model.State, int]
+    it: model.Run,
+    attempts: Sequence[model.Attempt],
+    job_name: str | None,
+    workflow: tuple[model.Json, TaskTally] | None = None,
 ) -> schemas.RunDetail:
-    return schemas.RunDetail(
-        *_run_values(it, job_name),
-        attempts=[attempt(each) for each in attempts],
-        tasks={state.word: count for state, count in tasks.items()} or UNSET,
+    tasks = UNSET if workflow is None else [task(name, *workflow) for name in workflow[0]["tasks"]]
+    return schemas.RunDetail(*_run_values(it, job_name), attempts=[attempt(each) for each in attempts], tasks=tasks)
+
+
+def task(name: str, spec: model.Json, tally: TaskTally) -> schemas.Task:
+    it = spec["tasks"][name]
+    return schemas.Task(
+        name,
+        it.get("needs", []),
+        dict(tally.counts.get(name, {})),
+        kind=it.get("kind", UNSET),
+        job=UNSET if "kind" in it else it.get("job", UNSET),
+        for_each="for_each" in it,
     )
 
 

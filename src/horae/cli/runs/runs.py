@@ -11,6 +11,7 @@ import click
 
 from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
+from horae.cli.pictures import show_tasks
 from horae.cli.runs.batches import rerun, run_file
 from horae.cli.runs.builds import build_fields, result_text, show_build
 from horae.cli.runs.following import Wanted, follow, remark
@@ -97,6 +98,7 @@ def _show_run(screen: Screen, run: Json) -> None:
     screen.record(_run_fields(run))
     show_build(screen, run)
     show_tables(screen, run)
+    show_tasks(screen, run)
     if run.get("attempts"):
         screen.line()
         _show_attempts(screen, run["attempts"])
@@ -109,7 +111,6 @@ def _run_fields(run: Json) -> list[tuple[str, str | Cell]]:
         ("state", state_cell(run["state"])),
         ("remark", remark({**run, "progress": None})),
         ("task", f"{run['task']} of run {run['parent_id']}" if "parent_id" in run else ""),
-        ("tasks", ", ".join(f"{count} {word.replace('_', ' ')}" for word, count in run.get("tasks", {}).items())),
         ("trigger", "" if "parent_id" in run else str(run["trigger_id"] or "by hand")),
         ("due", local_time(run["due_at"])),
         ("started", local_time(run["started_at"])),

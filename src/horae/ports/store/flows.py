@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.model import State
 from horae.core.workflows.flows import Flow, Move, Moved, Parent, Task
 
 
@@ -20,9 +19,6 @@ class Flows(Protocol):
 
     async def load_tasks(self, parent_ids: Sequence[int]) -> list[Task]:
         """All tasks of these, live and ended, without results."""
-
-    async def count_tasks(self, run_id: int) -> dict[State, int]:
-        """How many tasks of a run are in which state."""
 
     async def load_results(self, run_ids: Sequence[int]) -> dict[int, str]:
         """Run → its result, JSON text, for those ended ones that have one."""

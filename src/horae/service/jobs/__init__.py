@@ -50,6 +50,7 @@ from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
+from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
 from horae.service.jobs.workflows import WorkflowRuns
 from horae.service.no_events import NoEvents
@@ -94,6 +95,7 @@ class Jobs:
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
+        self.tasks = Tasks(store, store)
 
     # ── submit ──
     async def submit(

@@ -1,13 +1,12 @@
-"""What people ask of runs that have tasks: how these stand, and to go on from where they failed."""
+"""What people ask of runs of workflows: to go on from where they failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from horae.core.definitions import Idempotency
 from horae.core.model import Run, State
-from horae.core.work.kinds import BY_SERVERS, WORKFLOW
+from horae.core.work.kinds import WORKFLOW
 from horae.errors import Conflict, NotFound
 from horae.ports.store.flows import Flows
 from horae.ports.store.runs import Runs
@@ -22,9 +21,6 @@ class WorkflowRuns:
     def __init__(self, store: WorkflowStore, orders: Orders) -> None:
         self._store = store
         self._orders = orders
-
-    async def count_tasks(self, run: Run) -> Mapping[State, int]:
-        return await self._store.count_tasks(run.id) if run.kind in BY_SERVERS else {}
 
     async def retry(self, run_id: int, asker: Asker, idempotency: Idempotency | None = None) -> Run:
         """Return a new run of the same graph and data, which takes over the tasks that succeeded."""

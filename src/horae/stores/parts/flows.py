@@ -40,9 +40,6 @@ class FlowPart(Database):
         rows = await self._get("load_tasks", self._list(parent_ids)) if parent_ids else ()
         return [Task(parent_id, run_id, task, State(state), None) for parent_id, run_id, task, state in rows]
 
-    async def count_tasks(self, run_id: int) -> dict[State, int]:
-        return {State(row[0]): row[1] for row in await self._get("count_tasks", run_id)}
-
     async def load_results(self, run_ids: Sequence[int]) -> dict[int, str]:
         rows = await self._get("load_results", self._list(run_ids)) if run_ids else ()
         return {row[0]: row[1] for row in rows}

@@ -17,10 +17,5 @@ UNION ALL SELECT parent_id, id, task, state FROM history WHERE parent_id IN {ids
 -- load_results [claim] --
 SELECT id, result FROM history WHERE id IN {ids} AND result IS NOT NULL;
 
--- count_tasks --
-SELECT state, count(*) FROM (
-  SELECT state FROM live WHERE parent_id = $1 UNION ALL SELECT state FROM history WHERE parent_id = $1) AS t
-GROUP BY state ORDER BY state;
-
 -- live_tasks --
 SELECT id, parent_id FROM live WHERE parent_id IN {ids};

@@ -171,7 +171,7 @@ class Runs:
         start, as of now."""
         run_id = request.path_id("run_id")
         run = await self._jobs.limits.explain(await self._jobs.offers.explain(await self._jobs.get_run(run_id)))
-        attempts, tasks = await self._jobs.list_attempts(run_id), await self._jobs.workflows.count_tasks(run)
+        attempts, tasks = await self._jobs.list_attempts(run_id), await self._jobs.tasks.of_run(run)
         return http.reply(200, render.run_detail(run, attempts, await self._name_of(run), tasks))
 
     async def _name_of(self, run: model.Run) -> str | None:
