@@ -233,6 +233,8 @@ CODES: dict[str, str] = {
     "E_DISCRIMINATOR": "The kind of work is missing or not known.",
     "E_SEGMENT": "A segment is a whole number from 0 to 99.",
     "E_HANDLER": "No handler of this name can be loaded.",
+    "E_CYCLE": "Things wait for each other in a circle; the message has its path.",
+    "E_EXPRESSION": "A condition or a ${reference} of a workflow cannot be read, or names what is not there.",
     "E_DATA": "The data of a job, trigger or run does not fit the parameters of its Python handler.",
     # schedules
     "E_CRON_EMPTY": "The cron expression is empty.",
@@ -257,6 +259,7 @@ CODES: dict[str, str] = {
     "E_CONFLICT": "The present state does not allow this.",
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
     "E_NOT_ENDED": "The run goes on; only one that has ended can be run again.",
+    "E_NO_TASKS": "The run has no tasks of which some could be taken over; it can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
     "E_QUEUE_UNKNOWN": "A job names a queue that does not exist; the nearest name is suggested.",
     "E_QUEUE_KIND": "A job names a queue that does not take its kind of work.",

@@ -227,6 +227,8 @@ class Run(Struct):
         bool | UnsetType,
         Meta(description="In the answer to an order: it took the place of one that waited, as this run."),
     ] = UNSET
+    parent_id: Annotated[Id | UnsetType, Meta(description="The run of a workflow of which it is a task,")] = UNSET
+    task: Annotated[str | UnsetType, Meta(description="and what it is called there.")] = UNSET
 
 
 class Attempt(Struct):
@@ -244,10 +246,22 @@ class Attempt(Struct):
     output: bool
 
 
+class Task(Struct, omit_defaults=True):
+    """A task of a workflow, and how it stands in one run of it."""
+
+    name: str
+    needs: Annotated[list[Any], Meta(description="As the document has them, in an order in which they can be done.")]
+    runs: Annotated[dict[str, int], Meta(description="How many of its runs are in which state; none: it waits.")]
+    kind: str | UnsetType = UNSET
+    job: Annotated[str | int | UnsetType, Meta(description="The job that it is, by key or id.")] = UNSET
+    for_each: Annotated[bool, Meta(description="Whether it has a run for each item of a list.")] = False
+
+
 class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
+    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
 
 
 class Node(Struct):
@@ -581,6 +595,6 @@ SHOWN = (
     Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
     Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
     QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,
-    Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger,
-    TriggerPage,
+    Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage,
+    Trigger, TriggerPage,
 )  # fmt: skip

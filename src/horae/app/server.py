@@ -34,6 +34,7 @@ from horae.app.roles import (
     PushRole,
     RetentionRole,
     SchedulerRole,
+    WorkflowRole,
     persist,
 )
 from horae.app.store import decide_retention, open_agreed, patiently, timers_of
@@ -72,11 +73,16 @@ from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing
 from horae.service.retention import Retention
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
+from horae.service.workflows.driver import Driver
+from horae.service.workflows.flows import Workflows
+from horae.service.workflows.outbox import Outbox
+from horae.service.workflows.parts import Parts
 from horae.stores.postgres import PostgresStore
 from horae.wire.nats.proofs import Proof
 
@@ -127,13 +133,12 @@ class App:
     def _make_roles(self, store: Store) -> None:
         """What fires, hands out, leads and tidies up."""
         config = self.config
+        breaker = Breaker(store, self.queue, self.sealing, self.broker.events, foreign_kinds=self._foreign_kinds)
         self.execution = Execution(
             store, self.queue, self.clock, self.metrics, foreign_kinds=self._foreign_kinds, secrets=self._kept,
             sealing=self.sealing, events=self.broker.events,
             beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
-            after_failures=Breaker(
-                store, self.queue, self.sealing, self.broker.events, foreign_kinds=self._foreign_kinds
-            ).look,
+            after_failures=breaker.look,
         )  # fmt: skip
         self.firing = Firing(
             store, self.queue, self.clock, self.metrics, offer_seconds=config.scan_interval,
@@ -143,6 +148,12 @@ class App:
             self.execution, store, self.queue, place=self._place_of_output,
             may_stand_by=config.scheduler_mode == "active-passive" and "scheduler" in config.roles,
         )  # fmt: skip
+        workflows = Workflows(
+            store, self.queue, Placing(store, self.queue, self._foreign_kinds), Parts(store, self.sealing),
+            after_failures=breaker.look,
+        )  # fmt: skip
+        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        self.driver = Driver(self.link, Outbox(store, workflows), begins)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,
@@ -336,6 +347,7 @@ class App:
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
             )
             tasks["scheduler"] = group.create_task(scheduler.run())
+            tasks["workflows"] = group.create_task(WorkflowRole(self.driver, self.queue, self.clock).run())
         if self.executors:
             agent = AgentRole(self.agent, self.link, self.clock, interval=interval)
             tasks["agent"] = group.create_task(agent.run())
@@ -412,6 +424,7 @@ class App:
         if "scheduler" in self.config.roles:
             await attempt(self.cluster.hand_over(self.link.session))
         await end_task(tasks.get("scheduler"))
+        await end_task(tasks.get("workflows"))
         if self.executors:
             await (self.agent.hand_on if keep else self.agent.drain)(DRAIN)
         if self.describer is not None:

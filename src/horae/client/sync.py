@@ -130,6 +130,7 @@ class SyncClient:
     run = _method(calls.run)
     wait = _method(calls.wait)
     cancel = _method(calls.cancel)
+    retry = _method(calls.retry)
     log = _stream(output.log)
     artifacts = _method(calls.artifacts)
     artifact = _stream(output.artifact)

@@ -22,10 +22,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from horae.core.fields import Fields, Problems, encoded
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import Json
 from horae.core.time.outside import GITEA, GITHUB, PLAIN, PUSH
 from horae.core.work.builds import Globs
-from horae.core.work.commands import MAX_DATA
 from horae.errors import Invalid, Malformed, Unauthenticated
 
 TOLERANCE = 300  # seconds between the clock of a plain caller and ours

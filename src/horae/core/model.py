@@ -441,6 +441,8 @@ class RunFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # that run it or ran it
+    parent_id: int | None = None  # tasks of this run
+    tasks: bool = False  # tasks of workflows too
 
 
 @dataclass(frozen=True, slots=True)

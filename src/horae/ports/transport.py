@@ -41,6 +41,7 @@ Topic = Literal[
     "inbox",  # work that was handed over in a transaction of somebody's own
     "limits",  # runs that demand more than a slot
     "units",  # what such runs wait for: some of it may be free
+    "endings",  # ends of runs for which others wait (ports.store.endings)
 ]
 
 

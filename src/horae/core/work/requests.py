@@ -35,11 +35,11 @@ from horae.core.fields import (
     kind_of,
     shown,
 )
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import Json
 from horae.core.secrets.references import check_name, is_reference, read_reference
 from horae.core.sizes import read_size
 from horae.core.work import templates
-from horae.core.work.commands import MAX_DATA
 from horae.errors import MAX_PROBLEMS, Invalid
 
 FIELDS = frozenset({"http", "data"})

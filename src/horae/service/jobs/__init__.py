@@ -32,6 +32,7 @@ from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.runs import Runs
@@ -49,7 +50,9 @@ from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.submitting import Planned, Submits
+from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
+from horae.service.jobs.workflows import WorkflowRuns
 from horae.service.no_events import NoEvents
 from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
@@ -58,7 +61,8 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
+    LimitsStore, Definitions, Moments, Runs, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -83,6 +87,7 @@ class Jobs:
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
         self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
+        self.workflows = WorkflowRuns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self._submits = Submits(
@@ -90,6 +95,7 @@ class Jobs:
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
+        self.tasks = Tasks(store, store)
 
     # ── submit ──
     async def submit(
@@ -164,6 +170,8 @@ class Jobs:
         self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
+        if cancelled.noted:
+            self._queue.announce("endings")
 
     # ── runs ──
     async def run_now(
@@ -224,7 +232,9 @@ class Jobs:
             if run.state.is_terminal:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
             cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
-            if cancelled.ended or cancelled.asked:
+            if cancelled.noted:
+                self._queue.announce("endings")
+            if cancelled.ended or cancelled.asked or cancelled.marked:
                 if cancelled.promoted:
                     self._queue.announce("limits")  # it may demand more than a slot
                 self._queue.announce("cancel" if cancelled.asked else "runs")

@@ -23,6 +23,7 @@ from horae.core.policy.queues import user_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.core.time.moments import format_moment
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict, Error, NotFound, Unavailable
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
@@ -66,6 +67,7 @@ class RunRequest:
     idempotency: Idempotency | None = None
     trigger_id: int | None = None  # that somebody outside has fired
     is_alone: bool = False  # it is one of its own, whatever else comes: it is not debounced
+    resumes: int | None = None  # a run of the workflow of which it takes over what succeeded
 
 
 class Recipe(NamedTuple):
@@ -226,6 +228,8 @@ class Orders:
             self._queue.announce("waiting")
         if any(recipe.policy.overlap is Overlap.REPLACE for recipe in recipes):
             self._queue.announce("cancel")
+        if any(run.kind in BY_SERVERS for run in made):
+            self._queue.announce("endings")
         for run in made:
             if not run.replaced:
                 self._events.run_queued(run)
@@ -286,6 +290,7 @@ def _order(recipe: Recipe, request: RunRequest) -> Order:
     new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node, followed=recipe.followed)
     if request.priority is not None:
         new.priority = request.priority
+    new.resumes = request.resumes
     deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time
     within = None if deadline is None else round(deadline * SECOND)
     is_held = policy.debounce is not None and request.run_at is None and not request.is_alone

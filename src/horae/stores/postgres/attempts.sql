@@ -1,5 +1,5 @@
 -- load_previous [claim] --
-SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} ORDER BY h.id DESC LIMIT 1)
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} AND h.parent_id IS NULL ORDER BY h.id DESC LIMIT 1)
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --
@@ -207,7 +207,7 @@ WITH c AS (
     GROUP BY w.job_id))
   RETURNING s.id, s.demand
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p), (SELECT bool_or(followed) FROM d);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.

@@ -117,7 +117,8 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
             accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
-            return Finished(accepted, len(promoted), count_demanding(promoted))
+            is_noted = any(current[r.run_id][5] for r in ended)
+            return Finished(accepted, len(promoted), count_demanding(promoted), is_noted)
 
         return await self._do(write)
 
@@ -156,6 +157,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
         def write(connection: sqlite3.Connection) -> None:
             ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
+            self._run(connection, "purge_flows", ids)
             jobs = {row[0] for row in self._run(connection, "purge", ids).fetchall()}
             self._run(connection, "forget_untold", ids)
             self._run(connection, "drop_cursors", encode(sorted(jobs)))

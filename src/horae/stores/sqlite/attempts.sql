@@ -1,5 +1,5 @@
 -- load_previous [claim] --
-SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} ORDER BY h.id DESC LIMIT 1)
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} AND h.parent_id IS NULL ORDER BY h.id DESC LIMIT 1)
 FROM (SELECT value AS job_id FROM json_each($1)) AS j;
 
 -- load_held [finish] --
@@ -57,7 +57,7 @@ WHERE live.id = x.id AND live.fence = x.fence AND live.state = {running}
   AND ($2 IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = live.node));
 
 -- match_running --
-SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at))
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at, followed))
 FROM live WHERE state = {running} AND id IN (SELECT value FROM json_each($1));
 
 -- archive --
