@@ -60,7 +60,8 @@ HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}"
 _HEADER = re.compile(HEADER_NAME)
 _UNSEEN = re.compile(r"[^\x20-\x7e]")
 _OWN_HEADERS = frozenset({  # what belongs to the connection, or follows from the rest
-    "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "expect", "te", "trailer",
+    "host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "expect", "trailer",
+    "te",  # codespell:ignore te
     "proxy-authorization", "proxy-connection",
 })  # fmt: skip
 _AUTHORITY = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*)|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?")
