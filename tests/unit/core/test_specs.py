@@ -493,6 +493,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "pause_after_failures": None,
         "rate_limits": [],
         "concurrency_limits": [],
+        "debounce": None,
     }
 
 

@@ -19,13 +19,13 @@ from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
 from horae.cli.several import for_each, live_runs
-from horae.core.secrets.fields import MASK
 from horae.errors import Conflict, Error
 
 if TYPE_CHECKING:
     from horae.client import SyncClient
 
 FEW = 20  # files that are sent one by one, as they are
+HIDDEN = "******"  # in the place of a token that was shown before
 SHOWN = 100  # jobs that are listed after a submit
 TriggerArgument = Annotated[int, Argument(metavar="TRIGGER", min=1, help="Id of a trigger.")]
 
@@ -119,7 +119,7 @@ def _say_submitted(session: Session, jobs: list[Json], warnings: list[str]) -> N
 def _show_hooks(session: Session, jobs: list[Json]) -> None:
     """Addresses of webhooks that were made now: nobody sees them again."""
     for trigger in (trigger for job in jobs for trigger in job["triggers"]):
-        if not trigger.get("hook", MASK).endswith(MASK):
+        if not trigger.get("hook", HIDDEN).endswith(HIDDEN):
             session.screen.line(f"webhook {trigger['id']}, shown once: {session.address_of(trigger['hook'])}")
 
 
