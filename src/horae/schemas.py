@@ -93,6 +93,13 @@ class Policy(Struct):
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
     resources: Resources = {}
+    every: Annotated[
+        str | None,
+        Meta(
+            description="agent: a run has a child on each live agent that has the kind and the labels.",
+            extra_json_schema={"enum": [model.EVERY_AGENT, None]},
+        ),
+    ] = None
 
 
 class Cursor(Struct):

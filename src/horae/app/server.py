@@ -145,7 +145,7 @@ class App:
             roles, self.queue, Placing(roles, self.queue, foreign_kinds), Parts(roles, sealing),
             after_failures=breaker.look,
         )  # fmt: skip
-        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
         self.driver = Driver(self.link, Outbox(roles, workflows), begins)
         self.cluster = Cluster(
             roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,

@@ -177,6 +177,10 @@ class Policy:
     pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
+    every: str | None = None  # EVERY_AGENT: a run is a parent, with a child on each agent that can do it
+
+
+EVERY_AGENT = "agent"
 
 
 @record
