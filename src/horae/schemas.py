@@ -113,6 +113,13 @@ class Policy(Struct):
     concurrency_limits: list[ConcurrencyLimit] = []
     debounce: Annotated[Debounce | None, Meta(description="Of many orders one run.")] = None
     resources: Resources = {}
+    every: Annotated[
+        str | None,
+        Meta(
+            description="agent: a run has a child on each live agent that has the kind and the labels.",
+            extra_json_schema={"enum": [model.EVERY_AGENT, None]},
+        ),
+    ] = None
 
 
 class Cursor(Struct):

@@ -152,7 +152,7 @@ class App:
             store, self.queue, Placing(store, self.queue, self._foreign_kinds), Parts(store, self.sealing),
             after_failures=breaker.look,
         )  # fmt: skip
-        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
         self.driver = Driver(self.link, Outbox(store, workflows), begins)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,

@@ -187,6 +187,10 @@ class Policy:
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
     debounce: Debounce | None = None
+    every: str | None = None  # EVERY_AGENT: a run is a parent, with a child on each agent that can do it
+
+
+EVERY_AGENT = "agent"
 
 
 @record

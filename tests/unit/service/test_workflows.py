@@ -11,7 +11,7 @@ import pytest
 from horae.core.model import Job, JobFilter, Json, Node, Reason, Run, RunFilter, State
 from horae.core.runs.orders import Assignment, Result
 from horae.core.work import specs
-from horae.core.work.kinds import EVERY_AGENT, WORKFLOW
+from horae.core.work.kinds import EVERY, WORKFLOW
 from horae.errors import Conflict, Unavailable
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
@@ -46,7 +46,7 @@ class Scene:
         """Another server."""
         parts = Parts(self.probe, Sealing(self.probe))
         flows = Workflows(self.probe, self.queue, Placing(self.probe, self.queue), parts)
-        begins = dict.fromkeys((WORKFLOW, EVERY_AGENT), flows.begin)
+        begins = dict.fromkeys((WORKFLOW, EVERY), flows.begin)
         return Driver(link or self.link, Outbox(self.probe, flows), begins)
 
     async def submit(self, tasks: Json | None = None, **fields: Any) -> Job:
@@ -489,3 +489,73 @@ async def test_a_thousand_waiting_tasks_are_cancelled_in_one_step(scene: Scene):
     assert (await scene.run(run_id)).state is State.CANCELLED
     assert scene.probe.calls["move_flows"] == 2, "one cancels them all, one ends the workflow"
     assert (await scene.probe.tally_tasks(run_id)).counts == {"each": {"cancelled": 1000}}
+
+
+# ── every agent ──
+
+
+async def agents(scene: Scene, *names: str, labels: tuple[str, ...] = ()) -> None:
+    for name in names:
+        await scene.probe.register_node(Node(name, ("agent",), ("python",), labels, 4, "1", "", 0, 0, 0))
+
+
+async def test_every_agent_is_a_child_on_each_that_matches(scene: Scene):
+    await agents(scene, "a1", "a2", labels=("gpu",))
+    await agents(scene, "a3")
+    job = await scene.submit(handler="m:h", every="agent", labels=["gpu"])
+    run = await scene.jobs.run_now(job.id, data={"x": 1})
+    assert run.kind == EVERY
+    await scene.settle()
+    tasks = await scene.tasks(run.id)
+    assert {(name, each.pin) for name, each in tasks.items()} == {("agent[0]", "a1"), ("agent[1]", "a2")}
+    assert await scene.claim(node="a3") == []
+    done = []
+    for node in ("a1", "a2"):
+        agent = Node(node, ("agent",), ("python",), ("gpu",), 4, "1", "", 0, 0, 0)
+        [given] = await scene.execution.claim(agent, {"python": 4})
+        assert given.data == '{"x":1}'
+        done.append(Result(given.run_id, given.fence, State.SUCCEEDED, result=f'"{node}"'))
+    await scene.execution.finish(done)
+    await scene.settle()
+    ended = await scene.run(run.id)
+    assert (ended.state, ended.result) == (State.SUCCEEDED, {"a1": "a1", "a2": "a2"})
+
+
+async def test_every_agent_fails_where_there_is_none(scene: Scene):
+    job = await scene.submit(handler="m:h", every="agent")
+    run = await scene.jobs.run_now(job.id)
+    await scene.settle()
+    ended = await scene.run(run.id)
+    assert (ended.state, ended.reason) == (State.FAILED, Reason.NO_AGENT)
+
+
+async def test_every_agent_fails_if_one_does_and_says_which(scene: Scene):
+    await agents(scene, "a1", "a2")
+    run_id = await scene.begin({"all": task("h", every="agent")})
+    [inner] = (await scene.tasks(run_id)).values()
+    for node, state in (("a1", State.SUCCEEDED), ("a2", State.FAILED)):
+        [given] = await scene.claim(node=node)
+        await scene.execution.finish([Result(given.run_id, given.fence, state)])
+        await scene.settle()
+    ended = await scene.run(inner.id)
+    assert (ended.state, ended.message) == (State.FAILED, "it did not succeed on a2")
+    assert (await scene.run(run_id)).state is State.FAILED
+
+
+async def test_the_job_of_a_task_changes_with_its_workflow_alone(scene: Scene):
+    run_id = await scene.begin({"a": task("a")})
+    part = (await scene.tasks(run_id))["a"].job_id
+    with pytest.raises(Conflict, match="written in job"):
+        await scene.jobs.set_paused(part, True)
+    with pytest.raises(Conflict, match="written in job"):
+        await scene.jobs.delete(part)
+
+
+async def test_an_item_that_ends_while_others_go_on_is_not_looked_at_further(scene: Scene):
+    await scene.begin({"each": task("each", for_each=list(range(10)))})
+    claimed = await scene.claim()
+    scene.probe.calls.clear()
+    await scene.execution.finish([Result(claimed[0].run_id, claimed[0].fence, State.SUCCEEDED)])
+    await scene.settle()
+    assert scene.probe.calls["load_tasks"] == 0
+    assert await scene.probe.load_endings(0, 10) == []

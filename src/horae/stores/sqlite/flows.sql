@@ -3,6 +3,12 @@ SELECT e.id, e.kind, e.run_id, e.job_id, e.parent_id, e.due_at, e.state, e.name,
   (SELECT h.task FROM history h WHERE h.id = e.run_id AND e.parent_id IS NOT NULL)
 FROM endings e WHERE e.id > $1 ORDER BY e.id LIMIT $2;
 
+-- load_busy [claim] --
+SELECT x.parent_id, x.name FROM (
+  SELECT value ->> 0 AS parent_id, value ->> 1 AS name FROM json_each($1)) AS x
+WHERE EXISTS (
+  SELECT 1 FROM live l WHERE l.parent_id = x.parent_id AND substr(l.task, 1, length(x.name) + 1) = x.name || '[');
+
 -- begin_flow --
 UPDATE live SET state = {blocked}, reason = CASE WHEN cancel THEN reason ELSE 'children' END, phase = 1, node = NULL,
   eligible_at = CASE WHEN cancel THEN NULL ELSE $3 END
