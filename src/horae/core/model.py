@@ -252,6 +252,7 @@ class Run:
     progress: Json | None = None  # while it runs: how far it is (core.work.progress)
     parent_id: int | None = None  # the run of which it is a task,
     task: str | None = None  # and its name there
+    awaits: str | None = None  # while it is blocked(signal): the name of what it waits to be told
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
 from horae.stores.postgres.history import PostgresHistory
 from horae.stores.postgres.inbox import PostgresInbox
+from horae.stores.postgres.signals import PostgresSignals
 
 
 class PostgresStore(
@@ -22,6 +23,7 @@ class PostgresStore(
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,
+    PostgresSignals,
     AttemptPart,
     LimitPart,
     MomentPart,

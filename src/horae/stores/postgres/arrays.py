@@ -11,6 +11,8 @@ from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
+from horae.core.runs.waits import Signal, answer_parts
+from horae.stores.attempts import next_standing
 from horae.stores.lines import Lines
 from horae.stores.postgres import marks
 from horae.stores.rows import job_values, to_json
@@ -146,10 +148,13 @@ def result_arrays(results: Sequence[Result]) -> Columns:
 
 def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
     rows = [
-        (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
-         "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),
+        (w.result.run_id, w.result.fence, *next_standing(w), w.eligible_at, int(w.lost),
          w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
-         w.result.message, w.result.output, w.begun)
+         w.result.message, w.result.output, w.begun, w.wait and w.wait.awaits)
         for w in waiting
     ]  # fmt: skip
-    return columns(rows, 14)
+    return columns(rows, 15)
+
+
+def signal_arrays(signals: Sequence[Signal]) -> Columns:
+    return columns([(one.run_id, one.name, *answer_parts(one)) for one in signals], 4)

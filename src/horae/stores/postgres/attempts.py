@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from horae.core.model import Phase
 from horae.core.policy.order import Line
@@ -74,7 +73,12 @@ class PostgresAttempts(PostgresDatabase, WritePart):
                 now = await self._moment(connection)
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
-            return replace(ended, accepted=ended.accepted | {row[0] for row in rows})
+            told = [row for row in rows if row[1]]
+            return Finished(
+                ended.accepted | {row[0] for row in rows},
+                ended.promoted + len(told),
+                ended.demanding + sum(row[2] is not None for row in told),
+            )
 
         return await self._retried(self._finish, transact)
 

@@ -15,12 +15,14 @@ from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
 from horae.stores.sqlite.orders import SqliteOrders
+from horae.stores.sqlite.signals import SqliteSignals
 
 
 class SqliteStore(
     SqliteOrders,
     SqliteAttempts,
     SqliteCluster,
+    SqliteSignals,
     AttemptPart,
     LimitPart,
     MomentPart,
