@@ -257,6 +257,8 @@ CODES: dict[str, str] = {
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
     "E_NOT_ENDED": "The run goes on; only one that has ended can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
+    "E_ANSWERED": "The run was told something under this name already, or waited for it in vain: it is told once.",
+    "E_ANSWERS_FULL": "The run was told so much that no more fits.",
     "E_QUEUE_UNKNOWN": "A job names a queue that does not exist; the nearest name is suggested.",
     "E_QUEUE_KIND": "A job names a queue that does not take its kind of work.",
     "E_QUEUE_DRAINING": "The queue of the job takes nothing new.",

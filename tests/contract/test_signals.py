@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Policy, Reason, State
 from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting
 from horae.core.runs.waits import MAX_ANSWERS, Signal, Told, Wait
@@ -72,11 +73,9 @@ async def test_a_signal_wakes_the_run_that_waits_for_it(store: Store) -> None:
 async def test_what_an_answer_says_stays_as_it_was_written(store: Store, clock: FakeClock) -> None:
     one = await claimed_run(store)
     await wait_for(store, one)
-    await store.signal([Signal(one.run_id, "go", '{"b":1.50,"a":"\\u00e9\\"}"}', 'an"n', "k")])
+    await store.signal([Signal(one.run_id, "go", '{"b":1.50,"a":"\\u00e9\\"}"}', 'an"n')])
     (again,) = await claim_again(store)
-    assert again.answers == (
-        f'{{"go":{{"at":{clock.now()},"by":"an\\"n","key":"k","value":{{"b":1.50,"a":"\\u00e9\\"}}"}}}}}}'
-    )
+    assert again.answers == (f'{{"go":{{"at":{clock.now()},"by":"an\\"n","value":{{"b":1.50,"a":"\\u00e9\\"}}"}}}}}}')
 
 
 async def test_a_signal_that_comes_before_the_run_waits_is_kept(store: Store) -> None:
@@ -97,13 +96,23 @@ async def test_a_signal_of_another_name_does_not_wake(store: Store) -> None:
 
 async def test_a_name_is_answered_once(store: Store) -> None:
     one = await claimed_run(store)
-    first = Signal(one.run_id, "go", "1", "ann", "key-1")
+    first = Signal(one.run_id, "go", "1", "ann")
     assert await store.signal([first]) == [Told.KEPT]
-    assert await store.signal([first]) == [Told.REPEATED]
-    assert await store.signal([first._replace(key="key-2"), first._replace(key=None)]) == [Told.ANSWERED] * 2
+    assert await store.signal([first, first._replace(value="2")]) == [Told.ANSWERED] * 2
     await wait_for(store, one)
     (again,) = await claim_again(store)
     assert said(again) == 1
+
+
+async def test_a_repeated_signal_is_the_same_even_when_the_run_has_ended(store: Store) -> None:
+    one = await claimed_run(store)
+    first = Signal(one.run_id, "go", "1", "ann", Idempotency("ann POST", "key-1", "digest"))
+    assert await store.signal([first]) == [Told.KEPT]
+    assert await store.signal([first]) == [Told.REPEATED]
+    other = first._replace(idempotency=Idempotency("ann POST", "key-1", "other"))
+    assert await store.signal([other]) == [Told.MISMATCH]
+    await store.finish([Result(one.run_id, one.fence, State.SUCCEEDED)])
+    assert await store.signal([first]) == [Told.REPEATED]
 
 
 async def test_a_signal_to_no_live_run_is_absent(store: Store) -> None:

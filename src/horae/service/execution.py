@@ -21,6 +21,7 @@ from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting, Want
+from horae.core.runs.waits import Wait, goes_on_at, in_words
 from horae.core.signs import Beat, Sign
 from horae.core.work import policies
 from horae.core.work.kinds import WRITERS
@@ -49,7 +50,7 @@ CONVINCING_BEATS = 2  # in a row that must find the books different
 REFUSED_WAIT = 5 * SECOND  # of a run for which an agent had less free than was believed
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
-DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
+DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED, State.BLOCKED)  # the run may not be over
 
 
 class ExecutionStore(Attempts, Limits, Nodes, PreparationStore, Settings, StoreClock, Protocol):
@@ -266,12 +267,12 @@ class Execution:
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
         for w in books.waiting:
-            if w.result.run_id in finished.accepted:
+            if w.wait is None and w.result.run_id in finished.accepted:
                 self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
-        is_back = any(w.eligible_at is None for w in books.waiting)
+        is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
         if finished.promoted or is_back:
@@ -368,7 +369,9 @@ class _Books:
         self.jobs[result.run_id] = held.job_id
         if "pause_after_failures" in held.policy:
             self.breakers.add(result.run_id)
-        if result.state is State.QUEUED or result.reason == Reason.LOST:
+        if result.state is State.BLOCKED and result.wait is not None:
+            self._judge_wait(result, result.wait, held)
+        elif result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:
             self._judge_failure(result, held)
@@ -386,6 +389,15 @@ class _Books:
             self.waiting.append(Waiting(lost, self.now + REFUSED_WAIT, begun=False))
         else:
             self.waiting.append(Waiting(lost, None, lost=True))
+
+    def _judge_wait(self, result: Result, wait: Wait, held: Held) -> None:
+        """One that is not over. What it waits for may have come already: the store sees that."""
+        waits = replace(result, reason=wait.reason, finished_at=result.finished_at or self.now)
+        if held.cancel_requested:
+            self.final.append(replace(waits, state=State.CANCELLED, reason=Reason.REQUESTED, wait=None))
+            return
+        waits.message = in_words(wait, self.now)
+        self.waiting.append(Waiting(waits, goes_on_at(wait, self.now), begun=False, wait=wait))
 
     def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(

@@ -34,7 +34,6 @@ from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
-from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
@@ -48,6 +47,7 @@ from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
+from horae.service.jobs.signals import Signals, SignalsStore
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.triggers import Triggers
 from horae.service.no_events import NoEvents
@@ -58,7 +58,8 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
+    LimitsStore, Definitions, Moments, SignalsStore, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -83,6 +84,7 @@ class Jobs:
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
         self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
+        self.signals = Signals(store, queue)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self._submits = Submits(

@@ -157,4 +157,7 @@ def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
 
 
 def signal_arrays(signals: Sequence[Signal]) -> Columns:
-    return columns([(one.run_id, one.name, *answer_parts(one)) for one in signals], 4)
+    keys = [(key.scope, key.key, key.digest) if (key := one.idempotency) else _NO_KEY for one in signals]
+    return columns(
+        [(one.run_id, one.name, *answer_parts(one), *key) for one, key in zip(signals, keys, strict=True)], 7
+    )

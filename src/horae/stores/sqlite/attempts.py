@@ -108,7 +108,7 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
 
     def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> list[Row]:
         """Return its run (id, demand), if it goes on at once because it was told already what it waits for."""
-        r, awaits = waiting.result, waiting.wait and waiting.wait.awaits
+        r, awaits = waiting.result, None if waiting.wait is None else waiting.wait.awaits
         if waiting.begun or (waiting.wait is not None and r.output is not None):
             self._run(
                 connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,

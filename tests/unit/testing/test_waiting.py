@@ -1,0 +1,119 @@
+"""Handlers that wait, on the virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from horae import Context, handler
+from horae.testing import run_handler, world
+
+
+@handler
+async def asks(context: Context) -> object:
+    context.log("asked")
+    answer = context.signal("go")
+    context.log(f"told {answer}")
+    return answer
+
+
+@handler
+def waits_an_hour(context: Context) -> str:
+    try:
+        return str(context.signal("go", timeout=timedelta(hours=1)))
+    except TimeoutError as error:
+        return f"late: {error}"
+
+
+@handler
+async def swallows(context: Context) -> str:
+    try:
+        context.signal("go")
+    except BaseException:
+        return "went on"
+    return ""
+
+
+@handler
+async def snoozes(context: Context) -> str:
+    context.snooze(until=context.scheduled_for + timedelta(minutes=10))
+    return "awake"
+
+
+@handler
+async def asks_in_a_group(context: Context) -> object:
+    async def ask(name: str) -> object:
+        return context.signal(name)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(ask(name)) for name in ("a", "b")]
+    return [task.result() for task in tasks]
+
+
+def submit(horae, function) -> object:
+    return horae.submit({"name": "job", "handler": function, "overlap": "allow"})
+
+
+def test_a_handler_that_asks_for_a_signal_waits_until_it_comes() -> None:
+    with world() as horae:
+        job = submit(horae, asks)
+        run = horae.run_now(job)
+        assert (run.state, run.reason) == ("blocked", "signal")
+        horae.pass_time(days=20)
+        assert horae.run(run).state == "blocked"
+        run = horae.signal(run, "go", {"x": 1})
+        assert (run.state, run.result, run.attempt) == ("succeeded", {"x": 1}, 1)
+        assert horae.log(run) == "asked\nasked\ntold {'x': 1}\n"
+
+
+def test_a_signal_that_does_not_come_in_time_is_a_timeout() -> None:
+    with world() as horae:
+        run = horae.run_now(submit(horae, waits_an_hour))
+        horae.pass_time(minutes=59)
+        assert horae.run(run).state == "blocked"
+        horae.pass_time(minutes=1)
+        assert horae.run(run).result == "late: no signal go came in time"
+
+
+def test_a_handler_that_swallows_its_pause_fails_and_says_so() -> None:
+    with world() as horae:
+        run = horae.run_now(submit(horae, swallows))
+        assert run.state == "failed"
+        assert "must not catch Pause" in run.message
+
+
+def test_a_snoozed_run_goes_on_at_its_moment_as_the_same_attempt() -> None:
+    with world() as horae:
+        run = horae.run_now(submit(horae, snoozes))
+        assert (run.state, run.reason) == ("blocked", "snoozed")
+        horae.pass_time(minutes=11)
+        run = horae.run(run)
+        assert (run.state, run.result, run.attempt) == ("succeeded", "awake", 1)
+
+
+def test_tasks_of_a_group_wait_one_after_the_other() -> None:
+    with world() as horae:
+        run = horae.run_now(submit(horae, asks_in_a_group))
+        assert run.reason == "signal"
+        horae.signal(run, "a", 1)
+        run = horae.signal(run, "b", 2)
+        assert (run.state, run.result) == ("succeeded", [1, 2])
+
+
+def test_run_handler_says_for_what_a_handler_waits() -> None:
+    waits = run_handler(asks)
+    assert waits.state == "blocked"
+    assert waits.wait is not None
+    assert waits.wait.awaits == "go"
+    assert run_handler(asks, signals={"go": 7}).result == 7
+
+
+@pytest.mark.parametrize("name", ["", "a b", "call:1", "x" * 129])
+def test_a_name_of_a_signal_is_checked(name: str) -> None:
+    @handler
+    async def asks_for_it(context: Context) -> object:
+        return context.signal(name)
+
+    assert "the name of a signal" in run_handler(asks_for_it).message
