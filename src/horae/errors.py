@@ -232,6 +232,8 @@ CODES: dict[str, str] = {
     "E_DISCRIMINATOR": "The kind of work is missing or not known.",
     "E_SEGMENT": "A segment is a whole number from 0 to 99.",
     "E_HANDLER": "No handler of this name can be loaded.",
+    "E_CYCLE": "Things wait for each other in a circle; the message has its path.",
+    "E_EXPRESSION": "A condition or a ${reference} of a workflow cannot be read, or names what is not there.",
     "E_DATA": "The data of a job, trigger or run does not fit the parameters of its Python handler.",
     # schedules
     "E_CRON_EMPTY": "The cron expression is empty.",

@@ -1,6 +1,7 @@
 """What a handler is given of its run, and how it answers: `Context`, `Cancellation`, `Retry`, `Cancel`.
 
-Beside it: `waiting` (for a moment, a signal or another run), `signatures` (what else its parameters ask for) and `lines` (how a log line looks).
+Beside it: `waiting` (for a moment, a signal or another run),
+`signatures` (what else its parameters ask for) and `lines` (how a log line looks).
 """
 
 from __future__ import annotations

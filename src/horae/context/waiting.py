@@ -1,4 +1,4 @@
-"""How a handler waits: it ends, its run is blocked and holds no slot, and it begins again from the top when it may go on.
+"""How a handler waits: it ends, its run is blocked and holds no slot; when it may go on, it begins again from the top.
 
 What it has waited for before is answered at once the next time: signals by their name, calls by their place. So a
 handler must come by the same calls in the same order, and what it does before them should do no harm when it is done

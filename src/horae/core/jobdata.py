@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from horae.core.model import Json
 
+MAX_DATA = 256 * 1024  # bytes of JSON
 WHOLE = "job_data"  # the field that holds a text which is no object
 
 

@@ -27,9 +27,7 @@ def make_sound(result: Result, faults: Sequence[str] = ()) -> None:
         result.retry_after = min(result.retry_after, MAX_WAIT) if is_wait(result.retry_after) else None
     has_more = result.result is not None or result.cursor is not None or result.exit_code is not None
     found = [*faults, *_faults(result)] if has_more else faults
-    if result.state is State.BLOCKED and (
-        fault := "waits for nothing" if result.wait is None else wait_fault(result.wait)
-    ):
+    if result.state is State.BLOCKED and (fault := wait_fault(result.wait)):
         found = [*found, f"it {fault}"]
     if found:
         _blame(result, Reason.BAD_RESULT, "; ".join(found))

@@ -17,10 +17,10 @@ from typing import Any
 from horae.contracts.cluster.reading import Sent
 from horae.contracts.cluster.vocabulary import FACADE, FREQUENCIES, PAYLOAD_HANDLER, UNITS
 from horae.core.fields import encoded
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import SEGMENTS, Json
 from horae.core.time import moments
 from horae.core.work import specs
-from horae.core.work.commands import MAX_DATA
 from horae.errors import Invalid
 
 MAX_NAME = 255

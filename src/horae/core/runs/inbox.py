@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.fields import Fields, Problems, encoded
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, SECOND, Moment, Policy, Run
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
-from horae.core.work.commands import MAX_DATA
 from horae.errors import Invalid
 
 SWEEP = 1.0  # seconds between two looks from the beginning

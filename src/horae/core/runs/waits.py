@@ -61,9 +61,9 @@ def goes_on_at(wait: Wait, now: Moment) -> Moment | None:
     return None if wait.seconds is None else now + round(min(max(wait.seconds, 0.0), MAX_WAIT) * SECOND)
 
 
-def wait_fault(wait: Wait) -> str:
+def wait_fault(wait: Wait | None) -> str:
     """Return why nobody can wait so, or nothing."""
-    if wait.reason not in WAITS:
+    if wait is None or wait.reason not in WAITS:
         return "waits for nothing that is known"
     if wait.reason == Reason.SIGNAL and not (wait.awaits and SIGNAL_NAME.fullmatch(wait.awaits)):
         return "waits for a signal without a name"

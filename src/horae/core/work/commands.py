@@ -18,13 +18,13 @@ from horae.core.fields import (
     refuse_twins,
     type_words,
 )
+from horae.core.jobdata import MAX_DATA
 from horae.core.model import Json
 from horae.core.secrets import references
 from horae.core.work import builds, isolation, repositories
 
 MAX_STEPS = 200
 MAX_RUN = MAX_ENV = 64 * 1024  # bytes
-MAX_DATA = 256 * 1024  # bytes of JSON
 MAX_PATH = 4096  # characters of a working directory, or of a script
 MAX_ARGS = 200
 SHELL_FIELDS = (

@@ -13,6 +13,7 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
+from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.history import PostgresHistory
 from horae.stores.postgres.inbox import PostgresInbox
 from horae.stores.postgres.signals import PostgresSignals
@@ -20,6 +21,7 @@ from horae.stores.postgres.signals import PostgresSignals
 
 class PostgresStore(
     PostgresInbox,
+    PostgresFlows,
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from horae.core.model import Phase
 from horae.core.policy.order import Line
@@ -74,10 +75,11 @@ class PostgresAttempts(PostgresDatabase, WritePart):
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
             told = [row for row in rows if row[1]]
-            return Finished(
-                ended.accepted | {row[0] for row in rows},
-                ended.promoted + len(told),
-                ended.demanding + sum(row[2] is not None for row in told),
+            return replace(
+                ended,
+                accepted=ended.accepted | {row[0] for row in rows},
+                promoted=ended.promoted + len(told),
+                demanding=ended.demanding + sum(row[2] is not None for row in told),
             )
 
         return await self._retried(self._finish, transact)
@@ -85,7 +87,7 @@ class PostgresAttempts(PostgresDatabase, WritePart):
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
         row = await connection.fetchrow(self.queries["finish"], *result_arrays(results), self._clock())
         assert row is not None
-        return Finished(set(row[0] or ()), row[1], row[2])
+        return Finished(set(row[0] or ()), row[1], row[2], bool(row[3]))
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:

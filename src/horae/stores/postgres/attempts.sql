@@ -149,7 +149,7 @@ WITH c AS (
     GROUP BY w.job_id))
   RETURNING s.id, s.demand
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p), (SELECT bool_or(followed) FROM d);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.

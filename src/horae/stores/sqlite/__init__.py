@@ -14,12 +14,12 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
-from horae.stores.sqlite.orders import SqliteOrders
+from horae.stores.sqlite.flows import SqliteFlows
 from horae.stores.sqlite.signals import SqliteSignals
 
 
 class SqliteStore(
-    SqliteOrders,
+    SqliteFlows,
     SqliteAttempts,
     SqliteCluster,
     SqliteSignals,

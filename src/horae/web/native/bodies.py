@@ -12,8 +12,8 @@ import msgspec
 from horae.core import model
 from horae.core.definitions import Idempotency
 from horae.core.fields import Fields, Problems, fields_of, kind_of
+from horae.core.jobdata import MAX_DATA
 from horae.core.time import moments
-from horae.core.work.commands import MAX_DATA
 from horae.errors import Error, Invalid, TooLarge
 from horae.service.jobs.orders import RunRequest
 from horae.web import documents

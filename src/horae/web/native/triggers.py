@@ -7,8 +7,9 @@ from typing import Any
 from horae import schemas
 from horae.core import model
 from horae.core.fields import Fields, Problems
+from horae.core.jobdata import MAX_DATA
 from horae.core.time import moments, schedule
-from horae.core.work import commands, specs
+from horae.core.work import specs
 from horae.errors import Invalid
 from horae.service import Services
 from horae.web import http, params, render
@@ -100,7 +101,7 @@ class Triggers:
 
 def _read_patch(document: Any) -> dict[str, Any]:
     fields = read_fields(document, "enabled", "next_at", "data")
-    data = None if fields.values.get("data") is None else fields.json("data", commands.MAX_DATA)
+    data = None if fields.values.get("data") is None else fields.json("data", MAX_DATA)
     changes = {"enabled": fields.flag("enabled"), "next_at": read_moment(fields, "next_at"), "data": data}
     fields.problems.raise_any()
     if not fields.values:
