@@ -191,7 +191,7 @@ class Run(Struct):
     created_at: When
     started_at: When | None
     finished_at: When | None
-    eligible_at: When | None
+    eligible_at: Annotated[When | None, Meta(description="While it is blocked: when it goes on by itself.")]
     exit_code: int | None
     message: str
     progress: Annotated[Progress | None, Meta(description="While it is running, if it tells.")]
@@ -224,6 +224,9 @@ class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
+    awaits: Annotated[
+        str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
+    ] = UNSET
 
 
 class Node(Struct):

@@ -309,6 +309,13 @@ def cancel(run_id: int) -> Call[Run]:
     return send("POST", f"/v1/runs/{run_id}/cancel")
 
 
+def signal(run_id: int, name: str, value: Any = None, *, key: str = "") -> Call[Run]:
+    """Tell a run something under a name: one that waits for it goes on, any other finds it when it asks. A name is
+    answered once."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
+    return one(Request("POST", f"/v1/runs/{run_id}/signals/{quote(name, safe='')}", dump(value), headers), has="id")
+
+
 def artifacts(run_id: int) -> Call[ArtifactPage]:
     """Files that a run kept."""
     return get(f"/v1/runs/{run_id}/artifacts", has="items")

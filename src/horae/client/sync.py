@@ -128,6 +128,7 @@ class SyncClient:
     run = _method(calls.run)
     wait = _method(calls.wait)
     cancel = _method(calls.cancel)
+    signal = _method(calls.signal)
     log = _stream(output.log)
     artifacts = _method(calls.artifacts)
     artifact = _stream(output.artifact)

@@ -402,6 +402,7 @@ REQUESTS: Json = {
         {"enabled": {"type": "boolean"}, "next_at": _MOMENT, "data": {"type": ["object", "null"]}}, minProperties=1
     ),
     "RunRequest": _object(_RUN),
+    "SignalValue": {"description": "Any JSON."},
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},

@@ -16,6 +16,7 @@ from horae.web.native.queues import Queues
 from horae.web.native.reruns import Reruns
 from horae.web.native.runs import Runs
 from horae.web.native.secrets import Secrets
+from horae.web.native.signals import Signals
 from horae.web.native.tokens import Tokens
 from horae.web.native.triggers import Triggers
 from horae.web.streams import Streams
@@ -30,7 +31,8 @@ class Native:
         intake = Intake()
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
-            Reruns(services), self.cluster, Queues(services), Limits(services), Tokens(services), Secrets(services),
+            Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
+            Secrets(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:
