@@ -7,9 +7,10 @@ import asyncio
 import msgspec
 
 from horae.core.definitions import Idempotency
-from horae.core.model import SECOND, Policy, Reason, State
+from horae.core.model import SECOND, Overlap, Policy, Reason, State
+from horae.core.runs.calls import Calls
 from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting
-from horae.core.runs.waits import MAX_ANSWERS, Signal, Told, Wait
+from horae.core.runs.waits import MAX_ANSWERS, Call, Signal, Told, Wait
 from horae.ports.store import Store
 from horae.testing import START, FakeClock, make_job
 
@@ -247,3 +248,96 @@ async def test_a_retry_finds_what_the_run_was_told(store: Store, clock: FakeCloc
     await store.sweep()
     (three,) = await claim_again(store)
     assert (three.attempt, said(three)) == (2, 7)
+
+
+# ── calls ──
+
+
+def call_of(a: Assignment, number: int = 1, job_id: int = 2) -> Order:
+    task = f"call:{number}"
+    return Order(NewRun(job_id, "shell", 5, Overlap.ALLOW, parent_id=a.run_id, task=task, followed=True))
+
+
+async def calling(store: Store, *numbers: int, job_id: int = 2) -> Assignment:
+    """A run that has called others."""
+    await submit(store, make_job(2, kind="shell", policy=Policy()))
+    one = await claimed_run(store)
+    wait = Wait(Reason.CHILDREN, calls=tuple(Call(f"call:{number}", "2") for number in numbers))
+    orders = [call_of(one, number, job_id) for number in numbers]
+    finished = await store.finish([], [waiting(one, wait)], {one.run_id: Calls(orders)})
+    assert finished.accepted == {one.run_id}
+    return one
+
+
+async def end_called(store: Store, limit: int = 10, state: State = State.SUCCEEDED) -> list[Assignment]:
+    called = await claim(store, "n1", "shell", (), limit)
+    await store.finish([Result(a.run_id, a.fence, state, result=f'{{"of":{a.run_id}}}') for a in called])
+    return called
+
+
+async def test_calls_are_made_with_the_wait_for_them(store: Store) -> None:
+    one = await calling(store, 1, 2)
+    run = await store.get_run(one.run_id)
+    assert run is not None
+    assert (run.state, run.reason) == (State.BLOCKED, "children")
+    tasks = await store.load_tasks([one.run_id])
+    assert sorted(task.task for task in tasks) == ["call:1", "call:2"]
+
+
+async def test_a_caller_goes_on_when_all_that_it_called_have_ended(store: Store) -> None:
+    one = await calling(store, 1, 2)
+    (first,) = await end_called(store, 1)
+    assert (await store.answer_calls(await store.load_endings(0, 10))).queued == 0
+    assert await claim_again(store) == []
+    (second,) = await end_called(store)
+    assert (await store.answer_calls(await store.load_endings(0, 10))).queued == 1
+    assert await store.load_endings(0, 10) == []
+    (again,) = await claim_again(store)
+    assert (again.run_id, again.attempt) == (one.run_id, 1)
+    told = msgspec.json.decode(again.answers or "")
+    assert [(told[f"call:{n}"]["run"], told[f"call:{n}"]["value"]) for n in (1, 2)] == [
+        (a.run_id, {"of": a.run_id}) for a in (first, second)
+    ]
+
+
+async def test_a_repeated_wait_calls_nothing_a_second_time(store: Store) -> None:
+    one = await calling(store, 1)
+    again = waiting(one, Wait(Reason.CHILDREN, calls=(Call("call:1", "2"),)))
+    assert (await store.finish([], [again], {one.run_id: Calls([call_of(one)])})).accepted == set()
+    assert len(await store.load_tasks([one.run_id])) == 1
+
+
+async def test_a_row_that_is_acted_on_twice_tells_once(store: Store) -> None:
+    await calling(store, 1)
+    await end_called(store)
+    rows = await store.load_endings(0, 10)
+    answered = await asyncio.gather(store.answer_calls(rows), store.answer_calls(rows))
+    assert sum(one.queued for one in answered) == 1
+    (again,) = await claim_again(store)
+    assert (again.answers or "").count("call:1") == 1
+
+
+async def test_a_call_of_a_job_that_was_deleted_has_failed(store: Store) -> None:
+    await calling(store, 1, job_id=77)
+    assert (await store.answer_calls(await store.load_endings(0, 10))).queued == 1
+    (again,) = await claim_again(store)
+    assert msgspec.json.decode(again.answers or "")["call:1"]["state"] == "failed"
+
+
+async def test_a_cancelled_caller_ends_when_nothing_that_it_called_is_live(store: Store) -> None:
+    one = await calling(store, 1, 2)
+    await claim(store, "n1", "shell", (), 1)
+    assert (await store.cancel([one.run_id], "requested")).marked == {one.run_id}
+    rows = await store.load_endings(0, 10)
+    await store.answer_calls(rows)
+    run = await store.get_run(one.run_id)
+    assert run is not None
+    assert run.state is State.BLOCKED
+    tasks = await store.load_tasks([one.run_id])
+    await store.cancel([task.run_id for task in tasks], "requested")
+    (running,) = [task for task in await store.load_tasks([one.run_id]) if not task.state.is_terminal]
+    await store.finish([Result(running.run_id, 1, State.CANCELLED)])
+    await store.answer_calls(await store.load_endings(0, 10))
+    run = await store.get_run(one.run_id)
+    assert run is not None
+    assert (run.state, run.reason) == (State.CANCELLED, "requested")

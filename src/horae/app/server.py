@@ -78,6 +78,7 @@ from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
+from horae.service.workflows.calls import Callers
 from horae.service.workflows.driver import Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
@@ -141,12 +142,14 @@ class App:
             self.execution, roles, self.queue, place=place_of_output,
             may_stand_by=config.scheduler_mode == "active-passive" and "scheduler" in config.roles,
         )  # fmt: skip
+        placing = Placing(roles, self.queue, foreign_kinds)
         workflows = Workflows(
-            roles, self.queue, Placing(roles, self.queue, foreign_kinds), Parts(roles, sealing),
-            after_failures=breaker.look,
+            roles, self.queue, placing, Parts(roles, sealing), after_failures=breaker.look,
         )  # fmt: skip
+        callers = Callers(roles, self.queue, placing)
+        self.execution.serve_calls(callers)
         begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
-        self.driver = Driver(self.link, Outbox(roles, workflows), begins)
+        self.driver = Driver(self.link, Outbox(roles, workflows, calls=callers.act), begins)
         self.cluster = Cluster(
             roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config),

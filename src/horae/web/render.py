@@ -119,7 +119,7 @@ def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
 def run_detail(it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None) -> schemas.RunDetail:
     return schemas.RunDetail(
         *_run_values(it, job_name), attempts=[attempt(each) for each in attempts],
-        awaits=UNSET if it.awaits is None else it.awaits,
+        awaits=UNSET if it.awaits is None or it.reason != model.Reason.SIGNAL else it.awaits,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from horae import Context, handler
+from horae import CallFailed, Context, handler
 from horae.testing import run_handler, world
 
 
@@ -117,3 +117,73 @@ def test_a_name_of_a_signal_is_checked(name: str) -> None:
         return context.signal(name)
 
     assert "the name of a signal" in run_handler(asks_for_it).message
+
+
+@handler
+async def doubles(context: Context) -> int:
+    number: int = context.data["number"]
+    if number < 0:
+        raise ValueError("a number above zero")
+    return number * 2
+
+
+@handler
+async def calls_one(context: Context) -> object:
+    context.log("calls")
+    return context.call("doubles", {"number": 21})
+
+
+@handler
+def calls_many(context: Context) -> object:
+    first = context.call("doubles", {"number": 1})
+    return [first, *context.call_all([("doubles", {"number": number}) for number in range(2, 6)])]
+
+
+@handler
+async def calls_badly(context: Context) -> str:
+    try:
+        context.call(context.data["job"], {"number": -1})
+    except CallFailed as error:
+        return f"{error.state}: {error.message}"
+    return ""
+
+
+def calling(horae, function):
+    horae.submit({"name": "doubles", "key": "doubles", "handler": doubles})
+    return horae.submit({"name": "caller", "handler": function})
+
+
+def test_a_call_waits_for_the_other_run_and_returns_its_result() -> None:
+    with world() as horae:
+        run = horae.run_now(calling(horae, calls_one))
+        assert (run.state, run.result, run.attempt) == ("succeeded", 42, 1)
+        assert horae.log(run) == "calls\ncalls\n"
+
+
+def test_calls_are_answered_in_their_order_and_made_once() -> None:
+    with world() as horae:
+        run = horae.run_now(calling(horae, calls_many))
+        assert run.result == [2, 4, 6, 8, 10]
+        assert len(horae.runs("doubles")) == 5
+
+
+def test_a_call_that_fails_is_raised_with_its_message() -> None:
+    with world() as horae:
+        job = calling(horae, calls_badly)
+        assert horae.run_now(job, {"job": "doubles"}).result == "failed: ValueError: a number above zero"
+        assert horae.run_now(job, {"job": "nobody"}).result == "failed: there is no job with the key 'nobody'"
+
+
+def test_who_cancels_a_caller_cancels_what_it_called() -> None:
+    with world() as horae:
+        horae.submit({"name": "asks", "key": "asks", "handler": asks})
+
+        @handler
+        async def calls_asks(context: Context) -> object:
+            return context.call("asks")
+
+        run = horae.run_now(horae.submit({"name": "caller", "handler": calls_asks}))
+        assert (run.state, run.reason) == ("blocked", "children")
+        run = horae.cancel(run)
+        assert (run.state, run.reason) == ("cancelled", "requested")
+        assert [(each.state, each.reason) for each in horae.runs("asks")] == [("cancelled", "requested")]

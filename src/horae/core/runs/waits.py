@@ -54,6 +54,11 @@ class Wait:
     calls: tuple[Call, ...] = ()  # to be made: it goes on when all of them have ended
 
 
+def awaited(wait: Wait) -> str | None:
+    """Return the names of what a run waits to be told, as they are kept with it."""
+    return ",".join(call.task for call in wait.calls) if wait.calls else wait.awaits
+
+
 def goes_on_at(wait: Wait, now: Moment) -> Moment | None:
     """Return when a run goes on that is told nothing."""
     if wait.until is not None:
@@ -92,7 +97,9 @@ def in_words(wait: Wait, now: Moment) -> str:
     since = f"since {format_moment(now)}"
     if wait.reason == Reason.SIGNAL:
         return f"waits for the signal {wait.awaits} {since}"
-    return f"asked to go on later, {since}" if wait.reason == Reason.SNOOZED else f"waits for what it called, {since}"
+    if wait.calls:
+        return f"waits for {len(wait.calls)} {'runs' if len(wait.calls) > 1 else 'run'} that it called, {since}"
+    return f"asked to go on later, {since}"
 
 
 class Signal(NamedTuple):

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from horae.core.model import Attempt
+from horae.core.runs.calls import Answered
+from horae.core.runs.endings import Ending
 from horae.core.runs.waits import Signal, Told
 
 
@@ -18,6 +20,11 @@ class Signals(Protocol):
         It is kept with the run for as long as that lives. A name is answered once: a second signal changes nothing,
         and is REPEATED where it has the key of the first. A run that is blocked(signal) and awaits the name goes on in
         the same transaction; one that begins to wait for it later (`finish`) goes on at once."""
+
+    async def answer_calls(self, rows: Sequence[Ending]) -> Answered:
+        """Tell callers how runs ended which they called (rows of the outbox with a parent that is no workflow), and
+        drop the rows. A caller goes on when all that it waits for have ended; one that somebody wants cancelled ends
+        when none of them is live."""
 
     async def list_turns(self, run_id: int) -> list[Attempt]:
         """What attempts did before they waited, oldest first: of each the part that wrote some output. Parts of one

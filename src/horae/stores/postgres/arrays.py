@@ -12,7 +12,7 @@ from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
-from horae.core.runs.waits import Signal, answer_parts
+from horae.core.runs.waits import Signal, answer_parts, awaited
 from horae.stores.attempts import next_standing
 from horae.stores.lines import Lines
 from horae.stores.postgres import marks
@@ -151,7 +151,7 @@ def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
     rows = [
         (w.result.run_id, w.result.fence, *next_standing(w), w.eligible_at, int(w.lost),
          w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
-         w.result.message, w.result.output, w.begun, w.wait and w.wait.awaits)
+         w.result.message, w.result.output, w.begun, w.wait and awaited(w.wait))
         for w in waiting
     ]  # fmt: skip
     return columns(rows, 15)

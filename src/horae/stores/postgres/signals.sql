@@ -28,3 +28,8 @@ WITH c AS MATERIALIZED (
 )
 SELECT j.id, j.said -> 'late' IS NOT NULL, j.said IS NOT NULL, u.id IS NOT NULL, j.is_due
 FROM j LEFT JOIN u USING (id);
+
+-- lock_callers --
+SELECT id, answers, awaits, cancel, state = {blocked}, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed,
+  EXISTS (SELECT 1 FROM live c WHERE c.parent_id = live.id)
+FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;

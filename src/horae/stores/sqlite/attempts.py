@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.core.model import Moment, Phase, State
+from horae.core.runs.calls import Calls
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
-from horae.core.runs.waits import read_answers
+from horae.core.runs.waits import awaited, read_answers
+from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
 from horae.stores.attempts import (
     ANSWERS,
@@ -30,10 +32,10 @@ from horae.stores.attempts import (
 )
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import Row, encode, from_json
-from horae.stores.sqlite.definitions import SqliteDefinitions
+from horae.stores.sqlite.flows import SqliteFlows
 
 
-class SqliteAttempts(SqliteDefinitions, WritePart):
+class SqliteAttempts(SqliteFlows, WritePart):
     """Runs that agents work on, and what nobody has begun."""
 
     async def claim(
@@ -79,7 +81,9 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
         rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
         return [Backlog(row[0], row[1], from_json(row[2] or "[]"), row[3]) for row in rows]
 
-    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+    async def finish(
+        self, results: Sequence[Result], waiting: Sequence[Waiting] = (), calls: Mapping[int, Calls] = NO_CALLS
+    ) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:
             ids = [r.run_id for r in results] + [w.result.run_id for w in waiting]
             current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
@@ -103,13 +107,15 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
             accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
             is_noted = any(current[r.run_id][5] for r in ended)
             going_on = [*promoted, *told]
-            return Finished(accepted, len(going_on), count_demanding(going_on), is_noted)
+            made = self._make_calls(connection, [calls[i] for w in again if (i := w.result.run_id) in calls])
+            demanding = count_demanding(going_on) + made.demanding
+            return Finished(accepted, len(going_on) + made.queued, demanding, is_noted or made.noted)
 
         return await self._do(write)
 
     def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> list[Row]:
         """Return its run (id, demand), if it goes on at once because it was told already what it waits for."""
-        r, awaits = waiting.result, None if waiting.wait is None else waiting.wait.awaits
+        r, awaits = waiting.result, None if waiting.wait is None else awaited(waiting.wait)
         if waiting.begun or (waiting.wait is not None and r.output is not None):
             self._run(
                 connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
