@@ -259,6 +259,7 @@ CODES: dict[str, str] = {
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
     "E_NOT_ENDED": "The run goes on; only one that has ended can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
+    "E_NOT_ASKED": "The run waits for nobody's approval, or for that of somebody else.",
     "E_ANSWERED": "The run was told something under this name already, or waited for it in vain: it is told once.",
     "E_ANSWERS_FULL": "The run was told so much that no more fits.",
     "E_QUEUE_UNKNOWN": "A job names a queue that does not exist; the nearest name is suggested.",

@@ -420,6 +420,23 @@ class SecretPage(Struct):
     cursor: None = None
 
 
+class Approval(Struct):
+    """A run that waits for somebody's decision."""
+
+    run_id: Id
+    job_id: Id
+    job_name: str
+    by: Annotated[list[str], Meta(description="Who may decide.")]
+    message: str
+    created_at: When
+    until: Annotated[When | None, Meta(description="When it goes on without; null: never.")]
+
+
+class ApprovalPage(Struct):
+    items: list[Approval]
+    cursor: None = None
+
+
 class QueueFigures(Struct):
     """How a queue stands. Counts stop at some limit: then they say at least how much there is."""
 

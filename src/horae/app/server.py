@@ -45,6 +45,7 @@ from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, Node, Token
 from horae.core.signs import Terms
 from horae.core.work import kinds
+from horae.core.work.waiting import WAIT
 from horae.errors import ConfigError, Superseded, Unavailable
 from horae.files import open_files
 from horae.keys import FileKeys
@@ -79,10 +80,11 @@ from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
 from horae.service.workflows.calls import Callers
-from horae.service.workflows.driver import Driver
+from horae.service.workflows.driver import Begin, Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
+from horae.service.workflows.waits import PlainWaits
 from horae.stores.postgres import PostgresStore
 from horae.wire.nats.proofs import Proof
 
@@ -148,7 +150,8 @@ class App:
         )  # fmt: skip
         callers = Callers(roles, self.queue, placing)
         self.execution.serve_calls(callers)
-        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        begins[WAIT] = PlainWaits(roles).begin
         self.driver = Driver(self.link, Outbox(roles, workflows, calls=callers.act), begins)
         self.cluster = Cluster(
             roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,

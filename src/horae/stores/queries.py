@@ -85,9 +85,9 @@ WAITING_STATE = f"CASE WHEN depends IS NULL AND demand IS NULL THEN {State.QUEUE
 WAITING_REASON = (
     f"CASE WHEN depends IS NOT NULL THEN '{Reason.DEPENDENCY}' WHEN demand IS NULL THEN '' ELSE '{Reason.LIMIT}' END"
 )
-# Of a run that waited for a signal until $1: it is told that there was none (core.runs.waits).
+# Of a run that waited to be told something until $1: it is told that its time is over (core.runs.waits).
 TOLD_LATE = (
-    "answers = CASE WHEN reason <> 'signal' OR awaits IS NULL THEN answers ELSE "
+    "answers = CASE WHEN reason NOT IN ('signal', 'snoozed') OR awaits IS NULL THEN answers ELSE "
     "COALESCE(substr(answers, 1, length(answers) - 1) || ',', '{') || '\"' || awaits || '\":{\"at\":' || "
     "CAST($1 AS bigint) || ',\"late\":true}}' END"
 )

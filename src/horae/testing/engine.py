@@ -19,6 +19,7 @@ from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
 from horae.core.runs.orders import NEVER
 from horae.core.work.kinds import BY_SERVERS, EVERY_AGENT, KINDS, WORKFLOW
+from horae.core.work.waiting import WAIT
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.python import PythonExecutor
@@ -36,10 +37,11 @@ from horae.service.metrics import Metrics
 from horae.service.policy.placing import Placing
 from horae.service.secrets.sealing import Sealing
 from horae.service.workflows.calls import Callers
-from horae.service.workflows.driver import Driver
+from horae.service.workflows.driver import Begin, Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
+from horae.service.workflows.waits import PlainWaits
 from horae.testing.adapters import MemoryOutputs, MemoryStore, NoKeeper, Perform, Recorded, Recorder
 from horae.testing.loop import VirtualClock, VirtualLoop
 
@@ -73,7 +75,8 @@ class Engine:
         workflows = Workflows(store, queue, placing, Parts(store, Sealing(store)), after_failures=breaker.look)
         callers = Callers(store, queue, placing)
         execution.serve_calls(callers)
-        begins = dict.fromkeys((WORKFLOW, EVERY_AGENT), workflows.begin)
+        begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY_AGENT), workflows.begin)
+        begins[WAIT] = PlainWaits(store).begin
         self._driver = Driver(self._link, Outbox(store, workflows, calls=callers.act), begins)
         self._cluster = Cluster(
             store, queue, clock, execution, node=NAME, lease_seconds=FOREVER, dead_after=FOREVER, is_exclusive=True
@@ -210,7 +213,8 @@ class Engine:
         """The agent's part: claim, let handlers run until they end or sleep, report."""
         agent = self._agent
         if await self._is_told("runs"):
-            agent.workload.hungry = set(self._kinds)
+            # What workflows hold, nobody has looked at.
+            agent.workload.hungry = set(agent.workload.free) if WORKFLOW in self._kinds else self._kinds - BY_SERVERS
             while agent.is_hungry and await agent.claim():
                 pass
         if await self._is_told("cancel"):

@@ -403,6 +403,7 @@ REQUESTS: Json = {
     ),
     "RunRequest": _object(_RUN),
     "SignalValue": {"description": "Any JSON."},
+    "Decision": _object({"comment": {"type": "string", "maxLength": 1000}}),
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},

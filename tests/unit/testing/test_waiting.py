@@ -187,3 +187,64 @@ def test_who_cancels_a_caller_cancels_what_it_called() -> None:
         run = horae.cancel(run)
         assert (run.state, run.reason) == ("cancelled", "requested")
         assert [(each.state, each.reason) for each in horae.runs("asks")] == [("cancelled", "requested")]
+
+
+# ── waiting without code ──
+
+
+def waiting_for(horae, **wait: object):
+    return horae.run_now(horae.submit({"name": "waits", "wait": wait}))
+
+
+def test_a_wait_for_a_time_succeeds_when_it_has_passed() -> None:
+    with world() as horae:
+        run = waiting_for(horae, **{"for": "10m"})
+        assert (run.state, run.reason) == ("blocked", "snoozed")
+        horae.pass_time(minutes=10)
+        assert horae.run(run).state == "succeeded"
+
+
+def test_a_wait_until_a_moment_that_has_passed_is_over() -> None:
+    with world() as horae:
+        assert waiting_for(horae, until="2027-01-01T00:00:00Z").state == "succeeded"
+        run = waiting_for(horae, until="2027-01-16T00:00:00Z")
+        horae.pass_time(days=1)
+        assert horae.run(run).state == "succeeded"
+
+
+def test_a_wait_for_a_signal_has_it_as_its_result() -> None:
+    with world() as horae:
+        run = waiting_for(horae, signal="paid")
+        assert horae.signal(run, "paid", {"amount": 7}).result == {"amount": 7}
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "state", "reason"),
+    [("fail", "failed", "timeout"), ("go_on", "succeeded", ""), ("skip", "skipped", "signal")],
+)
+def test_a_wait_in_vain_ends_as_the_job_says(otherwise: str, state: str, reason: str) -> None:
+    with world() as horae:
+        run = waiting_for(horae, signal="paid", within="2d", otherwise=otherwise)
+        horae.pass_time(days=2)
+        run = horae.run(run)
+        assert (run.state, run.reason) == (state, reason)
+
+
+def test_an_approval_is_a_task_of_a_workflow() -> None:
+    with world() as horae:
+        job = horae.submit(
+            {
+                "name": "release",
+                "tasks": {
+                    "ask": {"wait": {"signal": "yes"}},
+                    "publish": {"needs": ["ask"], "handler": "horae.handlers:echo", "data": {"told": "${ask.result}"}},
+                },
+                "returns": "${publish.result}",
+            }
+        )
+        run = horae.run_now(job)
+        assert (run.state, run.reason) == ("blocked", "children")
+        (ask,) = [each for each in horae.runs() if each.state == "blocked" and each.reason == "signal"]
+        horae.signal(ask, "yes", 5)
+        run = horae.run(run)
+        assert (run.state, run.result) == ("succeeded", {"told": 5})

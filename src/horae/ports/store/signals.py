@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.model import Attempt
+from horae.core.model import Attempt, Run
 from horae.core.runs.calls import Answered
 from horae.core.runs.endings import Ending
 from horae.core.runs.waits import Signal, Told
@@ -25,6 +25,9 @@ class Signals(Protocol):
         """Tell callers how runs ended which they called (rows of the outbox with a parent that is no workflow), and
         drop the rows. A caller goes on when all that it waits for have ended; one that somebody wants cancelled ends
         when none of them is live."""
+
+    async def load_awaiting(self, name: str, limit: int) -> list[Run]:
+        """Runs that wait to be told something of this name, oldest first."""
 
     async def list_turns(self, run_id: int) -> list[Attempt]:
         """What attempts did before they waited, oldest first: of each the part that wrote some output. Parts of one

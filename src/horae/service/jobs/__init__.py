@@ -31,7 +31,6 @@ from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
-from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
@@ -58,7 +57,7 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, SignalsStore, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    LimitsStore, SignalsStore, Moments, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
     Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""

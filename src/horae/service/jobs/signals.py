@@ -6,12 +6,17 @@ Those of many callers go to the store together; each has its own answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from horae.core.definitions import Idempotency
-from horae.core.model import Run
+from horae.core.model import Job, Json, Run
 from horae.core.runs.waits import Signal, Told
-from horae.errors import Conflict, Error, NotFound
+from horae.core.work.kinds import BY_SERVERS
+from horae.core.work.waiting import DECISION, WAIT
+from horae.errors import Conflict, Denied, Error, NotFound
+from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
 from horae.ports.store.signals import Signals as SignalStore
 from horae.ports.transport import Queue
@@ -20,8 +25,26 @@ from horae.service.batching import Coalescer
 TOGETHER = 1000  # signals that one statement writes at most
 
 
-class SignalsStore(Runs, SignalStore, Protocol):
-    """Runs, and what they are told."""
+MOST_LISTED = 1000  # approvals that are looked through
+
+
+class SignalsStore(Definitions, Runs, SignalStore, Protocol):
+    """Jobs, runs, and what they are told."""
+
+
+class Decider(NamedTuple):
+    """Who decides. The one user of a server without logins may decide whatever it is asked."""
+
+    owner: str
+    is_alone: bool = False
+
+    def may(self, asked: Json) -> bool:
+        return self.is_alone or self.owner in asked["by"]
+
+
+def approval_of(job: Job) -> Json | None:
+    """Return whom a job asks, and what; None: nobody."""
+    return job.spec["wait"].get("approval") if job.kind == WAIT else None
 
 
 class Signals:
@@ -39,7 +62,37 @@ class Signals:
             raise NotFound(f"there is no run {run_id}")
         if (error := _refusal(run, name, told)) is not None:
             raise error
+        if run.kind in BY_SERVERS:
+            self._queue.announce("endings")
         return run
+
+    async def decide(
+        self, run_id: int, who: Decider, *, approved: bool, comment: str, idempotency: Idempotency | None = None
+    ) -> Run:
+        """Say yes or no to a run that waits for an approval."""
+        run = await self._store.get_run(run_id)
+        jobs = [] if run is None else await self._store.load_jobs([run.job_id])
+        if not jobs:
+            raise NotFound(f"there is no run {run_id}")
+        asked = approval_of(jobs[0])
+        if asked is None:
+            raise Conflict(f"run {run_id} waits for nobody's approval", code="E_NOT_ASKED")
+        if not who.may(asked):
+            names = ", ".join(asked["by"])
+            raise Denied(f"{names} may decide about run {run_id}, and you are {who.owner}", code="E_NOT_ASKED")
+        value = msgspec.json.encode({"approved": approved, "comment": comment}).decode()
+        return await self.send(run_id, DECISION, value, who.owner, idempotency)
+
+    async def list_approvals(self, who: Decider, org: int | None) -> list[tuple[Run, Job]]:
+        """Return what waits for the decision of somebody, oldest first."""
+        runs = await self._store.load_awaiting(DECISION, MOST_LISTED)
+        jobs = {job.id: job for job in await self._store.load_jobs(sorted({run.job_id for run in runs}))}
+        found = [(run, jobs[run.job_id]) for run in runs if run.job_id in jobs]
+        return [
+            (run, job)
+            for run, job in found
+            if (org is None or job.org == org) and (asked := approval_of(job)) is not None and who.may(asked)
+        ]
 
     async def _send_all(self, signals: list[Signal]) -> Sequence[Told]:
         told = await self._store.signal(signals)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from horae.core.model import Moment, State
+from horae.core.model import Moment, Run, State
 from horae.core.runs.calls import Answered, CallEnd, is_complete, with_ends
 from horae.core.runs.endings import Ending
 from horae.core.runs.waits import read_answers
 from horae.stores.attempts import count_demanding
 from horae.stores.database import Database, Steps
-from horae.stores.rows import Row
+from horae.stores.rows import Row, run_from_row
 
 
 class CallPart(Database):
     """What callers are told."""
+
+    async def load_awaiting(self, name: str, limit: int) -> list[Run]:
+        return [run_from_row(row) for row in await self._get("load_awaiting", name, limit)]
 
     async def answer_calls(self, rows: Sequence[Ending]) -> Answered:
         now = await self.now()

@@ -9,3 +9,6 @@ WHERE id = $1 RETURNING id, demand;
 
 -- load_call_ends --
 SELECT parent_id, id, task, state, message, result FROM history WHERE id IN {ids} AND parent_id IS NOT NULL;
+
+-- load_awaiting --
+SELECT {run_columns_live} FROM live WHERE state = {blocked} AND awaits = $1 ORDER BY id LIMIT $2;
