@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from horae.app.embedding import embedded
     from horae.client import Client, SyncClient
-    from horae.handlers import Cancel, Cancellation, Context, Retry, handler, provider
+    from horae.handlers import CallFailed, Cancel, Cancellation, Context, Pause, Retry, handler, provider
     from horae.inbox import enqueue, wake
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CallFailed",
     "Cancel",
     "Cancellation",
     "Client",
     "Context",
+    "Pause",
     "Retry",
     "SyncClient",
     "__version__",
@@ -33,7 +35,9 @@ _PLACES = {
     "embedded": "horae.app.embedding",
     "enqueue": "horae.inbox",
     "wake": "horae.inbox",
-    **dict.fromkeys(("Cancel", "Cancellation", "Context", "Retry", "handler", "provider"), "horae.handlers"),
+    **dict.fromkeys(
+        ("CallFailed", "Cancel", "Cancellation", "Context", "Pause", "Retry", "handler", "provider"), "horae.handlers"
+    ),
 }
 
 

@@ -33,6 +33,7 @@ from typing import Any, TypeVar, overload
 from horae.context import Cancel, Cancellation, Channel, Context, Retry
 from horae.context.lines import Lines
 from horae.context.signatures import Signature, bind, signature_of
+from horae.context.waiting import CallFailed, Pause
 from horae.core.jobdata import text_of
 from horae.core.model import Json
 from horae.core.runs.retrying import Choice
@@ -41,7 +42,19 @@ from horae.injection import build, provider
 
 NAME = re.compile(r"[^\W\d][\w.-]*")
 
-__all__ = ["Cancel", "Cancellation", "Channel", "Context", "Handler", "Retry", "handler", "handler_of", "provider"]
+__all__ = [
+    "CallFailed",
+    "Cancel",
+    "Cancellation",
+    "Channel",
+    "Context",
+    "Handler",
+    "Pause",
+    "Retry",
+    "handler",
+    "handler_of",
+    "provider",
+]
 
 Function = Callable[[Context], Any]
 Errors = Sequence[type[BaseException]]

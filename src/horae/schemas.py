@@ -218,7 +218,7 @@ class Run(Struct):
     created_at: When
     started_at: When | None
     finished_at: When | None
-    eligible_at: When | None
+    eligible_at: Annotated[When | None, Meta(description="While it is blocked: when it goes on by itself.")]
     exit_code: int | None
     message: str
     progress: Annotated[Progress | None, Meta(description="While it is running, if it tells.")]
@@ -269,6 +269,9 @@ class RunDetail(Run, kw_only=True):
 
     attempts: list[Attempt]
     tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
+    awaits: Annotated[
+        str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
+    ] = UNSET
 
 
 class Node(Struct):
@@ -459,6 +462,23 @@ class Secret(Struct):
 
 class SecretPage(Struct):
     items: list[Secret]
+    cursor: None = None
+
+
+class Approval(Struct):
+    """A run that waits for somebody's decision."""
+
+    run_id: Id
+    job_id: Id
+    job_name: str
+    by: Annotated[list[str], Meta(description="Who may decide.")]
+    message: str
+    created_at: When
+    until: Annotated[When | None, Meta(description="When it goes on without; null: never.")]
+
+
+class ApprovalPage(Struct):
+    items: list[Approval]
     cursor: None = None
 
 

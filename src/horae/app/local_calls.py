@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from horae.core import model
 from horae.core.model import JobFilter, Json, Moment, Page, RunFilter
 from horae.core.work import specs
@@ -155,6 +157,11 @@ class LocalCalls:
 
     async def cancel(self, run: Run | int) -> Run:
         return run_of(await self._jobs.cancel(_id_of(run)))
+
+    async def signal(self, run: Run | int, name: str, value: Any = None) -> Run:
+        """Tell a run what it waits for, or will."""
+        text = msgspec.json.encode(value).decode()
+        return run_of(await self._jobs.signals.send(_id_of(run), name, text, "local"))
 
     async def pause(self, job: Job | int | str) -> Job:
         return job_of(await self._jobs.set_paused(await self.find(job), True))

@@ -45,6 +45,7 @@ from horae.contracts.rpc.workers import RpcDialect
 from horae.core.model import SECOND, Node, Token
 from horae.core.signs import Terms
 from horae.core.work import kinds
+from horae.core.work.waiting import WAIT
 from horae.errors import ConfigError, Superseded, Unavailable
 from horae.files import open_files
 from horae.keys import FileKeys
@@ -79,10 +80,12 @@ from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
-from horae.service.workflows.driver import Driver
+from horae.service.workflows.calls import Callers
+from horae.service.workflows.driver import Begin, Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
 from horae.service.workflows.parts import Parts
+from horae.service.workflows.waits import PlainWaits
 from horae.stores.postgres import PostgresStore
 from horae.wire.nats.proofs import Proof
 
@@ -148,12 +151,13 @@ class App:
             self.execution, store, self.queue, place=self._place_of_output,
             may_stand_by=config.scheduler_mode == "active-passive" and "scheduler" in config.roles,
         )  # fmt: skip
-        workflows = Workflows(
-            store, self.queue, Placing(store, self.queue, self._foreign_kinds), Parts(store, self.sealing),
-            after_failures=breaker.look,
-        )  # fmt: skip
-        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
-        self.driver = Driver(self.link, Outbox(store, workflows), begins)
+        placing = Placing(store, self.queue, self._foreign_kinds)
+        workflows = Workflows(store, self.queue, placing, Parts(store, self.sealing), after_failures=breaker.look)
+        callers = Callers(store, self.queue, placing)
+        self.execution.serve_calls(callers)
+        begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
+        begins[WAIT] = PlainWaits(store).begin
+        self.driver = Driver(self.link, Outbox(store, workflows, calls=callers.act), begins)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,

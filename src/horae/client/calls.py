@@ -19,6 +19,7 @@ from horae.errors import Conflict, NotFound
 if TYPE_CHECKING:
     from horae.client.many import Ordered
     from horae.schemas import (
+        ApprovalPage,
         ArtifactPage,
         HandlerPage,
         Health,
@@ -321,6 +322,35 @@ def cancel(run_id: int) -> Call[Run]:
 def retry(run_id: int) -> Call[Run]:
     """Go on with a run of a workflow that failed: a new run, which takes over the tasks that succeeded."""
     return send("POST", f"/v1/runs/{run_id}/retry")
+
+
+def signal(run_id: int, name: str, value: Any = None, *, key: str = "") -> Call[Run]:
+    """Tell a run something under a name: one that waits for it goes on, any other finds it when it asks. A name is
+    answered once."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
+    return one(Request("POST", f"/v1/runs/{run_id}/signals/{quote(name, safe='')}", dump(value), headers), has="id")
+
+
+def approve(run_id: int, comment: str = "") -> Call[Run]:
+    """Approve a run that waits for it."""
+    return _decide(run_id, "approve", comment)
+
+
+def reject(run_id: int, comment: str = "") -> Call[Run]:
+    """Reject a run that waits for an approval: it fails."""
+    return _decide(run_id, "reject", comment)
+
+
+def _decide(run_id: int, act: str, comment: str) -> Call[Run]:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": new_key()}
+    return one(
+        Request("POST", f"/v1/runs/{run_id}/{act}", dump({"comment": comment} if comment else {}), headers), "id"
+    )
+
+
+def approvals() -> Call[ApprovalPage]:
+    """What waits for your approval, oldest first."""
+    return get("/v1/approvals", has="items")
 
 
 def artifacts(run_id: int) -> Call[ArtifactPage]:

@@ -1,14 +1,17 @@
 """What a handler is given of its run, and how it answers: `Context`, `Cancellation`, `Retry`, `Cancel`.
 
-Beside it: `signatures` (what else its parameters ask for) and `lines` (how a log line looks).
+Beside it: `waiting` (for a moment, a signal or another run),
+`signatures` (what else its parameters ask for) and `lines` (how a log line looks).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from horae.context.waiting import Pause, Seconds, Waits
 from horae.core.model import Json, Moment
 from horae.core.runs.traces import trace_id, traceparent
 from horae.core.work.progress import make_progress
@@ -54,8 +57,11 @@ class Context:
     """
 
     __slots__ = (
+        "_answers",
+        "_begun_at",
         "_channel",
         "_installation",
+        "_waits",
         "attempt",
         "data",
         "due_at",
@@ -80,9 +86,14 @@ class Context:
         env: dict[str, str],
         previous_result: Any = None,
         installation: str = "",
+        answers: str | None = None,
+        begun_at: Moment = 0,
     ) -> None:
         self._channel = channel
         self._installation = installation
+        self._answers = answers  # JSON text: what the run was told while it waited
+        self._begun_at = begun_at or due_at
+        self._waits: Waits | None = None  # made when it is wanted: most handlers never wait
         self.run_id = run_id
         self.attempt = attempt
         self.fence = fence
@@ -131,6 +142,37 @@ class Context:
         sees it while it goes on; calling it often costs nothing. A text in second place is the message."""
         told = make_progress(done, None, total) if isinstance(total, str) else make_progress(done, total, message)
         self._channel.note_progress(told)
+
+    # ── waiting ──
+    def snooze(self, seconds: Seconds | None = None, *, until: datetime | None = None) -> None:
+        """End here, and begin again from the top after so many seconds, or at a moment; one that has come is not
+        waited for. It is no attempt more, and holds no slot meanwhile."""
+        self._waiting().snooze(seconds, until)
+
+    def signal(self, name: str, *, timeout: Seconds | None = None) -> Any:
+        """Return what the run was told under this name. Until somebody does (`horae signal`, POST
+        /v1/runs/{id}/signals/{name}), the handler ends here, and begins again from the top then; after `timeout`
+        seconds in vain, TimeoutError is raised here."""
+        return self._waiting().signal(name, timeout)
+
+    def call(self, job: str | int, data: Json | None = None) -> Any:
+        """Have another job run, by key or id, and return its result. Meanwhile the handler has ended; when that run
+        has, it begins again from the top. CallFailed is raised where it did not succeed."""
+        return self._waiting().call_all([(job, data)])[0]
+
+    def call_all(self, calls: Sequence[tuple[str | int, Json | None]]) -> list[Any]:
+        """As call, of many at once, (job, data) each: return their results in the same order, when all have ended."""
+        return self._waiting().call_all(calls)
+
+    def _waiting(self) -> Waits:
+        if self._waits is None:
+            self._waits = Waits(self._answers, self._begun_at)
+        return self._waits
+
+    @property
+    def swallowed(self) -> Pause | None:
+        """What was raised here to make the handler wait: it has no business to return after that."""
+        return None if self._waits is None else self._waits.pause
 
 
 class Cancellation:

@@ -269,6 +269,7 @@ class Run:
     parent_id: int | None = None  # the run of which it is a task,
     task: str | None = None  # and its name there
     replaced: bool = False  # in the answer to an order: it took the place of one that waited (core.policy.debounce)
+    awaits: str | None = None  # while it is blocked(signal): the name of what it waits to be told
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from horae import wire
 from horae.core.model import Node
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment, Result
+from horae.core.runs.waits import Wait
 from horae.errors import ConfigError, Conflict, Denied, Error
 from horae.wire.generated import agents_pb2 as pb
 
@@ -47,7 +48,7 @@ def read_assignment(it: pb.Assignment) -> Assignment:
         spec=it.spec, policy=it.policy, data=it.data if it.HasField("data") else None,
         secrets=it.secrets if it.HasField("secrets") else None,
         source=it.source if it.HasField("source") else None, cursor=it.cursor if it.HasField("cursor") else None,
-        owner=it.owner,
+        owner=it.owner, answers=it.answers if it.HasField("answers") else None,
     )  # fmt: skip
 
 
@@ -55,8 +56,13 @@ def _result(it: Result) -> pb.Result:
     return pb.Result(
         run_id=it.run_id, fence=it.fence, state=it.state, reason=it.reason, started_at=it.started_at,
         finished_at=it.finished_at, exit_code=it.exit_code, message=it.message, result=it.result, output=it.output,
-        retry_after=it.retry_after, final=it.final, cursor=it.cursor,
+        retry_after=it.retry_after, final=it.final, cursor=it.cursor, wait=None if it.wait is None else _wait(it.wait),
     )  # fmt: skip
+
+
+def _wait(it: Wait) -> pb.Wait:
+    calls = [pb.Call(task=call.task, job=call.job, data=call.data) for call in it.calls]
+    return pb.Wait(reason=it.reason, awaits=it.awaits, seconds=it.seconds, until=it.until, calls=calls)
 
 
 def batches(results: Sequence[Result]) -> list[list[pb.Result]]:

@@ -19,14 +19,16 @@ import structlog
 from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
 from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
+from horae.core.runs.calls import Calls
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting
+from horae.core.runs.waits import Wait, goes_on_at, in_words
 from horae.core.signs import Beat, Sign
 from horae.core.work import policies
 from horae.core.work.kinds import WRITERS
 from horae.errors import ConfigError, Invalid, Superseded, Unavailable
 from horae.ports.clock import Clock
-from horae.ports.store.attempts import Attempts
+from horae.ports.store.attempts import NO_CALLS, Attempts
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.limits import Limits
 from horae.ports.store.moments import StoreClock
@@ -41,6 +43,7 @@ from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.sealing import Sealing, may_be_sealed, unopened
+from horae.service.workflows.calls import Callers
 
 log = structlog.get_logger(__name__)
 CLAIMED_TOGETHER = 2000  # runs that one statement claims at most, unless one agent alone has more room
@@ -49,7 +52,7 @@ CONVINCING_BEATS = 2  # in a row that must find the books different
 REFUSED_WAIT = 5 * SECOND  # of a run for which an agent had less free than was believed
 ANY_FENCE = 0  # of an agent that does not tell under which it holds a run
 LINK_TOPICS: tuple[Topic, ...] = ("runs", "cancel")  # that wake an agent
-DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED)  # the run may not be over
+DOUBTFUL = (State.FAILED, State.TIMED_OUT, State.QUEUED, State.BLOCKED)  # the run may not be over
 
 
 class ExecutionStore(Attempts, Limits, Nodes, PreparationStore, Settings, StoreClock, Protocol):
@@ -97,9 +100,14 @@ class Execution:
         self._preparation = Preparation(store, self._sealing)
         self._finishes = Coalescer(self._finish_all, limit=FINISHED_TOGETHER, weigh=lambda books: len(books.run_ids))
         self._beats = Coalescer(store.beat_all, gap=beat_gap)
+        self._callers: Callers | None = None
         self._claims: dict[_Claimants, Coalescer[Offer, list[Assignment] | None]] = {}
         self._is_looking_again = False
         self._starting = Starting(store, queue, clock)
+
+    def serve_calls(self, callers: Callers) -> None:
+        """From now on, handlers may call other jobs."""
+        self._callers = callers
 
     async def claim(
         self,
@@ -216,7 +224,14 @@ class Execution:
                 books.final.append(result)
             elif result.run_id in held:  # else it is no longer running, whoever ended it
                 books.judge(result, held[result.run_id])
+        await self._make_calls(books)
         return await self._write(books, len(results))
+
+    async def _make_calls(self, books: _Books) -> None:
+        callers = {w.result.run_id: w.result for w in books.waiting if w.wait is not None and w.wait.calls}
+        if callers:
+            assert self._callers is not None, "whoever runs handlers serves their calls"
+            books.calls = await self._callers.make({i: (books.jobs[i], result) for i, result in callers.items()})
 
     def note_fenced(self, count: int) -> None:
         """Results that were refused before they came here."""
@@ -258,12 +273,12 @@ class Execution:
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
         for w in books.waiting:
-            if w.result.run_id in finished.accepted:
+            if w.wait is None and w.result.run_id in finished.accepted:
                 self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
         ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
         for state, number in ended.items():
             metrics.finished[state.word] += number
-        is_back = any(w.eligible_at is None for w in books.waiting)
+        is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
         if is_back:
@@ -272,8 +287,8 @@ class Execution:
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
-        if finished.noted:
-            self._queue.announce("endings")
+        if finished.noted or books.calls:
+            self._queue.announce("endings")  # servers do some of what is called themselves
         if self._after_failures is not None and (failing := books.failing(finished.accepted)):
             await self._after_failures(failing)
         return finished.accepted
@@ -288,15 +303,18 @@ class Execution:
             together.append(books)
             seen |= books.run_ids
         final, waiting = ([one for books in together for one in getattr(books, part)] for part in ("final", "waiting"))
-        finished = await self._put(final, waiting)
+        calls = {run_id: made for books in together for run_id, made in books.calls.items()}
+        finished = await self._put(final, waiting, calls)
         self._metrics.batches["finish"] += 1
         answers = [replace(finished, accepted=finished.accepted & books.run_ids) for books in together]
         return answers + (await self._finish_all(every[len(together) :]) if len(together) < len(every) else [])
 
-    async def _put(self, final: Sequence[Result], waiting: Sequence[Waiting]) -> Finished:
+    async def _put(
+        self, final: Sequence[Result], waiting: Sequence[Waiting], calls: Mapping[int, Calls] = NO_CALLS
+    ) -> Finished:
         """Into the store. An attempt whose words cannot be written takes nobody with it: it has failed, and says so."""
         try:
-            return await self._store.finish(final, waiting)
+            return await self._store.finish(final, waiting, calls)
         except Invalid as error:
             every: list[Result | Waiting] = [*final, *waiting]
             if len(every) == 1:
@@ -304,7 +322,7 @@ class Execution:
         finished = Finished(set(), 0)
         for part in (every[: len(every) // 2], every[len(every) // 2 :]):
             ends = [one for one in part if isinstance(one, Result)]
-            other = await self._put(ends, [one for one in part if isinstance(one, Waiting)])
+            other = await self._put(ends, [one for one in part if isinstance(one, Waiting)], calls)
             finished = _sum(finished, other)
         return finished
 
@@ -332,6 +350,7 @@ class _Books:
         self.final: list[Result] = []
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
+        self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
         self.breakers: set[int] = set()  # runs of jobs that pause themselves when they fail too often
 
     @cached_property
@@ -355,7 +374,9 @@ class _Books:
         self.jobs[result.run_id] = held.job_id
         if "pause_after_failures" in held.policy:
             self.breakers.add(result.run_id)
-        if result.state is State.QUEUED or result.reason == Reason.LOST:
+        if result.state is State.BLOCKED and result.wait is not None:
+            self._judge_wait(result, result.wait, held)
+        elif result.state is State.QUEUED or result.reason == Reason.LOST:
             self._judge_loss(result, held)
         else:
             self._judge_failure(result, held)
@@ -373,6 +394,15 @@ class _Books:
             self.waiting.append(Waiting(lost, self.now + REFUSED_WAIT, begun=False))
         else:
             self.waiting.append(Waiting(lost, None, lost=True))
+
+    def _judge_wait(self, result: Result, wait: Wait, held: Held) -> None:
+        """One that is not over. What it waits for may have come already: the store sees that."""
+        waits = replace(result, reason=wait.reason, finished_at=result.finished_at or self.now)
+        if held.cancel_requested:
+            self.final.append(replace(waits, state=State.CANCELLED, reason=Reason.REQUESTED, wait=None))
+            return
+        waits.message = in_words(wait, self.now)
+        self.waiting.append(Waiting(waits, goes_on_at(wait, self.now), begun=False, wait=wait))
 
     def _judge_failure(self, result: Result, held: Held) -> None:
         verdict = lifecycle.after_failure(

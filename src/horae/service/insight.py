@@ -25,9 +25,10 @@ from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
 from horae.ports.store.runs import Runs
+from horae.ports.store.signals import Signals
 from horae.ports.transport import Peers
 from horae.service.cluster.coordination import LEADER, patience
-from horae.service.lines import find_lines, find_tail
+from horae.service.lines import find_lines, find_tail, size_of
 from horae.service.metrics import Metrics
 
 STALLED_AFTER = 60 * SECOND  # a due moment this old means that firing does not get through
@@ -38,7 +39,7 @@ SHOWN_DUE = 12
 READY_SECONDS = 2.0  # for which strangers are told the same
 
 
-class InsightStore(Runs, Moments, Nodes, Leases, Segments, Definitions, Protocol):
+class InsightStore(Runs, Signals, Moments, Nodes, Leases, Segments, Definitions, Protocol):
     """What there is to look at."""
 
 
@@ -139,19 +140,44 @@ class Insight:
             attempt, offset = await self.find_tail(run, attempt, tail)
         if not grep:
             return await self._slice(run, attempt, offset, limit)
-        number, ref = await self._ref(run, attempt)
-        found, end = await find_lines(partial(self._read, ref), offset, limit, grep) if ref else (b"", offset)
+        number, refs = await self._parts(run, attempt)
+        found, end = await find_lines(partial(self._read_parts, refs), offset, limit, grep)
         return LogSlice(found, offset, end, run, number)
 
     async def find_tail(self, run: Run, attempt: int | None, lines: int) -> tuple[int, int]:
         """Return an attempt (the latest, unless named), and where its last lines begin."""
-        number, ref = await self._ref(run, attempt)
-        return number, await find_tail(partial(self._read, ref), lines) if ref else 0
+        number, refs = await self._parts(run, attempt)
+        return number, await find_tail(partial(self._read_parts, refs), lines)
 
     async def _slice(self, run: Run, attempt: int | None, offset: int, limit: int) -> LogSlice:
-        number, ref = await self._ref(run, attempt)
-        data = await self._read(ref, offset, limit) if ref else b""
+        number, refs = await self._parts(run, attempt)
+        data = await self._read_parts(refs, offset, limit)
         return LogSlice(data, offset, offset + len(data), run, number)
+
+    async def _parts(self, run: Run, attempt: int | None) -> tuple[int, list[str]]:
+        """Return an attempt and where its log lies, in order: each time that it waited, a part of it has ended."""
+        if run.fence <= run.attempt:  # every claim was an attempt: none has waited
+            number, ref = await self._ref(run, attempt)
+            return number, [] if ref is None else [ref]
+        turns = await self._store.list_turns(run.id)
+        latest = max([run.attempt, *(turn.attempt for turn in turns)])
+        wanted = latest if attempt is None else attempt
+        refs = [turn.output for turn in turns if turn.attempt == wanted and turn.output is not None]
+        if wanted > run.attempt and refs:  # it may go on, and nobody has it yet
+            return wanted, refs
+        number, ref = await self._ref(run, wanted)
+        return number, refs if ref is None or ref in refs else [*refs, ref]
+
+    async def _read_parts(self, refs: Sequence[str], offset: int, limit: int) -> bytes:
+        """Read a log that lies in several parts as if it were one."""
+        data = b""
+        for number, ref in enumerate(refs, 1):
+            piece = await self._read(ref, offset, limit - len(data))
+            data += piece
+            if len(data) >= limit or number == len(refs):
+                break
+            offset = 0 if piece else max(0, offset - await size_of(partial(self._read, ref)))
+        return data
 
     async def _read(self, ref: str, offset: int, limit: int) -> bytes:
         place, found, name = ref.rpartition(":")

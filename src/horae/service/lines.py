@@ -17,7 +17,7 @@ SCANNED = 16 * 1024 * 1024  # bytes in which one call looks for a text
 
 async def find_tail(read: Read, lines: int) -> int:
     """Return where the last lines begin; without any, the end."""
-    end = size = await _size(read)
+    end = size = await size_of(read)
     missing = lines
     while end > 0 and missing > 0:
         start = max(0, end - SLICE)
@@ -31,7 +31,7 @@ async def find_tail(read: Read, lines: int) -> int:
     return end
 
 
-async def _size(read: Read) -> int:
+async def size_of(read: Read) -> int:
     """Return how many bytes there are: most logs end within the first slice."""
     low, high = len(await read(0, SLICE)), SLICE
     if low < high:

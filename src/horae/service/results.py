@@ -14,6 +14,7 @@ import msgspec
 from horae.core.model import Moment, Reason, State
 from horae.core.runs.orders import Result
 from horae.core.runs.results import EXIT_CODES, MAX_CURSOR, MAX_RESULT, MAX_WAIT, believable, clean, fault_of, is_wait
+from horae.core.runs.waits import wait_fault
 
 
 def make_sound(result: Result, faults: Sequence[str] = ()) -> None:
@@ -26,6 +27,8 @@ def make_sound(result: Result, faults: Sequence[str] = ()) -> None:
         result.retry_after = min(result.retry_after, MAX_WAIT) if is_wait(result.retry_after) else None
     has_more = result.result is not None or result.cursor is not None or result.exit_code is not None
     found = [*faults, *_faults(result)] if has_more else faults
+    if result.state is State.BLOCKED and (fault := wait_fault(result.wait)):
+        found = [*found, f"it {fault}"]
     if found:
         _blame(result, Reason.BAD_RESULT, "; ".join(found))
     elif result.state is State.SUCCEEDED and result.exit_code:
@@ -65,6 +68,6 @@ def _fault_of(text: str, limit: int) -> str:
 
 
 def _blame(result: Result, reason: Reason, why: str) -> None:
-    if result.state is State.SUCCEEDED:
-        result.state, result.reason = State.FAILED, reason
+    if result.state in (State.SUCCEEDED, State.BLOCKED):
+        result.state, result.reason, result.wait = State.FAILED, reason, None
     result.message = clean("; ".join(filter(None, (why, result.message))))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from horae.core.model import Moment, State
+from horae.core.model import Moment, Reason, State
 from horae.core.policy.demands import Demand, Offer
 from horae.core.runs.orders import Assignment, Claimed, Result, Waiting, Want
 from horae.stores.rows import Row
@@ -103,6 +103,15 @@ def settle(waiting: Sequence[Waiting], unwanted: set[int]) -> tuple[list[Result]
     ends = [w for w in waiting if w.result.run_id in unwanted]
     results = [replace(w.result, state=State.CANCELLED) if w.lost or not w.begun else w.result for w in ends]
     return results, [w for w in waiting if w.result.run_id not in unwanted]
+
+
+def next_standing(waiting: Waiting) -> tuple[State, str]:
+    """Return state and reason of a run whose attempt did not end it; it may be told already what it waits for."""
+    if waiting.wait is not None:
+        return State.BLOCKED, waiting.wait.reason
+    if waiting.eligible_at is not None:
+        return State.BLOCKED, Reason.RETRY
+    return State.QUEUED, Reason.LOST if waiting.lost else Reason.NONE
 
 
 def count_demanding(rows: Iterable[Row]) -> int:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment
+from horae.core.runs.waits import Signal, Told
 from horae.errors import Conflict
 
 Known = dict[tuple[str, str], tuple[str, list[int]]]  # (scope, key) → (digest, ids)
@@ -20,6 +21,15 @@ def replay(key: Idempotency | None, known: Known) -> Receipt | None:
     if earlier is None or key is None:
         return None
     return Receipt(earlier[1], replayed=True) if earlier[0] == key.digest else Receipt([], mismatch=True)
+
+
+def repeated(signals: Sequence[Signal], told: Sequence[Told], known: Known) -> list[Told]:
+    """Return what became of signals; of those that were not written, some were written before."""
+    answers = []
+    for signal, answer in zip(signals, told, strict=True):
+        earlier = None if answer.is_done else replay(signal.idempotency, known)
+        answers.append(answer if earlier is None else Told.MISMATCH if earlier.mismatch else Told.REPEATED)
+    return answers
 
 
 def judge(submission: Submission, known: Known, taken: Taken) -> Receipt | None:

@@ -8,6 +8,7 @@ A query has a name, and one home beside the part of a store that asks it: `parts
     SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`;
                             {queued}, {running} …: the numbers of states;
                             {waiting_state}, {waiting_reason}: of a row of `live` that may go to an agent;
+                            {told_late}: of a row of `live` that waited in vain: it is told so;
                             {open_queues}: queues from which workers without labels may take
 
 In brackets: the lane on which the roles ask it (the database of PostgreSQL has them); all that have one are small, or
@@ -36,14 +37,14 @@ RUN_COLUMNS_LIVE = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, phase, pin, eligible_at, cancel, CAST(NULL AS bigint) AS finished_at, "
     "CAST(NULL AS integer) AS exit_code, '' AS message, CAST(NULL AS text) AS result, CAST(NULL AS text) AS output, "
-    "CAST(NULL AS bigint) AS into_run_id, note, parent_id, task"
+    "CAST(NULL AS bigint) AS into_run_id, note, parent_id, task, awaits"
 )
 
 RUN_COLUMNS_HISTORY = (
     "id, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost, "
     "started_at, 1 AS phase, CAST(NULL AS text) AS pin, CAST(NULL AS bigint) AS eligible_at, {false} AS cancel, "
     "finished_at, exit_code, message, "
-    "result, output, into_run_id, CAST(NULL AS text) AS note, parent_id, task"
+    "result, output, into_run_id, CAST(NULL AS text) AS note, parent_id, task, CAST(NULL AS text) AS awaits"
 )
 
 HISTORY_COLUMNS = (
@@ -84,6 +85,12 @@ WAITING_STATE = f"CASE WHEN depends IS NULL AND demand IS NULL THEN {State.QUEUE
 WAITING_REASON = (
     f"CASE WHEN depends IS NOT NULL THEN '{Reason.DEPENDENCY}' WHEN demand IS NULL THEN '' ELSE '{Reason.LIMIT}' END"
 )
+# Of a run that waited to be told something until $1: it is told that its time is over (core.runs.waits).
+TOLD_LATE = (
+    "answers = CASE WHEN reason NOT IN ('signal', 'snoozed') OR awaits IS NULL THEN answers ELSE "
+    "COALESCE(substr(answers, 1, length(answers) - 1) || ',', '{') || '\"' || awaits || '\":{\"at\":' || "
+    "CAST($1 AS bigint) || ',\"late\":true}}' END"
+)
 # From which anybody may take, whatever labels he has.
 OPEN_QUEUES = "(SELECT id, priority_offset FROM queues WHERE state <> 'paused' AND labels IS NULL)"
 
@@ -96,6 +103,7 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
         .replace("{open_queues}", OPEN_QUEUES)
+        .replace("{told_late}", TOLD_LATE)
         .replace("{waiting_state}", WAITING_STATE)
         .replace("{waiting_reason}", WAITING_REASON)
         .replace("{list}", "bigint[]" if dialect == "postgres" else "text")

@@ -96,7 +96,7 @@ def run_from_row(row: Row) -> Run:
     """Return the run of a row of RUN_COLUMNS_LIVE or RUN_COLUMNS_HISTORY."""
     (id_, job_id, trigger_id, due_at, state, reason, attempt, fence, priority, kind, created_at, data, node, lost,
      started_at, phase, pin, eligible_at, cancel, finished_at, exit_code, message, result, output, into_run_id,
-     note, parent_id, task) = row  # fmt: skip
+     note, parent_id, task, awaits) = row  # fmt: skip
     return Run(
         id=id_, job_id=job_id, trigger_id=trigger_id, due_at=due_at, state=State(state), reason=reason,
         attempt=attempt, fence=fence, priority=priority, kind=kind, created_at=created_at, data=decode(data),
@@ -105,6 +105,7 @@ def run_from_row(row: Row) -> Run:
         message=message or (note or "" if state == State.BLOCKED else ""),
         result=decode_result(result), output=output, into_run_id=into_run_id,
         progress=decode(note) if state == State.RUNNING else None, parent_id=parent_id, task=task,
+        awaits=awaits,
     )  # fmt: skip
 
 

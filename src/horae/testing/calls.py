@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Json, Moment, State
+from horae.core.runs.waits import Wait
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.outcomes import raised, read_data, returned
-from horae.handlers import Context, handler_of
+from horae.handlers import Context, Pause, handler_of
 from horae.testing.clock import START
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,13 +25,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Handled:
     """How the call of a handler ended, as a run would."""
 
-    state: str  # succeeded, failed or cancelled
+    state: str  # succeeded, failed or cancelled; blocked, if it waits
     result: Any  # as it is kept: JSON, read again
     log: str
     progress: list[Json]  # each word on how far it is, as the API shows it, in order
     error: BaseException | None  # what it raised: Retry, Cancel or anything else
     message: str  # the one line that says why it did not succeed
     retry_after: float | None  # seconds, if it raised Retry
+    wait: Wait | None = None  # of one that is blocked: for what it waits
 
 
 @dataclass(slots=True)
@@ -61,27 +63,32 @@ async def run_handler_async(
     job_name: str = "job",
     previous_result: Any = None,
     cancelled: bool | Callable[[], bool] = False,
+    signals: Mapping[str, Any] | None = None,
+    calls: Sequence[Any] = (),
 ) -> Handled:
     """Return how a handler ends when it is called with a context; whatever it raises is told, not raised.
 
     `handler` is the function or class itself, or its name. `data` and the result pass through JSON, as in a run.
-    `cancelled` is what `context.cancelled` says, once and for all or each time it is asked."""
+    `cancelled` is what `context.cancelled` says, once and for all or each time it is asked.
+    `signals` are what the run was told, by name; `calls` the results of what it called, in order. For what is not
+    there, the handler waits: it is blocked."""
     found = resolve(handler) if isinstance(handler, str) else handler_of(handler)
     channel = _Channel(cancelled if callable(cancelled) else lambda: bool(cancelled))
     context = Context(
         channel, 1, attempt, attempt, 1, job_name, START if due_at is None else _moment(due_at), _through_json(data),
-        dict(env or {}), previous_result,
+        dict(env or {}), previous_result, answers=_answers(signals or {}, calls),
     )  # fmt: skip
     error: BaseException | None = None
     try:
         value = await found.function(context) if found.is_async else await asyncio.to_thread(found.function, context)
-        end = returned(1, value)
-    except Exception as caught:
+        end = returned(1, value, context)
+    except (Exception, Pause) as caught:
         error, end = caught, raised(1, caught, channel, found.function)
     result = None if end.result is None else msgspec.json.decode(end.result)
     return Handled(
-        State(end.state).word, result, channel.output.decode(), channel.progress, error, end.message, end.retry_after
-    )
+        State(end.state).word, result, channel.output.decode(), channel.progress, error, end.message, end.retry_after,
+        end.wait,
+    )  # fmt: skip
 
 
 def run_handler(
@@ -94,6 +101,8 @@ def run_handler(
     job_name: str = "job",
     previous_result: Any = None,
     cancelled: bool | Callable[[], bool] = False,
+    signals: Mapping[str, Any] | None = None,
+    calls: Sequence[Any] = (),
 ) -> Handled:
     """As run_handler_async, for plain tests."""
     if asyncio._get_running_loop() is not None:
@@ -101,9 +110,15 @@ def run_handler(
     return asyncio.run(
         run_handler_async(
             handler, data, env=env, attempt=attempt, due_at=due_at, job_name=job_name,
-            previous_result=previous_result, cancelled=cancelled,
+            previous_result=previous_result, cancelled=cancelled, signals=signals, calls=calls,
         )
     )  # fmt: skip
+
+
+def _answers(signals: Mapping[str, Any], calls: Sequence[Any]) -> str:
+    told = {name: {"value": value} for name, value in signals.items()}
+    called = {f"call:{n}": {"run": n, "state": "succeeded", "value": value} for n, value in enumerate(calls, 1)}
+    return msgspec.json.encode(told | called).decode()
 
 
 def _moment(when: datetime) -> Moment:

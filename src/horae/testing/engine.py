@@ -18,7 +18,8 @@ from typing import Any
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
 from horae.core.runs.orders import NEVER
-from horae.core.work.kinds import BY_SERVERS, KINDS
+from horae.core.work.kinds import BY_SERVERS, EVERY, KINDS, WORKFLOW
+from horae.core.work.waiting import WAIT
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.python import PythonExecutor
@@ -33,7 +34,14 @@ from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing
 from horae.service.secrets.sealing import Sealing
+from horae.service.workflows.calls import Callers
+from horae.service.workflows.driver import Begin, Driver
+from horae.service.workflows.flows import Workflows
+from horae.service.workflows.outbox import Outbox
+from horae.service.workflows.parts import Parts
+from horae.service.workflows.waits import PlainWaits
 from horae.testing.adapters import MemoryOutputs, MemoryStore, NoKeeper, Perform, Recorded, Recorder
 from horae.testing.loop import VirtualClock, VirtualLoop
 
@@ -54,7 +62,7 @@ class Engine:
         self._own = OwnHandlers()
         self._store = store = MemoryStore(clock.now)
         self._queue = queue = LocalQueue()
-        self._watches = {topic: queue.watch(topic) for topic in ("due", "runs", "waiting", "cancel")}
+        self._watches = {topic: queue.watch(topic) for topic in ("due", "runs", "waiting", "cancel", "endings")}
         self._sweep_at: Moment | None = None  # when something that waits may go on
         self._wake_at: Moment = 0  # when the scheduler looks again
         self._kinds, self._segments = set[str](), set[int]()  # of the jobs that there are: nobody looks for others
@@ -63,6 +71,13 @@ class Engine:
         breaker = Breaker(store, queue, Sealing(store))
         execution = Execution(store, queue, clock, metrics, after_failures=breaker.look)
         self._link = LocalLink(execution, store, queue)
+        placing = Placing(store, queue)
+        workflows = Workflows(store, queue, placing, Parts(store, Sealing(store)), after_failures=breaker.look)
+        callers = Callers(store, queue, placing)
+        execution.serve_calls(callers)
+        begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY), workflows.begin)
+        begins[WAIT] = PlainWaits(store).begin
+        self._driver = Driver(self._link, Outbox(store, workflows, calls=callers.act), begins)
         self._cluster = Cluster(
             store, queue, clock, execution, node=NAME, lease_seconds=FOREVER, dead_after=FOREVER, is_exclusive=True
         )
@@ -171,6 +186,7 @@ class Engine:
             await self._fire()
             await self._sweep()
             await self._work()
+            await self._drive()
             if self._wake_at > self.clock.now() and not any(watch.is_due for watch in self._watches.values()):
                 return
         raise Error(f"something goes on for ever at one moment: {ROUNDS:,} rounds did not end it")
@@ -197,7 +213,8 @@ class Engine:
         """The agent's part: claim, let handlers run until they end or sleep, report."""
         agent = self._agent
         if await self._is_told("runs"):
-            agent.workload.hungry = set(self._kinds)
+            # What workflows hold, nobody has looked at.
+            agent.workload.hungry = set(agent.workload.free) if WORKFLOW in self._kinds else self._kinds - BY_SERVERS
             while agent.is_hungry and await agent.claim():
                 pass
         if await self._is_told("cancel"):
@@ -208,6 +225,12 @@ class Engine:
             await self._deliver_news()
         while agent.delivery.waiting:
             await agent.delivery.report()
+
+    async def _drive(self) -> None:
+        """What servers do themselves, if there is any at this moment."""
+        if await self._is_told("endings"):
+            while await self._driver.step():
+                pass
 
     async def _deliver_news(self) -> None:
         delivery = self._agent.delivery

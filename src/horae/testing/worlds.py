@@ -75,6 +75,11 @@ class World:
         made: Run = self._do(self._engine.settled(self._engine.calls.cancel(run)))
         return self.run(made)
 
+    def signal(self, run: Run | int, name: str, value: Any = None) -> Run:
+        """Tell a run what it waits for, or will; return it as it stands when all has settled."""
+        made: Run = self._do(self._engine.settled(self._engine.calls.signal(run, name, value)))
+        return self.run(made)
+
     def pause(self, job: Job | int | str) -> Job:
         made: Job = self._do(self._engine.settled(self._engine.calls.pause(job)))
         return made
@@ -157,6 +162,9 @@ class AsyncWorld:
 
     async def cancel(self, run: Run | int) -> Run:
         return await asyncio.to_thread(self._world.cancel, run)
+
+    async def signal(self, run: Run | int, name: str, value: Any = None) -> Run:
+        return await asyncio.to_thread(self._world.signal, run, name, value)
 
     async def pause(self, job: Job | int | str) -> Job:
         return await asyncio.to_thread(self._world.pause, job)

@@ -432,6 +432,8 @@ REQUESTS: Json = {
     ),
     "RunRequest": _object(_RUN),
     "HookCall": {"type": "object", "description": "The data of the run, or what GitHub or Gitea tell."},
+    "SignalValue": {"description": "Any JSON."},
+    "Decision": _object({"comment": {"type": "string", "maxLength": 1000}}),
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},

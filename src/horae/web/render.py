@@ -132,7 +132,10 @@ def run_detail(
     workflow: tuple[model.Json, TaskTally] | None = None,
 ) -> schemas.RunDetail:
     tasks = UNSET if workflow is None else [task(name, *workflow) for name in workflow[0]["tasks"]]
-    return schemas.RunDetail(*_run_values(it, job_name), attempts=[attempt(each) for each in attempts], tasks=tasks)
+    awaits = UNSET if it.awaits is None or it.reason != model.Reason.SIGNAL else it.awaits
+    return schemas.RunDetail(
+        *_run_values(it, job_name), attempts=[attempt(each) for each in attempts], tasks=tasks, awaits=awaits
+    )
 
 
 def task(name: str, spec: model.Json, tally: TaskTally) -> schemas.Task:

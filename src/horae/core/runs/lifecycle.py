@@ -8,14 +8,15 @@
       │        │                                       │  │ ├──► timed_out
       │        ├──────────── agent lost ◄──────────────┘  │ └──► cancelled
       │        │                                          │
-      │        └── eligible ── blocked ◄──── retry ───────┘   (or its destination is busy: it did not begin)
+      │        └── eligible ── blocked ◄──── retry ───────┘   (or its destination is busy: it did not begin;
+                     or told                                     or it waits: for a moment, a signal, other runs)
       │                          ▲  ├─ start deadline ─► skipped
       ├── overlap queue/replace ─┤  ├─ cancel ─► cancelled
       ├── ordered for later ─────┘  └─ overlap, when its moment comes ─► skipped
       │
       └──► skipped (overlap, misfire) · coalesced     born terminal
 
-Terminal states have no way out.
+A run of kind `wait` may end as skipped, if it waits in vain. Terminal states have no way out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.SKIPPED, State.CANCELLED, State.FAILED}),
     State.BLOCKED: frozenset({State.QUEUED, State.SKIPPED, State.CANCELLED}),
     State.RUNNING: frozenset(
-        {State.QUEUED, State.BLOCKED, State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED}
+        {State.QUEUED, State.BLOCKED, State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.SKIPPED}
     ),
     **{state: frozenset() for state in State if state.is_terminal},
 }

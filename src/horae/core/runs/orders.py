@@ -12,6 +12,7 @@ from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.debounce import Calm
 from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
+from horae.core.runs.waits import Wait
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
@@ -230,7 +231,7 @@ class Result:
 
     run_id: int
     fence: int
-    state: State  # SUCCEEDED, FAILED, TIMED_OUT or CANCELLED; QUEUED hands it back unstarted
+    state: State  # SUCCEEDED, FAILED, TIMED_OUT or CANCELLED; QUEUED hands it back unstarted; BLOCKED: `wait`
     reason: str = ""
     started_at: Moment | None = None
     finished_at: Moment | None = None
@@ -242,6 +243,7 @@ class Result:
     final: bool = False  # the work said that a retry cannot help
     cursor: str | None = None  # JSON text: how far a sync has come; kept only with the run that succeeds by this result
     ailment: str = ""  # what the machine of the agent is short of: for the agent alone, who takes no more for a while
+    wait: Wait | None = None  # for what, if it goes on later
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,7 @@ class Waiting:
     eligible_at: Moment | None
     lost: bool = False
     begun: bool = True  # else it was no attempt: it is not counted, and leaves no record but its message
+    wait: Wait | None = None  # of one that is not over: it is not counted either, and its output is kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from horae.core.secrets import fields as secret_fields
 from horae.core.secrets import sealing
 from horae.core.secrets.references import shown_references
 from horae.core.spelling import suggest
-from horae.core.work import commands, projects, queries, requests, schemas, syncs
+from horae.core.work import commands, projects, queries, requests, schemas, syncs, waiting
 from horae.core.work.isolation import labels_of
 from horae.core.work.policies import DEFAULT_SHOWN, POLICY_FIELDS, changed_only, read_policy, render_policy
 from horae.core.workflows import document
@@ -98,6 +98,7 @@ KINDS: dict[str, Kind] = {
         packages=("dlt", "pyarrow", "clickhouse_connect"),
         remedy="an agent needs the libraries of syncs: pip install 'horae[sync]'",
     ),
+    waiting.WAIT: Kind(("wait",), waiting.FIELDS, waiting.read_wait, by_servers=True),
     WORKFLOW: Kind(("tasks",), document.FIELDS, lambda fields: _read_workflow(fields), by_servers=True),
 }
 WRITERS = frozenset(kind for kind, about in KINDS.items() if about.writes)

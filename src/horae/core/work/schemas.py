@@ -9,9 +9,10 @@ from typing import Any
 
 from horae.core.model import Json
 from horae.core.policy import resources
+from horae.core.runs import waits
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
 from horae.core.sizes import MOST_CPUS
-from horae.core.work import builds, commands, isolation, projects, queries, repositories, requests, syncs
+from horae.core.work import builds, commands, isolation, projects, queries, repositories, requests, syncs, waiting
 from horae.core.workflows import document, expressions, graph
 from horae.core.workflows.progress import MAX_ITEMS
 
@@ -83,6 +84,7 @@ _TASK: Json = {  # beside the fields of a job
     "job": {"type": ["string", "integer"], "description": "A job of its own, by key or id."},
 }
 
+_DURATION: Json = {"type": ["string", "number"], "description": "Such as 90s, 10m or 1h30m; a number is seconds."}
 FIELDS: Json = {
     "steps": {
         "type": "array",
@@ -214,6 +216,25 @@ FIELDS: Json = {
         "type": "array",
         "minItems": 1,
         "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.DESTINATIONS)}}},
+    },
+    "wait": {
+        **an_object(
+            {
+                "for": _DURATION,
+                "until": TEXT,
+                "signal": {**TEXT, "pattern": f"^{waits.SIGNAL_NAME.pattern}$"},
+                "approval": an_object(
+                    {
+                        "by": {"type": "array", "minItems": 1, "maxItems": waiting.MAX_DECIDERS, "items": TEXT},
+                        "message": TEXT,
+                    },
+                    "by",
+                ),
+                "within": _DURATION,
+                "otherwise": {"enum": ["fail", "go_on", "skip"]},
+            }
+        ),
+        "description": "What to wait for: a time, a moment, a signal, or the decision of a person.",
     },
     "tasks": {
         "type": "object",

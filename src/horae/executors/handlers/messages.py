@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from horae.core.runs.waits import Wait
+
 # In the message of an End that is QUEUED:
 STALE = "stale"  # the worker's code is no longer what its files say; `result` is one of those
 ELSEWHERE = "elsewhere"  # the handler needs another environment: `result` is its Requirements as JSON, or null
@@ -40,6 +42,8 @@ class Call(msgspec.Struct, array_like=True, gc=False):
     env: dict[str, str]
     previous: str | None  # JSON text
     installation: str = ""  # its part of the trace id
+    answers: str | None = None  # JSON text: what the run was told while it waited
+    begun_at: int = 0
 
 
 class Orders(msgspec.Struct, array_like=True):
@@ -60,6 +64,7 @@ class End(msgspec.Struct, array_like=True, gc=False):
     final: bool = False  # another attempt cannot help
     classes: list[str] = []  # of the exception, nearest first (core.runs.retrying)
     why: str = ""  # it may be repeated, or not
+    wait: Wait | None = None  # of one that is BLOCKED: for what
 
 
 class Description(msgspec.Struct, array_like=True):

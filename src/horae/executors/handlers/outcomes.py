@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from horae.context import Context
 from horae.context.lines import traceback_text
+from horae.context.waiting import Pause
 from horae.core.model import Json, State
 from horae.core.runs.orders import Result
 from horae.core.runs.retrying import Choice, Judgement, judge
@@ -42,8 +44,11 @@ def read_previous(text: str | None) -> Any:
     return None if text is None else msgspec.json.decode(text)
 
 
-def returned(run_id: int, value: object) -> End:
-    """Return the end of a handler that returned."""
+def returned(run_id: int, value: object, context: Context | None = None) -> End:
+    """Return the end of a handler that returned. One that was made to wait must not: what it says is not the end."""
+    if context is not None and context.swallowed is not None:
+        why = "the handler went on after it was made to wait: it must not catch Pause (catch Exception, not everything)"
+        return End(run_id, State.FAILED, why, final=True)
     if value is None:
         return End(run_id, State.SUCCEEDED)
     try:
@@ -58,6 +63,8 @@ def returned(run_id: int, value: object) -> End:
 
 def raised(run_id: int, error: BaseException, channel: Channel, function: Function | None = None) -> End:
     """Return the end of a handler that raised; the traceback goes to the run's output."""
+    if (pause := _pause_in(error)) is not None:
+        return End(run_id, State.BLOCKED, wait=pause.wait)
     if isinstance(error, Retry):
         return End(run_id, State.FAILED, one_line(error.message), None, error.after)
     if isinstance(error, Cancel):
@@ -71,6 +78,16 @@ def raised(run_id: int, error: BaseException, channel: Channel, function: Functi
     classes = [class_name(each) for each in type(error).__mro__ if issubclass(each, BaseException)]
     judged = judge(classes, choice_of(function), "retry_on of the handler", "never_retry of the handler")
     return End(run_id, State.FAILED, one_line(_name(error)), None, None, not judged.may_retry, classes, judged.why)
+
+
+def _pause_in(error: BaseException) -> Pause | None:
+    """Return what makes a handler wait: raised as it is, or in a group of tasks of which nothing else failed."""
+    if isinstance(error, Pause):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [_pause_in(each) for each in error.exceptions]
+    return found[0] if None not in found else None
 
 
 def refused(run_id: int, error: Invalid, channel: Channel) -> End:

@@ -132,6 +132,8 @@ class WorkerProcess(asyncio.Protocol):
                 live.env(),
                 live.work.previous,
                 live.work.installation,
+                given.answers,
+                live.started_at,
             )
         )
 

@@ -212,7 +212,8 @@ class PythonExecutor:
                 if live.stopped is not None or function is None:
                     end = End(live.run_id, State.CANCELLED)
                 else:
-                    end = returned(live.run_id, await function(_context_of(live)))
+                    context = _context_of(live)
+                    end = returned(live.run_id, await function(context), context)
             except BaseException as error:
                 end = raised(live.run_id, error, live, function)
             self._end(live, end, self._clock.now())
@@ -409,7 +410,8 @@ def _context_of(live: Live) -> Context:
     work, given = live.work, live.work.assignment
     return Context(
         live, given.run_id, given.attempt, given.fence, given.job_id, given.name, given.due_at, read_data(live.data()),
-        {**live.env()}, read_previous(work.previous), work.installation,
+        {**live.env()}, read_previous(work.previous), work.installation, given.answers,
+        live.started_at,
     )  # fmt: skip
 
 
@@ -428,6 +430,8 @@ def _result(live: Live, end: End, now: Moment, failure: Reason, ailment: str) ->
     elif state is State.CANCELLED:
         result.reason = Reason.REQUESTED
         result.final = True
+    elif end.wait is not None:
+        result.reason, result.wait = end.wait.reason, end.wait
     return result
 
 

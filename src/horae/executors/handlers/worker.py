@@ -63,6 +63,8 @@ def _context(call: Call, channel: Channel) -> Context:
         call.env,
         read_previous(call.previous),
         call.installation,
+        call.answers,
+        call.begun_at,
     )
 
 
@@ -230,7 +232,8 @@ class _SharedWorker:
             return End(call.run_id, State.QUEUED, "inline" if found.inline else "sync")
         running.function = found.function
         self._logs.begin(running, call.env)
-        return returned(call.run_id, await found.function(_context(call, running)))
+        context = _context(call, running)
+        return returned(call.run_id, await found.function(context), context)
 
     def _flush_soon(self) -> None:
         if not self._will_flush:
@@ -406,8 +409,9 @@ class _SoleWorker:
             return End(call.run_id, State.QUEUED, "inline")
         self._function = found.function
         self._logs.begin(self, call.env)
-        value = found.function(_context(call, self))
-        return returned(call.run_id, asyncio.run(value) if found.is_async else value)
+        context = _context(call, self)
+        value = found.function(context)
+        return returned(call.run_id, asyncio.run(value) if found.is_async else value, context)
 
 
 def _advised(end: End, advice: str) -> End:

@@ -15,6 +15,7 @@ from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts, Queues
 from horae.ports.store.runs import Runs, WaitingRuns
+from horae.ports.store.signals import Signals
 from horae.ports.store.sources import Sources
 from horae.ports.store.tokens import Tokens
 from horae.ports.store.vault import Settings, Vault
@@ -27,6 +28,7 @@ class Store(
     WaitingRuns,
     Attempts,
     Writes,
+    Signals,
     Limits,
     Loans,
     Endings,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from horae.core.model import Cursor, Phase
+from horae.core.runs.calls import Calls
 from horae.core.runs.orders import Assignment, Backlog, Finished, Held, LockRequest, Queued, Result, Waiting, Want
+
+NO_CALLS: Mapping[int, Calls] = MappingProxyType({})
 
 
 class Attempts(Protocol):
@@ -44,12 +48,15 @@ class Attempts(Protocol):
         """(run id, fence, JSON text) each: noted where the run is running under the same fence, until it stops; with
         `session`, on a node that has it."""
 
-    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+    async def finish(
+        self, results: Sequence[Result], waiting: Sequence[Waiting] = (), calls: Mapping[int, Calls] = NO_CALLS
+    ) -> Finished:
         """End attempts. `results` move from live to history; `waiting` go back to blocked or queued and
         leave an Attempt record, unless somebody wants the run cancelled: then it ends, cancelled if the attempt
         was lost. Each is accepted only if the run is running under the same fence.
         A blocked(overlap) successor of an ended run takes the gate in the same transaction. So does the cursor of the
-        job move, where a result that is accepted and succeeded brings one."""
+        job move, where a result that is accepted and succeeded brings one. And so are the runs made that one of
+        `waiting` calls (run id → calls), if it is accepted and begins to wait."""
 
     async def load_held(self, run_ids: Sequence[int]) -> list[Held]:
         """Return what decides about failed attempts of these live runs."""

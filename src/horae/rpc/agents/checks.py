@@ -15,6 +15,7 @@ from horae.core.model import Moment, Node, Reason, State
 from horae.core.policy.resources import MAX_OFFERED, is_offer
 from horae.core.runs.orders import Result
 from horae.core.runs.results import clean, is_wait
+from horae.core.runs.waits import Call, Wait
 from horae.core.work import progress
 from horae.errors import Invalid
 from horae.ports.outputs import OutputNames
@@ -28,7 +29,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _OUTPUT = re.compile(r"runs/[0-9]{1,16}/[0-9]{1,19}/([0-9]{1,10})-[0-9]{1,19}")
 MAX_SLOTS = 100_000
 MAX_AILMENT = 500  # characters
-ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED)
+ENDS = (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.QUEUED, State.BLOCKED)
 
 
 def read_hello(hello: pb.Hello, *, via: str, now: Moment) -> Node:
@@ -70,12 +71,20 @@ def read_result(it: pb.Result, files: OutputNames) -> Result | None:
         result=it.result if it.HasField("result") else None,
         output=it.output if it.HasField("output") and _is_own_output(it, files) else None,
         retry_after=it.retry_after if it.HasField("retry_after") else None, final=it.final,
-        cursor=it.cursor if it.HasField("cursor") else None,
+        cursor=it.cursor if it.HasField("cursor") else None, wait=_read_wait(it.wait) if it.HasField("wait") else None,
     )  # fmt: skip
     make_sound(result, faults)
     if result.state is State.FAILED and not result.reason:
         result.reason = Reason.ERROR
     return result
+
+
+def _read_wait(it: pb.Wait) -> Wait:
+    calls = tuple(Call(call.task, call.job, call.data if call.HasField("data") else None) for call in it.calls)
+    return Wait(
+        it.reason, it.awaits if it.HasField("awaits") else None, it.seconds if it.HasField("seconds") else None,
+        it.until if it.HasField("until") else None, calls,
+    )  # fmt: skip
 
 
 def _faults(it: pb.Result, files: OutputNames) -> Iterator[str]:

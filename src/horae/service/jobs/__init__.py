@@ -31,11 +31,9 @@ from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
-from horae.ports.store.definitions import Definitions
 from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
-from horae.ports.store.runs import Runs
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
@@ -49,6 +47,7 @@ from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
+from horae.service.jobs.signals import Signals, SignalsStore
 from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
@@ -61,7 +60,7 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, Runs, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    LimitsStore, SignalsStore, Moments, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
     Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
@@ -88,6 +87,7 @@ class Jobs:
         self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.workflows = WorkflowRuns(store, self.orders)
+        self.signals = Signals(store, queue)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self._submits = Submits(

@@ -63,3 +63,6 @@ CREATE TABLE flows (
   document text NOT NULL,
   adopted text
 );
+
+-- Successors are looked for now and then, whatever else waits: those alone.
+CREATE INDEX live_successors ON live (job_id) WHERE state = 2 AND reason = 'overlap';

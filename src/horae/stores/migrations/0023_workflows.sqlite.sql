@@ -62,3 +62,6 @@ CREATE TABLE flows (
   document TEXT NOT NULL,
   adopted TEXT
 ) STRICT;
+
+-- Successors are looked for now and then, whatever else waits: those alone.
+CREATE INDEX live_successors ON live (job_id) WHERE state = 2 AND reason = 'overlap';

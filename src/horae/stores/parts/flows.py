@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from horae.core.definitions import Receipt
 from horae.core.model import Moment, Reason, State
+from horae.core.runs.calls import Answered
 from horae.core.runs.endings import Ending
 from horae.core.runs.orders import Order
 from horae.core.workflows.flows import Flow, Move, Parent, Task, Unrun
@@ -55,6 +57,11 @@ def unmade(order: Order) -> Unrun:
     noted."""
     order.run.followed = True
     return Unrun(order.run, State.FAILED, Reason.ERROR, f"its job {order.run.job_id} was deleted")
+
+
+def made_calls(receipts: Sequence[Receipt | None], *, is_noted: bool) -> Answered:
+    runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
+    return Answered(len(runs), sum(run.state is State.BLOCKED for run in runs), is_noted)
 
 
 def by_reason(moves: Iterable[Move], live: Iterable[Sequence[int]]) -> dict[str, list[int]]:

@@ -37,6 +37,9 @@ class PastPart(Database):
         rows = await self._get("load_attempts", self._list(run_ids)) if run_ids else ()
         return [attempt_from_row(row) for row in rows]
 
+    async def list_turns(self, run_id: int) -> list[Attempt]:
+        return [attempt_from_row(row) for row in await self._get("list_turns", run_id)]
+
     async def census(self) -> Census:
         counts = {row[0]: row[1] for row in await self._get("count_live")}
         jobs, triggers, oldest_due, oldest_queued = (await self._get("census"))[0]

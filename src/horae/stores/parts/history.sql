@@ -23,11 +23,16 @@ SELECT document, adopted FROM flows WHERE run_id = $1;
 
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
-FROM attempts WHERE run_id = $1 ORDER BY fence;
+FROM attempts WHERE run_id = $1 AND state <> {blocked} ORDER BY fence;
+
+-- list_turns --
+-- Attempts that have waited: what they wrote until then.
+SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
+FROM attempts WHERE run_id = $1 AND state = {blocked} ORDER BY fence;
 
 -- load_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
-FROM attempts WHERE run_id IN {ids} ORDER BY run_id, fence;
+FROM attempts WHERE run_id IN {ids} AND state <> {blocked} ORDER BY run_id, fence;
 
 -- outdated --
 -- Oldest ids first, by the primary key, past what is kept: no index of ends is paid for by every run.

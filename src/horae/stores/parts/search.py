@@ -159,7 +159,7 @@ class SearchPart(ListPart):
             f"WITH runs AS ({_runs_above(end, wanted)}) SELECT id, past, count(*) OVER () FROM ("  # noqa: S608
             f"SELECT runs.*, {NEVER} AS number, CAST(NULL AS integer) AS past FROM runs UNION ALL "
             "SELECT r.id, r.job_id, a.state, r.due_at, r.created_at, a.started_at, a.finished_at, a.attempt, a.attempt "
-            "FROM runs r JOIN attempts a ON a.run_id = r.id) AS found "
+            "FROM runs r JOIN attempts a ON a.run_id = r.id AND a.state <> 2) AS found "
             f"ORDER BY {order}, number DESC {_cut(offset, limit)}"
         )
         rows = await self.read(self._statement(text), *wanted.rest.args)

@@ -24,7 +24,7 @@ SELECT id, name FROM jobs WHERE id IN {ids};
 
 -- past_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
-FROM attempts WHERE run_id IN {ids} ORDER BY run_id, fence;
+FROM attempts WHERE run_id IN {ids} AND state <> {blocked} ORDER BY run_id, fence;
 
 -- list_lost --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output

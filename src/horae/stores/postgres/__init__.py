@@ -8,22 +8,23 @@ from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
 from horae.stores.parts.shares import SharePart
+from horae.stores.parts.signals import CallPart
 from horae.stores.parts.sources import SourcePart
 from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
-from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.history import PostgresHistory
 from horae.stores.postgres.inbox import PostgresInbox
+from horae.stores.postgres.signals import PostgresSignals
 
 
 class PostgresStore(
     PostgresInbox,
-    PostgresFlows,
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,
+    PostgresSignals,
     AttemptPart,
     LimitPart,
     MomentPart,
@@ -31,6 +32,7 @@ class PostgresStore(
     VaultPart,
     QueuePart,
     SharePart,
+    CallPart,
     SourcePart,
     TokenPart,
 ):

@@ -12,6 +12,8 @@ from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
+from horae.core.runs.waits import Signal, answer_parts, awaited
+from horae.stores.attempts import next_standing
 from horae.stores.lines import Lines
 from horae.stores.orders import kept_share
 from horae.stores.postgres import marks
@@ -188,10 +190,18 @@ def result_arrays(results: Sequence[Result]) -> Columns:
 
 def waiting_arrays(waiting: Sequence[Waiting]) -> Columns:
     rows = [
-        (w.result.run_id, w.result.fence, 0 if w.eligible_at is None else 2,
-         "lost" if w.lost else "" if w.eligible_at is None else "retry", w.eligible_at, int(w.lost),
+        (w.result.run_id, w.result.fence, *next_standing(w), w.eligible_at, int(w.lost),
          w.result.state, w.result.reason, w.result.started_at, w.result.finished_at, w.result.exit_code,
-         w.result.message, w.result.output, w.begun)
+         w.result.message, w.result.output, w.begun, w.wait and awaited(w.wait))
         for w in waiting
     ]  # fmt: skip
-    return columns(rows, 14)
+    return columns(rows, 15)
+
+
+def signal_arrays(signals: Sequence[Signal]) -> Columns:
+    rows = [
+        (one.run_id, one.name, *answer_parts(one), key and key.scope, key and key.key, key and key.digest)
+        for one in signals
+        for key in (one.idempotency,)
+    ]
+    return columns(rows, 7)

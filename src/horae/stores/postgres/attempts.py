@@ -13,14 +13,16 @@ from horae.core.model import Phase
 from horae.core.policy.demands import Offer
 from horae.core.policy.grants import Grants
 from horae.core.policy.order import Line
+from horae.core.runs.calls import Calls
 from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
+from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
 from horae.stores.attempts import DEMANDS, HEADS, claimed_by, settle, wants_of
 from horae.stores.parts.limits import STAMP_BITS, LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.postgres import marks
 from horae.stores.postgres.arrays import array_text, claim_arrays, line_arrays, result_arrays, waiting_arrays
-from horae.stores.postgres.database import PostgresDatabase
+from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.lanes import Connection
 from horae.stores.rows import Row, encode, from_json
 
@@ -29,7 +31,7 @@ NO_ROW: Row = (None,) * 15
 OTHERS_WAIT = 0.02  # seconds after which others find what one claim locked and did not take
 
 
-class PostgresAttempts(PostgresDatabase, WritePart, LimitPart):
+class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
     """Runs that agents work on, and what nobody has begun."""
 
     _grants: Grants
@@ -95,7 +97,9 @@ class PostgresAttempts(PostgresDatabase, WritePart, LimitPart):
         rows = await self._get("load_backlog", kinds, limit)
         return [Backlog(row[0], row[1], row[2] or (), row[3]) for row in rows]
 
-    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+    async def finish(
+        self, results: Sequence[Result], waiting: Sequence[Waiting] = (), calls: Mapping[int, Calls] = NO_CALLS
+    ) -> Finished:
         if not waiting and not has_cursors(results):
             return await self._repeated(self._finish, lambda connection: self._end_attempts(connection, results))
 
@@ -108,7 +112,15 @@ class PostgresAttempts(PostgresDatabase, WritePart, LimitPart):
                 now = await self._moment(connection)
                 await self._walk(connection, self._move_cursors(results, ended.accepted, now))
             rows = await connection.fetch(self.queries["wait"], *waiting_arrays(again), self._clock()) if again else []
-            return replace(ended, accepted=ended.accepted | {row[0] for row in rows})
+            told = [row for row in rows if row[1]]
+            made = await self._make_calls(connection, [calls[row[0]] for row in rows if row[0] in calls])
+            return replace(
+                ended,
+                accepted=ended.accepted | {row[0] for row in rows},
+                promoted=ended.promoted + len(told) + made.queued,
+                demanding=ended.demanding + sum(row[2] is not None for row in told) + made.demanding,
+                noted=ended.noted or made.noted,
+            )
 
         return await self._retried(self._finish, transact)
 

@@ -215,32 +215,41 @@ SELECT id, cancel FROM live WHERE id = ANY($1::bigint[]) ORDER BY id FOR UPDATE;
 
 -- wait --
 -- Attempts that did not end their run: back to blocked or queued, with a record of the attempt, if it has begun. Times
--- as in `finish`.
+-- as in `finish`. One that waits to be told something, and was told already, goes on; the next one has its number.
 WITH c AS (
-  SELECT COALESCE($15::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+  SELECT COALESCE($16::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
 ), x AS (
   SELECT id, fence, next_state, next_reason, eligible_at, lost, state, reason,
     started_at - GREATEST(finished_at - (SELECT now FROM c), 0) AS started_at,
-    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output, begun
+    LEAST(finished_at, (SELECT now FROM c)) AS finished_at, exit_code, message, output, begun, awaits,
+    next_reason IN ('snoozed', 'signal', 'children') AS waits,
+    COALESCE(t.awaits IS NOT NULL AND (
+      SELECT jsonb_exists(l.answers::jsonb, t.awaits) FROM live l WHERE l.id = t.id), false) AS is_told
   FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::smallint[],
-              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[], $14::bool[])
+              $7::smallint[], $8::text[], $9::bigint[], $10::bigint[], $11::int[], $12::text[], $13::text[], $14::bool[],
+              $15::text[])
     AS t(id, fence, next_state, next_reason, eligible_at, lost, state, reason, started_at, finished_at, exit_code,
-         message, output, begun)
+         message, output, begun, awaits)
 ), u AS (
-  UPDATE live r SET state = CASE WHEN x.next_state = {queued} THEN {waiting_state} ELSE x.next_state END,
-    reason = CASE WHEN x.next_state = {queued} AND demand IS NOT NULL THEN 'limit' ELSE x.next_reason END, eligible_at = x.eligible_at, lost = r.lost + x.lost,
-    attempt = r.attempt - CASE WHEN x.begun THEN 0 ELSE 1 END, phase = 1, note = CASE WHEN x.begun THEN NULL ELSE x.message END
+  UPDATE live r SET state = CASE WHEN x.next_state = {queued} OR x.is_told THEN {waiting_state} ELSE x.next_state END,
+    reason = CASE WHEN x.is_told THEN {waiting_reason} WHEN x.next_state = {queued} AND demand IS NOT NULL THEN 'limit'
+      ELSE x.next_reason END,
+    eligible_at = CASE WHEN x.is_told THEN NULL ELSE x.eligible_at END, lost = r.lost + x.lost,
+    attempt = r.attempt - CASE WHEN x.begun OR (x.waits AND NOT x.is_told) THEN 0 ELSE 1 END, phase = 1,
+    note = CASE WHEN x.begun OR x.is_told THEN NULL ELSE x.message END,
+    awaits = CASE WHEN x.is_told THEN NULL ELSE x.awaits END
   FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
-  RETURNING r.id, r.attempt, r.fence, r.node, x.state, x.reason,
+  RETURNING r.id, r.attempt + CASE WHEN x.is_told THEN 1 ELSE 0 END AS attempt, r.fence, r.node, x.state, x.reason,
     LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
-    END AS finished_at, x.exit_code, x.message, x.output, x.begun
+    END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand
 ), a AS (
   INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
-  SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u WHERE begun
+  SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u
+  WHERE begun OR (waits AND output IS NOT NULL)
 )
-SELECT id FROM u;
+SELECT id, is_told, demand FROM u;
 
 -- promote --
 -- The oldest waiting successor of each job takes the free gate.
@@ -263,8 +272,12 @@ SELECT
 
 -- release --
 -- What still waits for a run that writes was not put off yet, if there are very many.
-UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id = ANY(ARRAY(
-  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
+-- Who was not told anything in time is told that.
+UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL,
+  {told_late}, attempt = attempt - CASE WHEN reason IN ('snoozed', 'signal') THEN 1 ELSE 0 END, awaits = NULL
+WHERE id = ANY(ARRAY(
+  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy', 'snoozed', 'signal')
+    AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
   ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id, demand;
 

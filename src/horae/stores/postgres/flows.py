@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.model import Moment, State
+from horae.core.runs.calls import Answered, Calls
 from horae.core.runs.orders import Cancelled
 from horae.core.workflows.flows import Move, Moved, Unrun
 from horae.stores.attempts import count_demanding
-from horae.stores.parts.flows import FlowPart, by_reason, unmade
+from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade
 from horae.stores.postgres.lanes import Connection
 from horae.stores.postgres.orders import PostgresOrders
 from horae.stores.rows import Row, encode
@@ -64,6 +65,14 @@ class PostgresFlows(PostgresOrders, FlowPart):
         demanding = count_demanding(promoted) + sum(run.state is State.BLOCKED for run in runs)
         is_noted = is_noted or is_followed or bool(gone) or cancelled.noted
         return Moved(accepted, len(runs) + len(promoted), demanding, cancelled.asked, is_noted)
+
+    async def _make_calls(self, connection: Connection, calls: Sequence[Calls]) -> Answered:
+        """Make what runs call that begin to wait for it."""
+        orders, unrun = [o for each in calls for o in each.orders], [u for each in calls for u in each.unrun]
+        receipts = await self._carry_out(connection, orders) if orders else []
+        gone = [unmade(o) for o, r in zip(orders, receipts, strict=True) if r is None or not r.ids]
+        await self._add_unrun(connection, [*unrun, *gone], await self._moment(connection)) if unrun or gone else None
+        return made_calls(receipts, is_noted=bool(unrun or gone))
 
     async def _add_unrun(self, connection: Connection, unrun: Sequence[Unrun], now: Moment) -> None:
         rows = [

@@ -9,18 +9,19 @@ from horae.stores.parts.moments import MomentPart
 from horae.stores.parts.queues import QueuePart
 from horae.stores.parts.search import SearchPart
 from horae.stores.parts.shares import SharePart
+from horae.stores.parts.signals import CallPart
 from horae.stores.parts.sources import SourcePart
 from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
-from horae.stores.sqlite.flows import SqliteFlows
+from horae.stores.sqlite.signals import SqliteSignals
 
 
 class SqliteStore(
-    SqliteFlows,
     SqliteAttempts,
     SqliteCluster,
+    SqliteSignals,
     AttemptPart,
     LimitPart,
     MomentPart,
@@ -29,6 +30,7 @@ class SqliteStore(
     VaultPart,
     QueuePart,
     SharePart,
+    CallPart,
     SourcePart,
     TokenPart,
 ):

@@ -8,8 +8,11 @@ from typing import Any
 
 from horae.core.model import Moment, Phase, State
 from horae.core.policy.demands import Offer
+from horae.core.runs.calls import Calls
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
+from horae.core.runs.waits import awaited, read_answers
+from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
 from horae.stores.attempts import (
     ANSWERS,
@@ -24,6 +27,7 @@ from horae.stores.attempts import (
     claimed_by,
     count_demanding,
     deal,
+    next_standing,
     place_in_time,
     room_by_kind,
     settle,
@@ -32,10 +36,10 @@ from horae.stores.attempts import (
 from horae.stores.parts.limits import LimitPart
 from horae.stores.parts.writes import WritePart, has_cursors
 from horae.stores.rows import Row, encode, from_json
-from horae.stores.sqlite.definitions import SqliteDefinitions
+from horae.stores.sqlite.flows import SqliteFlows
 
 
-class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
+class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
     """Runs that agents work on, and what nobody has begun."""
 
     async def claim(
@@ -98,7 +102,9 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
         rows = [row for kind in kinds for row in await self._get("load_backlog", kind, limit)]
         return [Backlog(row[0], row[1], from_json(row[2] or "[]"), row[3]) for row in rows]
 
-    async def finish(self, results: Sequence[Result], waiting: Sequence[Waiting] = ()) -> Finished:
+    async def finish(
+        self, results: Sequence[Result], waiting: Sequence[Waiting] = (), calls: Mapping[int, Calls] = NO_CALLS
+    ) -> Finished:
         def write(connection: sqlite3.Connection) -> Finished:
             ids = [r.run_id for r in results] + [w.result.run_id for w in waiting]
             current = {row[0]: row for row in self._json(connection, "match_running", encode(ids))}
@@ -112,26 +118,39 @@ class SqliteAttempts(SqliteDefinitions, WritePart, LimitPart):
             jobs = [current[r.run_id][2] for r in ended if current[r.run_id][2] is not None]
             promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs else []
             again = [w for w in again if w.result.run_id in current and current[w.result.run_id][1] == w.result.fence]
-            for w in again:
-                self._wait(connection, w, place_in_time(w.result, current[w.result.run_id][4], now))
+            told = [
+                row
+                for w in again
+                for row in self._wait(connection, w, place_in_time(w.result, current[w.result.run_id][4], now))
+            ]
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
             accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
             is_noted = any(current[r.run_id][5] for r in ended)
-            return Finished(accepted, len(promoted), count_demanding(promoted), is_noted)
+            going_on = [*promoted, *told]
+            made = self._make_calls(connection, [calls[i] for w in again if (i := w.result.run_id) in calls])
+            demanding = count_demanding(going_on) + made.demanding
+            return Finished(accepted, len(going_on) + made.queued, demanding, is_noted or made.noted)
 
         return await self._do(write)
 
-    def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> None:
-        r = waiting.result
-        if waiting.begun:
+    def _wait(self, connection: sqlite3.Connection, waiting: Waiting, times: tuple[Moment | None, Moment]) -> list[Row]:
+        """Return its run (id, demand), if it goes on at once because it was told already what it waits for."""
+        r, awaits = waiting.result, None if waiting.wait is None else awaited(waiting.wait)
+        if waiting.begun or (waiting.wait is not None and r.output is not None):
             self._run(
                 connection, "add_attempt", r.run_id, r.state, r.reason, *times, r.exit_code, r.message, r.output,
             )  # fmt: skip
-        state, reason = (State.QUEUED, "") if waiting.eligible_at is None else (State.BLOCKED, "retry")
-        reason = "lost" if waiting.lost else reason
-        note = None if waiting.begun else r.message
-        self._run(connection, "wait", r.run_id, state, reason, waiting.eligible_at, int(waiting.lost), note)
+        is_told = awaits is not None and self._is_told(connection, r.run_id, awaits)
+        rows = self._run(
+            connection, "wait", r.run_id, *next_standing(waiting), waiting.eligible_at, int(waiting.lost),
+            None if waiting.begun else r.message, waiting.wait is not None, awaits, is_told,
+        ).fetchall()  # fmt: skip
+        return rows if is_told else []
+
+    def _is_told(self, connection: sqlite3.Connection, run_id: int, name: str) -> bool:
+        row = self._run(connection, "load_answers", encode([run_id])).fetchone()
+        return name in read_answers(row[1])
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         await self._put("set_phases", encode(list(phases)), session)

@@ -74,10 +74,13 @@ FROM x CROSS JOIN live r ON r.id = x.id;
 DELETE FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- wait --
-UPDATE live SET state = CASE WHEN $2 = {queued} THEN {waiting_state} ELSE $2 END,
-  reason = CASE WHEN $2 = {queued} AND demand IS NOT NULL THEN 'limit' ELSE $3 END,
-  eligible_at = $4, lost = lost + $5, attempt = attempt - ($6 IS NOT NULL), phase = 1, note = $6
-WHERE id = $1;
+-- $7: it is not over; one that was told already what it waits for ($8) goes on.
+UPDATE live SET state = CASE WHEN $2 = {queued} OR $9 THEN {waiting_state} ELSE $2 END,
+  reason = CASE WHEN $9 THEN {waiting_reason} WHEN $2 = {queued} AND demand IS NOT NULL THEN 'limit' ELSE $3 END,
+  eligible_at = CASE WHEN $9 THEN NULL ELSE $4 END, lost = lost + $5,
+  attempt = attempt - CASE WHEN $7 THEN $9 ELSE $6 IS NOT NULL END, phase = 1, note = CASE WHEN $9 THEN NULL ELSE $6 END,
+  awaits = CASE WHEN $9 THEN NULL ELSE $8 END
+WHERE id = $1 RETURNING id, demand;
 
 -- add_attempt --
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
@@ -100,8 +103,12 @@ SELECT
 
 -- release --
 -- What still waits for a run that writes was not put off yet, if there are very many.
-UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL WHERE id IN (
-  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy') AND w.eligible_at <= $1
+-- Who was not told anything in time is told that.
+UPDATE live SET state = {waiting_state}, reason = {waiting_reason}, eligible_at = NULL, waits_for = NULL, note = NULL,
+  {told_late}, attempt = attempt - CASE WHEN reason IN ('snoozed', 'signal') THEN 1 ELSE 0 END, awaits = NULL
+WHERE id IN (
+  SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy', 'snoozed', 'signal')
+    AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
   ORDER BY w.eligible_at LIMIT $2) RETURNING id, demand;
 

@@ -6,10 +6,11 @@ import sqlite3
 from collections.abc import Sequence
 
 from horae.core.model import Moment, State
+from horae.core.runs.calls import Answered, Calls
 from horae.core.runs.orders import Cancelled
 from horae.core.workflows.flows import Move, Moved, Unrun
 from horae.stores.attempts import count_demanding
-from horae.stores.parts.flows import FlowPart, by_reason, unmade, unrun_row
+from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade, unrun_row
 from horae.stores.rows import encode
 from horae.stores.sqlite.orders import SqliteOrders
 
@@ -56,6 +57,14 @@ class SqliteFlows(SqliteOrders, FlowPart):
         demanding = count_demanding(promoted) + sum(run.state is State.BLOCKED for run in runs)
         is_noted = is_noted or is_followed or bool(gone) or cancelled.noted
         return Moved(accepted, len(runs) + len(promoted), demanding, cancelled.asked, is_noted)
+
+    def _make_calls(self, connection: sqlite3.Connection, calls: Sequence[Calls]) -> Answered:
+        """Make what runs call that begin to wait for it."""
+        orders, unrun = [o for each in calls for o in each.orders], [u for each in calls for u in each.unrun]
+        receipts = self._carry_out(connection, orders, self._clock()) if orders else []
+        gone = [unmade(o) for o, r in zip(orders, receipts, strict=True) if not r.ids]
+        self._add_unrun(connection, [*unrun, *gone], self._clock()) if unrun or gone else None
+        return made_calls(receipts, is_noted=bool(unrun or gone))
 
     def _add_unrun(self, connection: sqlite3.Connection, unrun: Sequence[Unrun], now: Moment) -> None:
         rows = [unrun_row(i, one, now) for i, one in zip(self._next("run", len(unrun)), unrun, strict=True)]

@@ -17,6 +17,7 @@ from horae.web.native.queues import Queues
 from horae.web.native.reruns import Reruns
 from horae.web.native.runs import Runs
 from horae.web.native.secrets import Secrets
+from horae.web.native.signals import Signals
 from horae.web.native.tokens import Tokens
 from horae.web.native.triggers import Triggers
 from horae.web.streams import Streams
@@ -31,8 +32,8 @@ class Native:
         intake = Intake()
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
-            Reruns(services), self.cluster, Queues(services), Limits(services), Tokens(services), Secrets(services),
-            Hooks(services),
+            Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
+            Secrets(services), Hooks(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

@@ -231,7 +231,7 @@ class Assignments(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner")
+    __slots__ = ("run_id", "fence", "attempt", "job_id", "trigger_id", "due_at", "kind", "name", "spec", "policy", "data", "secrets", "source", "cursor", "owner", "answers")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class Assignment(_message.Message):
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     attempt: int
@@ -262,7 +263,8 @@ class Assignment(_message.Message):
     source: str
     cursor: str
     owner: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ...) -> None: ...
+    answers: str
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., attempt: _Optional[int] = ..., job_id: _Optional[int] = ..., trigger_id: _Optional[int] = ..., due_at: _Optional[int] = ..., kind: _Optional[str] = ..., name: _Optional[str] = ..., spec: _Optional[str] = ..., policy: _Optional[str] = ..., data: _Optional[str] = ..., secrets: _Optional[str] = ..., source: _Optional[str] = ..., cursor: _Optional[str] = ..., owner: _Optional[str] = ..., answers: _Optional[str] = ...) -> None: ...
 
 class Finish(_message.Message):
     __slots__ = ("results",)
@@ -271,7 +273,7 @@ class Finish(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[Result, _Mapping]]] = ...) -> None: ...
 
 class Result(_message.Message):
-    __slots__ = ("run_id", "fence", "state", "reason", "started_at", "finished_at", "exit_code", "message", "result", "output", "retry_after", "final", "cursor")
+    __slots__ = ("run_id", "fence", "state", "reason", "started_at", "finished_at", "exit_code", "message", "result", "output", "retry_after", "final", "cursor", "wait")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -285,6 +287,7 @@ class Result(_message.Message):
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    WAIT_FIELD_NUMBER: _ClassVar[int]
     run_id: int
     fence: int
     state: int
@@ -298,7 +301,32 @@ class Result(_message.Message):
     retry_after: float
     final: bool
     cursor: str
-    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., state: _Optional[int] = ..., reason: _Optional[str] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., result: _Optional[str] = ..., output: _Optional[str] = ..., retry_after: _Optional[float] = ..., final: _Optional[bool] = ..., cursor: _Optional[str] = ...) -> None: ...
+    wait: Wait
+    def __init__(self, run_id: _Optional[int] = ..., fence: _Optional[int] = ..., state: _Optional[int] = ..., reason: _Optional[str] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., message: _Optional[str] = ..., result: _Optional[str] = ..., output: _Optional[str] = ..., retry_after: _Optional[float] = ..., final: _Optional[bool] = ..., cursor: _Optional[str] = ..., wait: _Optional[_Union[Wait, _Mapping]] = ...) -> None: ...
+
+class Wait(_message.Message):
+    __slots__ = ("reason", "awaits", "seconds", "until", "calls")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    awaits: str
+    seconds: float
+    until: int
+    calls: _containers.RepeatedCompositeFieldContainer[Call]
+    def __init__(self, reason: _Optional[str] = ..., awaits: _Optional[str] = ..., seconds: _Optional[float] = ..., until: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[Call, _Mapping]]] = ...) -> None: ...
+
+class Call(_message.Message):
+    __slots__ = ("task", "job", "data")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    job: str
+    data: str
+    def __init__(self, task: _Optional[str] = ..., job: _Optional[str] = ..., data: _Optional[str] = ...) -> None: ...
 
 class Accepted(_message.Message):
     __slots__ = ("run_ids",)

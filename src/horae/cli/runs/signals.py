@@ -1,0 +1,87 @@
+"""Commands about runs that wait to be told something: signal, approve, reject, approvals."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import click
+
+from horae.cli.options import Argument, Option
+from horae.cli.screen import Cell, Json, clean, local_time, name_of_job
+from horae.cli.session import Session, command
+from horae.errors import Invalid
+
+RunArgument = Annotated[int, Argument(metavar="RUN", min=1, help="Id of a run.")]
+
+
+def signal(
+    session: Session,
+    run: RunArgument,
+    name: Annotated[str, Argument(metavar="NAME", help="Of the signal, as the handler asks for it.")],
+    data: Annotated[
+        str | None, Option("--data", metavar="JSON", help="What it is told, any JSON; null unless given.")
+    ] = None,
+) -> int:
+    """Tell a run something.
+
+    A run that waits for it goes on; any other finds it when it asks. A name is answered once.
+    """
+    value = None if data is None else _read_value(data)
+    with session.client() as client:
+        _say(session, client.json.signal(run, name, value), f"was told {name}")
+    return 0
+
+
+Comment = Annotated[str, Option("--comment", metavar="TEXT", help="Why; it is kept with the run.")]
+
+
+def approve(session: Session, run: RunArgument, comment: Comment = "") -> int:
+    """Approve a run that waits for it."""
+    with session.client() as client:
+        _say(session, client.json.approve(run, comment), "is approved")
+    return 0
+
+
+def reject(session: Session, run: RunArgument, comment: Comment = "") -> int:
+    """Reject a run that waits for an approval: it fails."""
+    with session.client() as client:
+        _say(session, client.json.reject(run, comment), "is rejected")
+    return 0
+
+
+def approvals(session: Session) -> None:
+    """List what waits for your approval, oldest first."""
+    with session.client() as client:
+        page = client.json.approvals()
+    if session.as_json:
+        session.screen.json(page)
+        return
+    rows: list[list[str | Cell]] = [
+        [str(one["run_id"]), clean(one["job_name"]), clean(one["message"]), clean(", ".join(one["by"])),
+         local_time(one["created_at"]), local_time(one["until"])]
+        for one in page["items"]
+    ]  # fmt: skip
+    session.screen.table([">run", "job", "message", "by?", "since?", "until?"], rows, "nothing waits for you")
+
+
+def _read_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        hint = "a text needs quotes of its own: --data '\"yes\"'"
+        raise Invalid(f"--data is not JSON: {error}", code="E_JSON_SYNTAX", path="--data", hint=hint) from None
+
+
+def _say(session: Session, run: Json, what: str) -> None:
+    if session.as_json:
+        session.screen.json(run)
+    else:
+        session.screen.line(clean(f"run {run['id']} of {name_of_job(run)} {what}; it is {run['state']} now"))
+
+
+def register(app: click.Group) -> None:
+    command(app, "signal", 'horae signal 42 approve --data \'{"by": "ann"}\'')(signal)
+    command(app, "approve", "horae approve 42 --comment 'looks good'")(approve)
+    command(app, "reject", "horae reject 42 --comment 'not before Monday'")(reject)
+    command(app, "approvals", "horae approvals")(approvals)

@@ -1,0 +1,151 @@
+"""Waiting for a moment, a signal or other runs: what an attempt says that ends by it, and what it is told.
+
+A run that waits is blocked, and holds no slot. What it is told is kept with it, as one JSON object by name:
+
+    approve     {"at", "by", "value"}                         a signal, from whoever sent it
+    approve     {"at", "late": true}                          nobody answered in time
+    call:1      {"at", "run", "state", "message", "value"}    the first run that it called, as that ended
+
+A name is answered once, for good: whoever goes on with the run, as often as it is begun, finds the same there. Names
+with a colon are ours, and no signal from outside has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from horae.core.definitions import Idempotency
+from horae.core.model import SECOND, Moment, Reason
+from horae.core.runs.results import MAX_RESULT, MAX_WAIT, believable, fault_of, is_wait
+from horae.core.time.moments import format_moment
+
+CALL_NAME = re.compile(r"call:[1-9][0-9]{0,5}")
+MAX_CALLS = 1000  # at once
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+MAX_ANSWERS = 2 << 20  # bytes of all that a run was told; half of what one frame of a line may hold
+SHORTEST = SECOND  # of a wait until a moment that has passed: the clock of whoever asks is behind
+WAITS = (Reason.SNOOZED, Reason.SIGNAL, Reason.CHILDREN)  # reasons for which an attempt ends by waiting
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Call(NamedTuple):
+    """A run that an attempt asks for, and waits for."""
+
+    task: str  # as which it is answered: call:1, the first that its handler asks for
+    job: str  # key or id
+    data: str | None = None  # JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For what an attempt waits that has ended by it."""
+
+    reason: str  # of WAITS
+    awaits: str | None = None  # the name under which it shall be told
+    seconds: float | None = None  # after which it goes on whatever happens,
+    until: Moment | None = None  # or when
+    calls: tuple[Call, ...] = ()  # to be made: it goes on when all of them have ended
+
+
+def awaited(wait: Wait) -> str | None:
+    """Return the names of what a run waits to be told, as they are kept with it."""
+    return ",".join(call.task for call in wait.calls) if wait.calls else wait.awaits
+
+
+def goes_on_at(wait: Wait, now: Moment) -> Moment | None:
+    """Return when a run goes on that is told nothing."""
+    if wait.until is not None:
+        return min(max(wait.until, now + SHORTEST), now + round(MAX_WAIT * SECOND))
+    return None if wait.seconds is None else now + round(min(max(wait.seconds, 0.0), MAX_WAIT) * SECOND)
+
+
+def wait_fault(wait: Wait | None) -> str:
+    """Return why nobody can wait so, or nothing."""
+    if wait is None or wait.reason not in WAITS:
+        return "waits for nothing that is known"
+    if wait.reason == Reason.SIGNAL and not (wait.awaits and SIGNAL_NAME.fullmatch(wait.awaits)):
+        return "waits for a signal without a name"
+    if wait.reason == Reason.SNOOZED and wait.seconds is None and wait.until is None:
+        return "waits for no moment"
+    if (wait.seconds is not None and not is_wait(wait.seconds)) or believable(wait.until) != wait.until:
+        return "waits for a moment that never comes"
+    return _call_fault(wait) if wait.calls or wait.reason == Reason.CHILDREN else ""
+
+
+def _call_fault(wait: Wait) -> str:
+    if wait.reason != Reason.CHILDREN or not 0 < len(wait.calls) <= MAX_CALLS:
+        return f"calls no run, or more than {MAX_CALLS} at once"
+    names = {call.task for call in wait.calls}
+    if len(names) < len(wait.calls) or not all(map(CALL_NAME.fullmatch, names)):
+        return "calls a run under a name that is none"
+    return next((f"gives a call data that {why}" for call in wait.calls if (why := _data_fault(call.data))), "")
+
+
+def _data_fault(text: str | None) -> str:
+    return "" if text is None else fault_of(text, MAX_RESULT)
+
+
+def in_words(wait: Wait, now: Moment) -> str:
+    """Return one sentence for people on what a run waits for."""
+    since = f"since {format_moment(now)}"
+    if wait.reason == Reason.SIGNAL:
+        return f"waits for the signal {wait.awaits} {since}"
+    if wait.calls:
+        return f"waits for {len(wait.calls)} {'runs' if len(wait.calls) > 1 else 'run'} that it called, {since}"
+    return f"asked to go on later, {since}"
+
+
+class Signal(NamedTuple):
+    """Something to tell a run."""
+
+    run_id: int
+    name: str
+    value: str  # JSON text
+    by: str = ""  # who says it
+    idempotency: Idempotency | None = None  # by which a repeat is known, whatever has become of the run
+
+
+class Told(StrEnum):
+    """What became of a signal."""
+
+    WOKEN = "woken"  # the run waited for it, and goes on
+    KEPT = "kept"  # until the run asks
+    REPEATED = "repeated"  # it was told this before, by the same request
+    MISMATCH = "mismatch"  # the key came with another request before: nothing was done
+    ANSWERED = "answered"  # it was told something else before: nothing was done
+    LATE = "late"  # it has gone on without: nothing was done
+    FULL = "full"  # it was told so much that no more fits: nothing was done
+    ABSENT = "absent"  # no such run is live
+
+    @property
+    def is_done(self) -> bool:
+        return self in (Told.WOKEN, Told.KEPT)
+
+
+def answer_parts(signal: Signal) -> tuple[str, str]:
+    """Return the member of the object that a signal becomes, without the moment that belongs between the two."""
+    by = f',"by":{_encode(signal.by).decode()}' if signal.by else ""
+    return f'"{signal.name}":{{"at":', f'{by},"value":{signal.value}}}'
+
+
+def rounds(signals: Sequence[Signal]) -> list[list[int]]:
+    """Return the places of signals in lists that tell each run one thing at most, in the order in which they came."""
+    seen: dict[int, int] = {}
+    lists: list[list[int]] = []
+    for place, signal in enumerate(signals):
+        number = seen[signal.run_id] = seen.get(signal.run_id, -1) + 1
+        if number == len(lists):
+            lists.append([])
+        lists[number].append(place)
+    return lists
+
+
+def read_answers(text: str | None) -> dict[str, dict[str, Any]]:
+    return {} if text is None else msgspec.json.decode(text, type=dict[str, dict[str, Any]])
