@@ -159,6 +159,16 @@ class ConcurrencyLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """A job whose run must have ended before (core.policy.dependencies)."""
+
+    job: int | str  # as the document names it: an id, or the key of a job of the same owner
+    on: str = "success"  # or failure, end
+    moment: str = "same"  # which of its runs: that of the same moment, or the latest
+    id: int | None = None  # of that job, found when the document was submitted
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     overlap: Overlap = Overlap.FORBID
     overlap_limit: int = 1  # how many may wait under `queue`
@@ -177,6 +187,7 @@ class Policy:
     pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
+    after: tuple[After, ...] = ()
 
 
 @record

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import TypeVar
 
 from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
-from horae.core.model import ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
+from horae.core.model import After, ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.policy import queues
+from horae.core.policy.dependencies import read_after
 from horae.core.policy.limits import LARGEST_BURST, parse_rate
 from horae.core.policy.resources import Asks, read_resources, render_resources, resources_from
 from horae.core.spelling import suggest
@@ -30,7 +31,7 @@ SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
-    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources",
+    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "after",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -61,6 +62,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         rate_limits=_read_rates(fields),
         concurrency_limits=_read_concurrency(fields),
         resources=read_resources(fields),
+        after=read_after(fields),
     )
 
 
@@ -91,6 +93,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         rate_limits=_read_rates(inner),
         concurrency_limits=_read_concurrency(inner),
         resources=read_resources(inner),
+        after=read_after(inner),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -309,6 +312,7 @@ def render_policy(policy: Policy) -> Json:
         "pause_after_failures": policy.pause_after_failures,
         "rate_limits": [{"rate": one.rate, "burst": one.burst, "per": one.per} for one in policy.rate_limits],
         "concurrency_limits": [{"limit": one.limit, "per": one.per} for one in policy.concurrency_limits],
+        "after": [{"job": one.job, "on": one.on, "moment": one.moment, "id": one.id} for one in policy.after],
     }
 
 
@@ -351,7 +355,7 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
-    for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit)):
+    for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit), ("after", After)):
         if name in values:
             values[name] = tuple(known(**one) for one in values[name])
     return Policy(**values, retry=Retry(**retry))

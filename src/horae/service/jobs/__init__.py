@@ -32,6 +32,7 @@ from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.runs import Runs
@@ -44,6 +45,7 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.following import Following
 from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
@@ -58,7 +60,8 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes, Protocol
+    LimitsStore, Definitions, Moments, Runs, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    Dependencies, Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -85,8 +88,9 @@ class Jobs:
         self.reruns = Reruns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
+        self.following = Following(store)
         self._submits = Submits(
-            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
+            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
