@@ -24,7 +24,7 @@ from horae.core.work.specs import Draft, parse_job
 from horae.core.workflows.graph import SUCCESS
 from horae.errors import Error
 
-_LAST = ("steps",)  # of the fields of work: the longest, and what the rest is about
+_LAST = ("steps", "tasks", "returns")  # of the fields of work: the longest, and what the rest is about
 _ALIKE = ("priority", "queue", "share", "pause_after_failures", "rate_limits", "concurrency_limits")  # in both forms
 _KINDS = ("cron", "every", "at", "rrule")  # of schedules that are one text
 
@@ -74,10 +74,21 @@ def _tail(job: Json) -> Json:
 def _work(job: Json) -> Json:
     """Return the fields of the work at the top, and the kind where they do not tell it."""
     spec = {name: job["spec"][name] for name in sorted(job["spec"], key=_place)}
+    if job["kind"] == kinds.WORKFLOW:
+        spec["tasks"] = {name: _task(task) for name, task in spec["tasks"].items()}
     if "steps" in spec:
         spec["steps"] = [_step(step, number) for number, step in enumerate(spec["steps"], 1)]
     is_told = any(mark in spec for mark in kinds.KINDS[job["kind"]].marks) if job["kind"] in kinds.KINDS else False
     return spec if is_told else {"kind": job["kind"], **spec}
+
+
+def _task(task: Json) -> Json:
+    own = {name: value for name, value in task.items() if name not in ("kind", "spec", "policy")}
+    if "job" in task:
+        return own
+    job = {"policy": {}, **task}
+    flat = own | _flat_policy(job) | _work(job)
+    return flat if own.keys().isdisjoint(task["spec"]) else task  # data of its own, and data of its spec
 
 
 def _place(field: str) -> tuple[bool, int]:

@@ -39,6 +39,7 @@ Topic = Literal[
     "nodes",  # somebody came or went
     "queues",  # what queues there are, and what they are like
     "inbox",  # work that was handed over in a transaction of somebody's own
+    "endings",  # ends of runs for which others wait (ports.store.endings)
     "limits",  # runs that demand more than a slot, and what they wait for
 ]
 

@@ -278,6 +278,8 @@ class Execution:
             self._queue.announce("runs")
         if any(w.eligible_at is not None for w in books.waiting):
             self._queue.announce("waiting")
+        if finished.noted:
+            self._queue.announce("endings")
         if self._after_failures is not None and (failing := books.failing(finished.accepted)):
             await self._after_failures(failing)
         return finished.accepted
@@ -319,7 +321,8 @@ class Execution:
 
 def _sum(one: Finished, other: Finished) -> Finished:
     return Finished(
-        one.accepted | other.accepted, one.promoted + other.promoted, one.demanding + other.demanding
+        one.accepted | other.accepted, one.promoted + other.promoted, one.demanding + other.demanding,
+        one.noted or other.noted,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
 from horae.core.runs.orders import NEVER
-from horae.core.work.kinds import KINDS
+from horae.core.work.kinds import BY_SERVERS, KINDS
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.python import PythonExecutor
@@ -81,7 +81,8 @@ class Engine:
 
     def _make_executors(self) -> dict[str, Executor]:
         python = PythonExecutor(NoKeeper(), self.clock, slots=SLOTS, find_here=self._find_handler)
-        others = {kind: Recorder(kind, SLOTS, self._record, self.clock.now) for kind in KINDS if kind != "python"}
+        recorded = KINDS.keys() - BY_SERVERS - {"python"}
+        others = {kind: Recorder(kind, SLOTS, self._record, self.clock.now) for kind in sorted(recorded)}
         return {"python": python, **others}
 
     def _record(self, recorded: Recorded) -> Any:

@@ -96,10 +96,38 @@ others = st.sampled_from([
     {"kind": "sync", "source": {"type": "database", "url": "postgresql://db/x"}, "read": {"table": "t"},
      "mode": "incremental", "cursor": "updated", "destinations": [{"type": "files", "path": "b"}]},
 ])  # fmt: skip
+task_policies = policies.map(
+    lambda policy: {name: policy[name] for name in policy if name not in ("overlap", "misfire", "pause_after_failures")}
+)
+inside = st.builds(
+    lambda own, policy, work: {**work, **policy, **own},
+    st.fixed_dictionaries({}, optional={"may_fail": st.booleans(), "data": st.just({"a": "${data.x}", "b": 1})}),
+    task_policies,
+    shell | python.map(lambda work: {**work, "data": {}}) | others,
+)
+nested = inside | inside.map(lambda task: {"tasks": {"inner": task}, "returns": "${inner.result}"})
+workflows = st.builds(
+    lambda first, each, last: {
+        "tasks": {
+            "last": {**last, "needs": [{"task": "each", "on": "end"}], "if": "each.state == 'failed'"},
+            "first": first,
+            "each": {
+                **each, "needs": ["first"], "for_each": "${first.result}", "at_once": 5, "data": {"x": "${item}"},
+            },
+            "own": {"job": "k", "needs": [{"task": "first", "on": "failure"}]},
+        },
+        "returns": {"all": ["${each.results}", "${own.state}"]},
+    },
+    inside, inside, nested,
+)  # fmt: skip
 heads = st.fixed_dictionaries(
     {"name": names},
     optional={"paused": st.booleans(), "segment": st.integers(0, 99), "annotations": objects, "key": names},
 )
 documents = st.builds(
-    lambda head, when, policy, work: {**head, **when, **policy, **work}, heads, whens, policies, shell | python | others
+    lambda head, when, policy, work: {**head, **when, **policy, **work},
+    heads,
+    whens,
+    policies,
+    shell | python | others | workflows,
 )

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from horae.core.fields import Fields, encoded, fields_of, kind_of
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, After, Job, Json, Moment, State, Trigger
+from horae.core.time.document import KINDS
 from horae.core.time.moments import format_moment
 from horae.core.time.schedule import compile_schedule
 from horae.core.workflows.graph import END, ENDINGS, FAILURE, SUCCESS, cycle_in
@@ -92,15 +93,19 @@ def cycle_of(after: Mapping[int, Iterable[int]]) -> list[int]:
     return [int(name) for name in cycle_in({str(job): [str(each) for each in ids] for job, ids in after.items()})]
 
 
-def refuse_cycle(after: Mapping[int, Iterable[int]], names: Mapping[int, str]) -> None:
-    if path := cycle_of(after):
-        shown = " after ".join(names.get(job) or str(job) for job in path)
-        raise Invalid(
-            f"jobs would wait for each other in a circle: {shown}",
-            code="E_CYCLE",
-            path="after",
-            hint="take one of them out of `after`",
-        )
+def refuse_cycle(after: Mapping[int, Iterable[int]], names: Mapping[int, str], new: Iterable[int] = ()) -> None:
+    """`new` are those that are being written: the path begins with one of them."""
+    path = cycle_of(after)
+    if not path:
+        return
+    first = next((path.index(job) for job in new if job in path), 0)
+    shown = [names.get(job) or str(job) for job in [*path[first:-1], *path[:first], path[first]]]
+    raise Invalid(
+        f"jobs would wait for each other in a circle: {' after '.join(shown)}",
+        code="E_CYCLE",
+        path="after",
+        hint="take one of them out of `after`",
+    )
 
 
 # ── judging ────────────────────────────────────────────────────────────────────────────────────────
@@ -122,14 +127,14 @@ class Predecessor(NamedTuple):
     missing: str = ""  # why there is no run, and none will come; empty: one may
 
 
-class Kind(StrEnum):
+class Verb(StrEnum):
     GO = "go"
     WAIT = "wait"
     NEVER = "never"
 
 
 class Verdict(NamedTuple):
-    kind: Kind
+    verb: Verb
     sentence: str = ""
 
 
@@ -137,10 +142,10 @@ def judge(known: Sequence[Predecessor], due_at: Moment | None) -> Verdict:
     """Return what becomes of a run; `due_at` is the moment that it shares with its predecessors, None for one that has
     none."""
     verdicts = [_judge_one(one, due_at) for one in known]
-    if never := [verdict for verdict in verdicts if verdict.kind is Kind.NEVER]:
+    if never := [verdict for verdict in verdicts if verdict.verb is Verb.NEVER]:
         return never[0]
-    waits = [verdict.sentence for verdict in verdicts if verdict.kind is Kind.WAIT]
-    return Verdict(Kind.WAIT, "waits for " + "; and for ".join(waits)) if waits else Verdict(Kind.GO)
+    waits = [verdict.sentence for verdict in verdicts if verdict.verb is Verb.WAIT]
+    return Verdict(Verb.WAIT, "waits for " + "; and for ".join(waits)) if waits else Verdict(Verb.GO)
 
 
 def _judge_one(one: Predecessor, due_at: Moment | None) -> Verdict:
@@ -150,14 +155,14 @@ def _judge_one(one: Predecessor, due_at: Moment | None) -> Verdict:
     )
     if one.seen is None:
         if one.missing:
-            return Verdict(Kind.NEVER, f"comes after {one.after.job}, {one.missing}")
-        return Verdict(Kind.WAIT, f"{which} which is still to come")
+            return Verdict(Verb.NEVER, f"comes after {one.after.job}, {one.missing}")
+        return Verdict(Verb.WAIT, f"{which} which is still to come")
     run_id, state, _ = one.seen
     if not state.is_terminal:
-        return Verdict(Kind.WAIT, f"{which} which is {state.word}: run {run_id}")
+        return Verdict(Verb.WAIT, f"{which} which is {state.word}: run {run_id}")
     if _is_met(one.after.on, state):
-        return Verdict(Kind.GO)
-    return Verdict(Kind.NEVER, f"comes after the {one.after.on} of {which} which {_past(state)}: run {run_id}")
+        return Verdict(Verb.GO)
+    return Verdict(Verb.NEVER, f"comes after the {one.after.on} of {which} which {_past(state)}: run {run_id}")
 
 
 def _is_met(on: str, state: State) -> bool:
@@ -182,6 +187,10 @@ def is_coming(job: Job, due_at: Moment) -> bool:
     return not job.paused and job.deleted_at is None and any(_has(trigger, due_at) for trigger in job.triggers)
 
 
+def has_moments(schedule: Json) -> bool:
+    return any(kind in schedule for kind in KINDS)
+
+
 def _has(trigger: Trigger, due_at: Moment) -> bool:
     if not trigger.enabled or trigger.next_at is None or trigger.next_at > due_at:
         return False
@@ -192,6 +201,13 @@ def _has(trigger: Trigger, due_at: Moment) -> bool:
     except Invalid:  # a newer node may know
         return True
     return schedule.delay is None and schedule.next_after(due_at - 1) == due_at
+
+
+def shares_moment(job: Job, trigger_id: int | None) -> bool:
+    """Return whether a run that this trigger made has a moment that others may have, too: not one by hand, nor one of a
+    trigger that waits for an event."""
+    trigger = next((trigger for trigger in job.triggers if trigger.id == trigger_id), None)
+    return trigger_id is not None and (trigger is None or has_moments(trigger.schedule))
 
 
 def makers(job: Job) -> tuple[After, ...]:

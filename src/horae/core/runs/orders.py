@@ -266,6 +266,7 @@ class Finished:
     accepted: set[int]  # run ids whose fence was current
     promoted: int  # successors that took the gate and wait for an agent now
     demanding: int = 0  # of those, who demand more than a slot
+    noted: bool = False  # somebody waits for the end of a run that has ended (ports.store.endings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,8 @@ class Cancelled:
     ended: set[int]  # were waiting, are now cancelled
     asked: dict[int, str]  # are running: run id → node that must kill it
     promoted: int = 0
+    marked: frozenset[int] = frozenset()  # wait for their children, and end when the last of those has
+    noted: bool = False  # there is something to act on now (ports.store.endings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,13 @@ def is_in_place(spec: Json) -> bool:
 
 
 def put_in_place(spec: Json, directory: str) -> Json:
-    """Work that was submitted from a directory, with that as its own."""
+    """Work that was submitted from a directory, with that as its own; of a workflow, that of its tasks."""
+    if "tasks" in spec:
+        tasks = {
+            name: {**task, "spec": put_in_place(task["spec"], directory)} if "spec" in task else task
+            for name, task in spec["tasks"].items()
+        }
+        return {**spec, "tasks": tasks}
     if not is_in_place(spec) or not spec.keys() & {"steps", "script"}:
         return spec
     place = posixpath.join(directory, spec["working_directory"]) if "working_directory" in spec else directory

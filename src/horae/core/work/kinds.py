@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from horae.core.fields import ABSENT, Fields, Note, fields_of, kind_of, shown
-from horae.core.model import Json, Phase
+from horae.core.model import Json, Phase, Policy
 from horae.core.secrets import fields as secret_fields
 from horae.core.secrets import sealing
 from horae.core.secrets.references import shown_references
 from horae.core.spelling import suggest
 from horae.core.work import commands, projects, queries, schemas, syncs
-from horae.core.work.policies import POLICY_FIELDS
+from horae.core.work.isolation import labels_of
+from horae.core.work.policies import DEFAULT_SHOWN, POLICY_FIELDS, changed_only, read_policy, render_policy
+from horae.core.workflows import document
 
 JOB_FIELDS = frozenset({
     "name", "key", "owner", "segment", "paused", "annotations", "kind", "spec",
@@ -45,8 +47,10 @@ class Kind:
     programs: tuple[str, ...] = ()  # that an agent must have on its PATH
     packages: tuple[str, ...] = ()  # of Python, that an agent must have
     remedy: str = ""  # what to do where no agent has them
+    by_servers: bool = False  # no agent does it: servers do, and it takes no slot while it waits
 
 
+WORKFLOW = "workflow"
 KINDS: dict[str, Kind] = {
     "python": Kind(("handler",), commands.PYTHON_FIELDS, commands.read_python, may_prepare=True),
     "shell": Kind(("steps", "script"), commands.SHELL_FIELDS, commands.read_shell, secrets=frozenset({"checkout"})),
@@ -92,9 +96,11 @@ KINDS: dict[str, Kind] = {
         packages=("dlt", "pyarrow", "clickhouse_connect"),
         remedy="an agent needs the libraries of syncs: pip install 'horae[sync]'",
     ),
+    WORKFLOW: Kind(("tasks",), document.FIELDS, lambda fields: _read_workflow(fields), by_servers=True),
 }
 WRITERS = frozenset(kind for kind, about in KINDS.items() if about.writes)
 LENDABLE = tuple(kind for kind, about in KINDS.items() if about.is_lendable)
+BY_SERVERS = frozenset(kind for kind, about in KINDS.items() if about.by_servers)
 WITH_SECRETS = frozenset(kind for kind, about in KINDS.items() if about.secrets != frozenset())
 REMEDIES = {kind: about.remedy for kind, about in KINDS.items() if about.remedy}
 SCHEMA = schemas.FIELDS  # field → JSON Schema, of all kinds: a job document has their fields side by side
@@ -124,6 +130,25 @@ _FOREIGN: dict[str, dict[str, Note]] = {
 _INSIDE_SPEC = READ_ONLY | dict.fromkeys(_WORK_FIELDS, ("E_FIELD_CONFLICT", "belongs inside spec", ""))
 
 
+def read_all(fields: Fields) -> tuple[str, Json, Policy]:
+    """Return what to do and how: kind, spec and policy."""
+    kind, spec = read_work(fields)
+    policy = read_policy(fields, labels_of(spec))
+    if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
+        where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
+        fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
+    return kind, spec, policy
+
+
+def _read_task(fields: Fields) -> tuple[str, Json, Json]:
+    kind, spec, policy = read_all(fields)
+    return kind, spec, changed_only(render_policy(policy), DEFAULT_SHOWN)
+
+
+def _read_workflow(fields: Fields) -> Json:
+    return document.read_workflow(fields, document.Reader(_read_task, _ANY_FIELDS))
+
+
 def read_work(fields: Fields) -> tuple[str, Json]:
     kind = _read_kind(fields)
     if kind is None:
@@ -140,6 +165,9 @@ def read_work(fields: Fields) -> tuple[str, Json]:
     return kind, KINDS[kind].read(inner)
 
 
+_NO_WORK = "a job needs steps or a script (shell), a handler (a Python function), or tasks (a workflow)"
+
+
 def _read_kind(fields: Fields) -> str | None:
     """Return the kind written, or told by the fields that are there."""
     kind = fields.values.get("kind", ABSENT)
@@ -154,7 +182,7 @@ def _read_kind(fields: Fields) -> str | None:
     if "spec" in fields.values:
         fields.fault("kind", "E_DISCRIMINATOR", f"spec needs a kind: one of {', '.join(KINDS)}")
     elif not marked:
-        fields.fault("steps", "E_REQUIRED", "a job needs steps or a script (shell), or a handler (a Python function)")
+        fields.fault("steps", "E_REQUIRED", _NO_WORK)
     elif len(set(marked.values())) > 1:
         message = f"{' and '.join(marked)} are different kinds of work"
         fields.fault(list(marked)[1], "E_FIELD_CONFLICT", message, "make two jobs")
@@ -174,8 +202,36 @@ def _part(kind: str, spec: Json) -> Json:
     return spec if names is None else {name: spec[name] for name in names if name in spec}
 
 
+def _by_task(spec: Json, change: Callable[[str, str, Json], Json]) -> Json:
+    """Return a workflow with the specs of its tasks changed; `change` is given name, kind and spec of each."""
+    tasks = {
+        name: {**task, "spec": change(name, task["kind"], task["spec"])} if "spec" in task else task
+        for name, task in spec["tasks"].items()
+    }
+    return {**spec, "tasks": tasks}
+
+
+def _task_before(name: str, kind: str, old: Json) -> Json:
+    """Return what a task was in an earlier spec of its workflow; of another kind, nothing."""
+    task = old.get("tasks", {}).get(name, {})
+    spec: Json = task["spec"] if task.get("kind") == kind else {}
+    return spec
+
+
+def _works_in(kind: str, spec: Json) -> Iterator[tuple[str, str, Json]]:
+    """Where work stands in a spec, its kind and its own spec: of a workflow those of its tasks, else itself."""
+    if kind != WORKFLOW:
+        yield "", kind, spec
+        return
+    for name, task in spec["tasks"].items():
+        for path, inner, work in _works_in(task["kind"], task["spec"]) if "spec" in task else ():
+            yield f"tasks.{name}.spec.{path}".rstrip("."), inner, work
+
+
 def shown_spec(kind: str, spec: Json) -> Json:
     """Return the spec of a job as people may see it."""
+    if kind == WORKFLOW:
+        return _by_task(spec, lambda _, inner, work: shown_spec(inner, work))
     part = _part(kind, spec)
     return {**spec, **shown_references(dict(secret_fields.masked(part)), part, *_REFERRING)} if part else spec
 
@@ -186,26 +242,34 @@ def has_secrets(kind: str, spec: Json) -> bool:
 
 def texts_in(kind: str, spec: Json) -> Iterator[str]:
     """The secrets of a spec that is open."""
-    return secret_fields.secret_texts(_part(kind, spec))
+    for _, inner, work in _works_in(kind, spec):
+        yield from secret_fields.secret_texts(_part(inner, work))
 
 
 def refuse_hidden_spec(kind: str, spec: Json) -> None:
-    secret_fields.refuse_hidden(_part(kind, spec))
+    for path, inner, work in _works_in(kind, spec):
+        secret_fields.refuse_hidden(_part(inner, work), path=path)
 
 
 def kept_spec(kind: str, new: Json, old: Json) -> Json:
     """Return the spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
+    if kind == WORKFLOW:
+        return _by_task(new, lambda name, inner, work: kept_spec(inner, work, _task_before(name, inner, old)))
     part = _part(kind, new)
     return {**new, **secret_fields.kept(part, _part(kind, old))} if part else new
 
 
 def sealed_spec(kind: str, new: Json, old: Json, seal: sealing.Seal) -> Json:
     """As the store has it; `old` is what it had."""
+    if kind == WORKFLOW:
+        return _by_task(new, lambda name, inner, work: sealed_spec(inner, work, _task_before(name, inner, old), seal))
     part = _part(kind, new)
     return {**new, **sealing.sealed(part, _part(kind, old), seal)} if part else new
 
 
 def opened_spec(kind: str, spec: Json, seal: sealing.Seal) -> Json:
     """As the work needs it. ConfigError where something does not open."""
+    if kind == WORKFLOW:
+        return _by_task(spec, lambda _, inner, work: opened_spec(inner, work, seal))
     part = _part(kind, spec)
     return {**spec, **sealing.opened(part, seal)} if part else spec

@@ -12,6 +12,8 @@ from horae.core.policy import resources
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
 from horae.core.sizes import MOST_CPUS
 from horae.core.work import builds, commands, isolation, projects, queries, repositories, syncs
+from horae.core.workflows import document, expressions, graph
+from horae.core.workflows.progress import MAX_ITEMS
 
 
 def an_object(properties: Json, *required: str, **more: Any) -> Json:
@@ -65,6 +67,20 @@ RESOURCES: Json = {  # of the policy
     "additionalProperties": whole(1, resources.MOST_PIECES),
     "description": "What it takes of its agent while it runs.",
     "examples": [{"slots": 2, "gpu": 1}],
+}
+
+_TASK: Json = {  # beside the fields of a job
+    "needs": {
+        "type": "array",
+        "items": {"anyOf": [TEXT, an_object({"task": TEXT, "on": {"enum": list(graph.ENDINGS)}}, "task")]},
+        "description": "What must have ended, and how: success, unless it says otherwise.",
+    },
+    "if": {**TEXT, "maxLength": expressions.MAX_CONDITION, "description": "A condition on results: else skipped."},
+    "for_each": {"type": ["string", "array"], "description": "A list, or a reference to one: a run for each item."},
+    "at_once": {**whole(1, MAX_ITEMS), "description": "Items of for_each that may go on at a time."},
+    "may_fail": {"type": "boolean", "description": "Its failure holds nobody up."},
+    "data": {"type": "object", "description": "Given to its run, with ${references}."},
+    "job": {"type": ["string", "integer"], "description": "A job of its own, by key or id."},
 }
 
 FIELDS: Json = {
@@ -171,5 +187,14 @@ FIELDS: Json = {
         "minItems": 1,
         "items": {"type": "object", "required": ["type"], "properties": {"type": {"enum": list(syncs.DESTINATIONS)}}},
     },
+    "tasks": {
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": document.MAX_TASKS,
+        "propertyNames": {"pattern": f"^{expressions.NAME_PATTERN}$", "maxLength": document.MAX_NAME},
+        "additionalProperties": {"type": "object", "properties": _TASK},
+        "description": "The tasks of a workflow, by name: each a job of its own, or with the fields of one.",
+    },
+    "returns": {"description": "The result of a workflow: anything, with ${references} to those of its tasks."},
     "options": {"type": "object", "description": "What workers outside Horae need to know besides."},
 }

@@ -29,10 +29,8 @@ from horae.core.fields import Fields, Problems, encoded, fields_of, json_problem
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
-from horae.core.work.isolation import labels_of
-from horae.core.work.kinds import READ_ONLY, read_work
+from horae.core.work.kinds import READ_ONLY, read_all
 from horae.core.work.made import Made, take_from_job, take_from_trigger
-from horae.core.work.policies import read_policy
 from horae.errors import MAX_PROBLEMS, Error, Invalid
 
 MAX_JOBS = 10_000  # in one request
@@ -153,11 +151,7 @@ def _read_job(document: Any, path: str, problems: Problems) -> Draft:
         fields.fault("name", "E_REQUIRED", "a job needs a name")
     fields.text("owner")  # the service knows who asks; a document may say it, but does not decide it
     name, key = fields.handle("name"), fields.handle("key")
-    kind, spec = read_work(fields)
-    policy = read_policy(fields, labels_of(spec))
-    if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
-        where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
-        fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
+    kind, spec, policy = read_all(fields)
     return Draft(
         name=name or "",
         key=key,

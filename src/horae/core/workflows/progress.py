@@ -30,6 +30,7 @@ from horae.errors import Invalid
 
 MAX_ITEMS = 10_000  # of one fan-out
 CHILDREN = "children"  # why a workflow failed: one of its tasks did
+_LOOKED_AT = 200  # items whose size is taken together
 _NAMED = 3  # tasks that a message names
 _UNSUCCESSFUL = frozenset({State.FAILED, State.TIMED_OUT, State.CANCELLED})
 
@@ -193,7 +194,7 @@ class _Judge:
 
     def _begin(self, name: str, task: Json) -> State | None:
         try:
-            data = self._rendered(task, self._scope(_data_paths(task)))
+            data = expressions.render(task.get("data"), self._scope(_data_paths(task)))
             _refuse_large([data])
         except Invalid as error:
             return self._fail(name, None, f"data: {error.message}")
@@ -231,18 +232,16 @@ class _Judge:
         makes: list[Make] = []
         fails: list[Fail] = []
         scope = dict(self._scope(_data_paths(task)))
+        rendered = expressions.template(task.get("data"))
         for index in missing:
             if len(makes) >= room:
                 break
-            scope |= {"item": self._lists[name][index], "index": index}
+            scope["item"], scope["index"] = self._lists[name][index], index
             try:
-                makes.append(Make(name, index, self._rendered(task, scope)))
+                makes.append(Make(name, index, rendered(scope)))
             except Invalid as error:
                 fails.append(Fail(name, index, f"data: {error.message}"))
         return _of_size(makes, fails)
-
-    def _rendered(self, task: Json, scope: Scope) -> Json | None:
-        return expressions.render(task["data"], scope) if "data" in task else None
 
     def _fail(self, name: str, index: int | None, message: str) -> State:
         self._failed.append(Fail(name, index, message))
@@ -303,19 +302,25 @@ def _together(states: Mapping[State, int]) -> State:
 
 
 def _of_size(makes: list[Make], fails: list[Fail]) -> tuple[list[Make], list[Fail]]:
-    """Take out what has more data than a run may have. Most often all together have less, and one look is enough."""
+    """Take out what has more data than a run may have. Most often many together have less, and one look is enough."""
+    kept: list[Make] = []
+    for begin in range(0, len(makes), _LOOKED_AT):
+        some = makes[begin : begin + _LOOKED_AT]
+        try:
+            _refuse_large([make.data for make in some])
+            kept += some
+        except Invalid:
+            kept += [make for make in some if _is_of_size(make, fails)]
+    return kept, fails
+
+
+def _is_of_size(make: Make, fails: list[Fail]) -> bool:
     try:
-        _refuse_large([make.data for make in makes])
-    except Invalid:
-        kept = []
-        for make in makes:
-            try:
-                _refuse_large([make.data])
-                kept.append(make)
-            except Invalid as error:
-                fails.append(Fail(make.task, make.index, f"data: {error.message}"))
-        return kept, fails
-    return makes, fails
+        _refuse_large([make.data])
+    except Invalid as error:
+        fails.append(Fail(make.task, make.index, f"data: {error.message}"))
+        return False
+    return True
 
 
 def _refuse_large(data: list[Json | None]) -> None:

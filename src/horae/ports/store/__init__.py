@@ -8,6 +8,8 @@ from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
+from horae.ports.store.endings import Endings
+from horae.ports.store.flows import Flows
 from horae.ports.store.history import EndedRuns, History
 from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
@@ -28,6 +30,8 @@ class Store(
     Writes,
     Limits,
     Loans,
+    Endings,
+    Flows,
     History,
     EndedRuns,
     Nodes,

@@ -14,7 +14,6 @@ from typing import Protocol
 from horae.core.fields import Problems, shown
 from horae.core.model import After, Job
 from horae.core.policy.dependencies import refuse_cycle
-from horae.core.spelling import suggest
 from horae.core.work.specs import Draft
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
@@ -43,7 +42,7 @@ class Following:
         names = {one.id: str(one.job) for draft in found for one in draft.policy.after if one.id is not None}
         names |= {job.id: job.key or job.name for job in await self._store.load_jobs([i for i in after if i > 0])}
         names |= {job_id: draft.key or draft.name for job_id, draft in zip(own, drafts, strict=True)}
-        refuse_cycle(after, names)
+        refuse_cycle(after, names, own)
 
     async def resolve(
         self, drafts: Sequence[Draft], owner: str, org: int, beside: Mapping[str, int] | None = None
@@ -55,8 +54,9 @@ class Following:
             return drafts
         keys = await self._find_keys((name for name in named if isinstance(name, str)), owner, org)
         ids = await self._store.load_jobs(sorted({name for name in named if isinstance(name, int)}))
-        known: dict[int | str, int] = dict(beside or {})
-        known |= {job.key or "": job.id for job in keys}
+        known: dict[int | str, int] = {}
+        known.update(beside or {})
+        known.update((job.key or "", job.id) for job in keys)
         known |= {job.id: job.id for job in ids if (job.org, job.owner) == (org, owner) and _is_there(job)}
         problems = Problems()
         found = [
@@ -93,7 +93,7 @@ def _resolved(draft: Draft, known: Mapping[int | str, int], path: str, problems:
     for index, one in enumerate(draft.policy.after):
         if one.job not in known:
             what = f"the key {shown(one.job)}" if isinstance(one.job, str) else f"the id {one.job}"
-            hint = suggest(str(one.job), [str(name) for name in known]) or "submit that job first, or beside this one"
+            hint = "submit that job first, or beside this one; `horae jobs` lists them"
             problems.add(f"{path}[{index}]", "E_NOT_FOUND", f"you have no job with {what}", hint)
     after = tuple(replace(one, id=known.get(one.job)) for one in draft.policy.after)
     return replace(draft, policy=replace(draft.policy, after=after))

@@ -51,10 +51,11 @@ class FollowingPart(Database):
             dependencies.refuse_cycle(
                 {job.id: followed_by([job]) for job in known.values()},
                 {job.id: job.key or job.name for job in known.values()},
+                [job.id for job in following],
             )
 
     def _note_changed(self, job_ids: Sequence[int]) -> Steps[None]:
-        """Whoever comes after these may wait for what does not come any more."""
+        """Whoever comes after these may wait for what does not come any more; their own runs may wait for others."""
         if job_ids:
             yield "note_changed", self._list(job_ids)
 

@@ -15,4 +15,5 @@ UPDATE due SET version = version + 1 WHERE trigger_id IN {ids};
 UPDATE live SET followed = {true} WHERE (gate IN {ids} OR (gate IS NULL AND job_id IN {ids})) AND parent_id IS NULL;
 
 -- note_changed --
-INSERT INTO endings (kind, job_id) SELECT 'job', id FROM jobs WHERE id IN {ids} AND followed;
+INSERT INTO endings (kind, job_id) SELECT 'job', id FROM jobs j WHERE id IN {ids} AND (followed OR EXISTS (
+  SELECT 1 FROM live WHERE job_id = j.id AND state = {blocked} AND depends));

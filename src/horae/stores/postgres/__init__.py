@@ -13,12 +13,16 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
+from horae.stores.postgres.dependencies import PostgresDependencies
+from horae.stores.postgres.flows import PostgresFlows
 from horae.stores.postgres.history import PostgresHistory
 from horae.stores.postgres.inbox import PostgresInbox
 
 
 class PostgresStore(
     PostgresInbox,
+    PostgresFlows,
+    PostgresDependencies,
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,

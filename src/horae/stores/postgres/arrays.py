@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from horae.core.definitions import Idempotency
 from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
@@ -107,18 +108,18 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
     rows = [
         _OrderRow(
             b.job_id, b.overlap, b.start_by, b.data, array_text(b.needs), b.pin, order.version, order.run_at,
-            order.start_within, b.demand, share, nth, *((key.scope, key.key, key.digest) if key else _NO_KEY),
-            *(order.placed or _NOT_PLACED), b.parent_id, b.task, b.followed or None, b.resumes, order.trigger_id,
-            b.depends or None,
+            order.start_within, b.demand, share, nth, *_key(key),
+            placed and placed.run_id, placed and placed.created_at, b.parent_id, b.task, b.followed or None, b.resumes,
+            order.trigger_id, b.depends or None,
         )
         for order, share, nth in zip(orders, numbers or nobody, nths or nobody, strict=True)
-        for b, key in ((order.run, order.idempotency),)
+        for b, key, placed in ((order.run, order.idempotency, order.placed),)
     ]  # fmt: skip
     return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
 
 
-_NO_KEY = (None, None, None)
-_NOT_PLACED = (None, None)
+def _key(key: Idempotency | None) -> tuple[str | None, str | None, str | None]:
+    return (key.scope, key.key, key.digest) if key else (None, None, None)
 
 
 def want_arrays(wants: Sequence[Want]) -> Columns:

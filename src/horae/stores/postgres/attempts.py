@@ -81,7 +81,7 @@ class PostgresAttempts(PostgresDatabase, WritePart):
     async def _end_attempts(self, connection: Connection, results: Sequence[Result]) -> Finished:
         row = await connection.fetchrow(self.queries["finish"], *result_arrays(results), self._clock())
         assert row is not None
-        return Finished(set(row[0] or ()), row[1], row[2])
+        return Finished(set(row[0] or ()), row[1], row[2], bool(row[3]))
 
     async def set_phases(self, phases: Sequence[tuple[int, int, Phase]], *, session: int | None = None) -> None:
         if phases:

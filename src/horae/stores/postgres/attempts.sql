@@ -149,7 +149,7 @@ WITH c AS (
     GROUP BY w.job_id))
   RETURNING s.id, s.demand
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p), (SELECT bool_or(followed) FROM d);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.
@@ -217,7 +217,8 @@ WITH d AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, {skipped}, attempt, priority, lost, kind,
-    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data, parent_id, task, followed
+    'start_deadline', node, CASE WHEN reason = 'dependency' THEN 'its start deadline passed: it ' || COALESCE(note, 'waits')
+      ELSE 'no agent took it before its start deadline' END, NULL, NULL, data, parent_id, task, followed
   FROM d
 )
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;

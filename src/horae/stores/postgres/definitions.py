@@ -139,7 +139,7 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
         if gone:
             await connection.execute(self.queries["drop_due"], gone)
         await self._walk(connection, self._mark_followed(jobs))
-        await self._walk(connection, self._note_changed([job.id for job in jobs if job.followed]))
+        await self._walk(connection, self._note_changed([job.id for job in jobs]))
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         async def bury(connection: Connection) -> Part | None:
@@ -172,8 +172,11 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
         rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
         jobs = [row[2] for row in rows if row[2] is not None]
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
-        ended = {row[0] for row in rows if row[1] is None}
-        return Cancelled(ended, {row[0]: row[1] for row in rows if row[1] is not None}, len(promoted))
+        marked = frozenset(row[0] for row in rows if row[4])
+        ended = {row[0] for row in rows if row[1] is None} - marked
+        is_noted = bool(marked) or any(row[3] for row in rows)
+        asked = {row[0]: row[1] for row in rows if row[1] is not None}
+        return Cancelled(ended, asked, len(promoted), marked, is_noted)
 
 
 async def _copy_jobs(connection: Connection, jobs: Sequence[Job]) -> None:

@@ -70,11 +70,14 @@ UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id
 SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1) ORDER BY id FOR UPDATE;
 
 -- waiting_live --
-SELECT id FROM live WHERE job_id = $1 AND state <> {running} LIMIT $2 FOR UPDATE;
+SELECT id FROM live WHERE job_id = $1 AND state <> {running} AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
+LIMIT $2 FOR UPDATE;
 
 -- cancel --
+-- Who waits for its children is marked, and ends when the last of them has: see ports.store.flows.
 WITH w AS (
-  DELETE FROM live WHERE id = ANY($1::bigint[]) AND state IN ({queued}, {blocked}) RETURNING *
+  DELETE FROM live WHERE id = ANY($1::bigint[]) AND (state = {queued} OR state = {blocked} AND reason <> 'children' AND NOT cancel)
+  RETURNING *
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $3, NULL, fence, NULL, {cancelled}, attempt, priority, lost, kind,
@@ -82,6 +85,12 @@ WITH w AS (
   FROM w
 ), a AS (
   UPDATE live SET cancel = true, reason = $2::text WHERE id = ANY($1::bigint[]) AND state = {running} RETURNING id, node
+), m AS (
+  UPDATE live SET cancel = true, reason = $2::text, eligible_at = NULL
+  WHERE id = ANY($1::bigint[]) AND state = {blocked} AND (reason = 'children' OR cancel) RETURNING id, job_id
+), e AS (
+  INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, $2::text FROM m
 )
-SELECT id, NULL AS node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM w
-UNION ALL SELECT id, node, NULL FROM a;
+SELECT id, NULL AS node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed, false FROM w
+UNION ALL SELECT id, node, NULL, NULL, false FROM a
+UNION ALL SELECT id, NULL, NULL, NULL, true FROM m;

@@ -14,11 +14,13 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
-from horae.stores.sqlite.orders import SqliteOrders
+from horae.stores.sqlite.dependencies import SqliteDependencies
+from horae.stores.sqlite.flows import SqliteFlows
 
 
 class SqliteStore(
-    SqliteOrders,
+    SqliteFlows,
+    SqliteDependencies,
     SqliteAttempts,
     SqliteCluster,
     AttemptPart,

@@ -96,7 +96,8 @@ class SqliteAttempts(SqliteDefinitions, WritePart):
             if has_cursors(ended):
                 self._walk(connection, self._move_cursors(ended, current, self._clock()))
             accepted = {r.run_id for r in ended} | {w.result.run_id for w in again}
-            return Finished(accepted, len(promoted), count_demanding(promoted))
+            is_noted = any(current[r.run_id][5] for r in ended)
+            return Finished(accepted, len(promoted), count_demanding(promoted), is_noted)
 
         return await self._do(write)
 
@@ -147,4 +148,4 @@ def _result_row(r: Result, times: tuple[Moment | None, Moment]) -> tuple[Any, ..
 
 
 def _assignment(row: Row) -> Assignment:
-    return Assignment(*row[RUN:QUEUE], answers=row[ANSWERS])
+    return Assignment._make((*row[RUN:QUEUE], None, None, None, row[ANSWERS]))

@@ -57,7 +57,7 @@ WHERE live.id = x.id AND live.fence = x.fence AND live.state = {running}
   AND ($2 IS NULL OR $2 = (SELECT n.session FROM nodes n WHERE n.name = live.node));
 
 -- match_running --
-SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at))
+SELECT json_group_array(json_array(id, fence, CASE WHEN overlap >= 2 THEN job_id END, cancel, started_at, followed))
 FROM live WHERE state = {running} AND id IN (SELECT value FROM json_each($1));
 
 -- archive --

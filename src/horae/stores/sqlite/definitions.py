@@ -86,7 +86,7 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
         self._run(connection, "drop_due", encode(gone))
         self._rows(connection, "save_due", _due_rows(jobs))
         self._walk(connection, self._mark_followed(jobs))
-        self._walk(connection, self._note_changed([job.id for job in jobs if job.followed]))
+        self._walk(connection, self._note_changed([job.id for job in jobs]))
         self._save_ids(connection)
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
@@ -116,13 +116,23 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart):
         self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
     ) -> Cancelled:
         rows = self._run(connection, "look_up_live", encode(list(run_ids))).fetchall()
-        ended = [row[0] for row in rows if row[1] != State.RUNNING]
+        marked = [row[0] for row in rows if row[5]]
+        waiting = [row for row in rows if row[1] != State.RUNNING and not row[5]]
+        ended = [row[0] for row in waiting]
         asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
         self._bury(connection, ended, State.CANCELLED, reason, "")
         self._run(connection, "ask_cancel", encode(list(asked)), reason)
-        jobs = [row[3] for row in rows if row[1] != State.RUNNING and row[3] is not None]
+        self._mark(connection, marked, reason)
+        jobs = [row[3] for row in waiting if row[3] is not None]
         promoted = len(self._run(connection, "promote", encode(jobs)).fetchall()) if jobs and promote else 0
-        return Cancelled(set(ended), asked, promoted)
+        is_noted = bool(marked) or any(row[4] for row in waiting)
+        return Cancelled(set(ended), asked, promoted, frozenset(marked), is_noted)
+
+    def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str) -> None:
+        """Of runs that wait for their children, which end first (ports.store.flows)."""
+        if ids:
+            self._run(connection, "mark_parents", encode(ids), reason)
+            self._run(connection, "note_cancel", encode(ids))
 
     def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:
         if ids:

@@ -47,17 +47,20 @@ UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id
 SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1);
 
 -- waiting_live --
-SELECT id FROM live WHERE job_id = $1 AND state <> {running} LIMIT $2;
+SELECT id FROM live WHERE job_id = $1 AND state <> {running} AND NOT (state = {blocked} AND (cancel OR reason = 'children'))
+LIMIT $2;
 
 -- bury_live --
 -- From live to history unrun: cancelled, expired or failed while waiting.
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $2, NULL, fence, NULL, $3, attempt, priority, lost, kind, $4,
-  node, $5, NULL, NULL, data, parent_id, task, followed
+  node, CASE WHEN $4 = 'start_deadline' AND reason = 'dependency' THEN 'its start deadline passed: it ' || COALESCE(note, 'waits')
+    ELSE $5 END, NULL, NULL, data, parent_id, task, followed
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- look_up_live --
-SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END
+SELECT id, state, node, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed,
+  state = {blocked} AND (cancel OR reason = 'children')
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- ask_cancel --

@@ -1,0 +1,64 @@
+"""The outbox and workflows under way, as far as both databases say it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from horae.core.model import Moment, Reason, State
+from horae.core.runs.endings import Ending
+from horae.core.runs.orders import Order
+from horae.core.workflows.flows import Flow, Move, Parent, Task, Unrun
+from horae.stores.database import Database
+
+
+class FlowPart(Database):
+    """What is to be acted on, and runs that wait for their tasks."""
+
+    async def load_endings(self, after: int, limit: int) -> list[Ending]:
+        rows = await self._get("load_endings", after, limit)
+        return [Ending(*row[:6], None if row[6] is None else State(row[6]), *row[7:]) for row in rows]
+
+    async def drop_endings(self, ids: Sequence[int]) -> None:
+        if ids:
+            await self._put("drop_endings", self._list(ids))
+
+    async def load_parents(self, run_ids: Sequence[int]) -> list[Parent]:
+        return [Parent(*row) for row in await self._get("load_parents", self._list(run_ids))]
+
+    async def load_flows(self, run_ids: Sequence[int]) -> list[Flow]:
+        rows = await self._get("load_flows", self._list(run_ids)) if run_ids else ()
+        return [Flow(*row[:7], bool(row[7]), row[8], bool(row[9])) for row in rows]
+
+    async def load_tasks(self, parent_ids: Sequence[int]) -> list[Task]:
+        """One that ends between two looks of a statement could be found twice, or not at all: it is one snapshot."""
+        rows = await self._get("load_tasks", self._list(parent_ids)) if parent_ids else ()
+        return [Task(parent_id, run_id, task, State(state), None) for parent_id, run_id, task, state in rows]
+
+    async def load_results(self, run_ids: Sequence[int]) -> dict[int, str]:
+        rows = await self._get("load_results", self._list(run_ids)) if run_ids else ()
+        return {row[0]: row[1] for row in rows}
+
+
+def unmade(order: Order) -> Unrun:
+    """Return what becomes of a task whose job was deleted at this moment. Nobody has thought of it yet, so its end is
+    noted."""
+    order.run.followed = True
+    return Unrun(order.run, State.FAILED, Reason.ERROR, f"its job {order.run.job_id} was deleted")
+
+
+def by_reason(moves: Iterable[Move], live: Iterable[Sequence[int]]) -> dict[str, list[int]]:
+    """Return the live tasks (id, parent) of moves that cancel theirs, by the reason."""
+    reasons = {move.run_id: move.cancel for move in moves if move.cancel is not None}
+    found: dict[str, list[int]] = {}
+    for run_id, parent_id in live:
+        found.setdefault(reasons[parent_id], []).append(run_id)
+    return found
+
+
+def unrun_row(run_id: int, unrun: Unrun, now: Moment) -> tuple[object, ...]:
+    """Return a task that has not run as the columns of HISTORY_COLUMNS."""
+    run = unrun.run
+    return (
+        run_id, run.job_id, None, now, now, None, now, None, 0, None, int(unrun.state), 0, run.priority, 0, run.kind,
+        str(unrun.reason), None, unrun.message, None, None, run.data, run.parent_id, run.task, run.followed or None,
+    )  # fmt: skip

@@ -1,0 +1,52 @@
+-- load_endings [finish] --
+-- Those that somebody drops at this moment are not waited for.
+SELECT e.id, e.kind, e.run_id, e.job_id, e.parent_id, e.due_at, e.state, e.name,
+  (SELECT h.task FROM history h WHERE h.id = e.run_id AND e.parent_id IS NOT NULL)
+FROM endings e WHERE e.id > $1 ORDER BY e.id LIMIT $2 FOR UPDATE OF e SKIP LOCKED;
+
+-- lock_flows --
+-- In order, as everybody locks them. Whoever ends or cancels them comes before or after.
+SELECT id FROM live WHERE id = ANY($1::bigint[]) AND state = {blocked} ORDER BY id FOR UPDATE;
+
+-- begin_flows --
+WITH x AS (
+  SELECT * FROM unnest($1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::bigint[])
+    AS t(id, fence, job_id, document, adopted, until_at)
+), u AS (
+  UPDATE live r SET state = {blocked}, reason = CASE WHEN cancel THEN r.reason ELSE 'children' END, phase = 1, node = NULL,
+    eligible_at = CASE WHEN cancel THEN NULL ELSE x.until_at END
+  FROM x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id AND r.fence = x.fence AND r.state = {running}
+  RETURNING r.id, r.job_id, r.cancel, r.reason
+), f AS (
+  INSERT INTO flows (run_id, job_id, version, document, adopted)
+  SELECT x.id, x.job_id, 0, x.document, x.adopted FROM x JOIN u USING (id)
+), e AS (
+  INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, reason FROM u WHERE cancel
+)
+SELECT id, cancel FROM u;
+
+-- step_flows --
+UPDATE flows f SET version = f.version + 1 FROM unnest($1::bigint[], $2::int[]) AS x(id, version)
+WHERE f.run_id = x.id AND f.version = x.version RETURNING f.run_id;
+
+-- add_unrun --
+INSERT INTO history ({history_columns})
+SELECT nextval('run_id'), job_id, NULL, $2, $2, NULL, $2, NULL, 0, NULL, state, 0, priority, 0, kind, reason, NULL, message,
+  NULL, NULL, data, parent_id, task, followed
+FROM json_to_recordset($1::json) AS t(job_id bigint, state smallint, priority smallint, kind text, reason text, message text,
+  data text, parent_id bigint, task text, followed boolean);
+
+-- end_flows --
+WITH x AS (
+  SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::text[], $4::text[], $5::text[])
+    AS t(id, state, reason, message, result)
+), d AS (
+  DELETE FROM live r USING x WHERE r.id = ANY($1::bigint[]) AND r.id = x.id
+  RETURNING r.*, x.state AS end_state, x.reason AS end_reason, x.message, x.result
+), h AS (
+  INSERT INTO history ({history_columns})
+  SELECT id, job_id, trigger_id, due_at, created_at, started_at, $6, NULL, fence, NULL, end_state, attempt, priority, lost,
+    kind, end_reason, node, message, result, NULL, data, parent_id, task, followed
+  FROM d
+)
+SELECT CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed FROM d;
