@@ -27,6 +27,7 @@ from horae.service.firing import Firing
 from horae.service.jobs.inbox import Inbox
 from horae.service.jobs.overdue import Overdue
 from horae.service.retention import Retention
+from horae.service.workflows.driver import Driver
 
 log = structlog.get_logger()
 
@@ -46,6 +47,7 @@ INBOX_SOON, INBOX_LATE = 0.002, 0.1  # seconds between looks at the inbox: while
 INBOX_BESIDE = 1.0  # the latter where another leads, who looks as often
 INBOX_TEND = 5.0  # seconds between looks at whether it is used and how full it is, and for jobs that were resumed
 INBOX_UNUSED = 1.0  # seconds for which whoever drains it rests, without a look, where nobody has ever used it
+LOOK_FOR_ENDINGS = 2.0  # seconds after which a server looks for ends of runs of which nobody told it
 POLL = 5.0  # seconds after which an agent looks for runs that nobody announced;
 REMOTE_POLL = 60.0  # where a server looks on behalf of all its agents
 BEAT_PAUSE = 0.5  # longest between two tries of a beat: every further second is one of the lease
@@ -141,6 +143,22 @@ class SchedulerRole:
 
     async def run(self) -> None:
         await persist("scheduler", self.step, self._clock)
+
+
+class WorkflowRole:
+    """Does what servers do themselves, as soon as there is something: it is told, and looks now and then."""
+
+    def __init__(self, driver: Driver, queue: Queue, clock: Clock) -> None:
+        self._driver = driver
+        self._endings = queue.watch("endings")
+        self._clock = clock
+
+    async def step(self) -> None:
+        if not await self._driver.step():
+            await self._endings.wait(LOOK_FOR_ENDINGS)
+
+    async def run(self) -> None:
+        await persist("workflows", self.step, self._clock)
 
 
 class CoordinatorRole:

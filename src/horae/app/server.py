@@ -34,6 +34,7 @@ from horae.app.roles import (
     PushRole,
     RetentionRole,
     SchedulerRole,
+    WorkflowRole,
     persist,
 )
 from horae.app.store import decide_retention, open_agreed, patiently, timers_of
@@ -71,11 +72,17 @@ from horae.service.jobs.breaker import Breaker
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing
 from horae.service.retention import Retention
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
+from horae.service.workflows.dependencies import Dependencies
+from horae.service.workflows.driver import Driver
+from horae.service.workflows.flows import Workflows
+from horae.service.workflows.outbox import Outbox
+from horae.service.workflows.parts import Parts
 from horae.stores.postgres import PostgresStore
 from horae.wire.nats.proofs import Proof
 
@@ -121,11 +128,11 @@ class App:
         keys = FileKeys(config.secret_key_file)
         kept = Secrets(roles, keys)
         self.sealing = sealing = Sealing(store, keys)
+        breaker = Breaker(roles, self.queue, sealing, self.broker.events)
         self.execution = Execution(
             roles, self.queue, clock, self.metrics, foreign_kinds=foreign_kinds, secrets=kept, sealing=sealing,
             events=self.broker.events, beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20),
-            installation=installation,
-            after_failures=Breaker(roles, self.queue, sealing, self.broker.events).look,
+            installation=installation, after_failures=breaker.look,
         )  # fmt: skip
         self.firing = Firing(
             roles, self.queue, clock, self.metrics, offer_seconds=config.scan_interval, foreign_kinds=foreign_kinds
@@ -135,6 +142,11 @@ class App:
             self.execution, roles, self.queue, place=place_of_output,
             may_stand_by=config.scheduler_mode == "active-passive" and "scheduler" in config.roles,
         )  # fmt: skip
+        placing = Placing(roles, self.queue, foreign_kinds)
+        workflows = Workflows(roles, self.queue, placing, Parts(roles, sealing), after_failures=breaker.look)
+        dependencies = Dependencies(roles, self.queue, placing)
+        begins = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        self.driver = Driver(self.link, Outbox(roles, workflows, dependencies=dependencies.act), begins)
         self.cluster = Cluster(
             roles, self.queue, clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config),
@@ -321,6 +333,7 @@ class App:
                 self.firing, self.cluster, self.queue, self.clock, scan_interval=config.scan_interval
             )
             tasks["scheduler"] = group.create_task(scheduler.run())
+            tasks["workflows"] = group.create_task(WorkflowRole(self.driver, self.queue, self.clock).run())
         if self.executors:
             agent = AgentRole(self.agent, self.link, self.clock, interval=interval)
             tasks["agent"] = group.create_task(agent.run())
@@ -397,6 +410,7 @@ class App:
         if "scheduler" in self.config.roles:
             await attempt(self.cluster.hand_over(self.link.session))
         await end_task(tasks.get("scheduler"))
+        await end_task(tasks.get("workflows"))
         if self.executors:
             await (self.agent.hand_on if keep else self.agent.drain)(DRAIN)
         if self.describer is not None:

@@ -18,6 +18,7 @@ from horae.core.runs import lifecycle
 from horae.core.runs.orders import NEVER, Definition, Due, Fire, LastRun, NewRun
 from horae.core.time.schedule import Schedule, compile_text
 from horae.core.work import policies
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Error
 
 CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless fewer are asked for
@@ -63,7 +64,8 @@ def new_run(
     deadline = policy.start_deadline_seconds
     return NewRun(
         job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
-        start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data, needs=policy.labels,
+        start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data,
+        needs=() if kind in BY_SERVERS else policy.labels,
         pin=pin, followed=followed, depends=bool(policy.after),
     )  # fmt: skip
 

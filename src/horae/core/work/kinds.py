@@ -100,7 +100,8 @@ KINDS: dict[str, Kind] = {
 }
 WRITERS = frozenset(kind for kind, about in KINDS.items() if about.writes)
 LENDABLE = tuple(kind for kind, about in KINDS.items() if about.is_lendable)
-BY_SERVERS = frozenset(kind for kind, about in KINDS.items() if about.by_servers)
+EVERY_AGENT = "every"  # what runs of jobs with `every: agent` are, whatever the kind of the job
+BY_SERVERS = frozenset(kind for kind, about in KINDS.items() if about.by_servers) | {EVERY_AGENT}
 WITH_SECRETS = frozenset(kind for kind, about in KINDS.items() if about.secrets != frozenset())
 REMEDIES = {kind: about.remedy for kind, about in KINDS.items() if about.remedy}
 SCHEMA = schemas.FIELDS  # field → JSON Schema, of all kinds: a job document has their fields side by side

@@ -48,7 +48,7 @@ from horae.core.members import is_external, is_external_name
 from horae.core.model import SECOND, Lease, Moment, Node, NodeState, OperatorWish
 from horae.core.policy.order import LIFTED_AFTER
 from horae.core.runs.segments import gather, share
-from horae.core.work.kinds import REMEDIES
+from horae.core.work.kinds import BY_SERVERS, REMEDIES
 from horae.ports.clock import Clock
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.loans import Loans
@@ -231,7 +231,7 @@ class Cluster:
             return
         while self.is_leader and (agents := [node for node in await self._store.list_nodes() if _may_run(node)]):
             self._marked_at = now
-            kinds = {*self._foreign_kinds, *(kind for agent in agents for kind in agent.kinds)}
+            kinds = {*self._foreign_kinds, *BY_SERVERS, *(kind for agent in agents for kind in agent.kinds)}
             failed = await self._store.fail_unrunnable(
                 sorted(kinds), "no live agent can run this kind of work", REMEDIES
             )
@@ -319,6 +319,8 @@ class Cluster:
             self._queue.announce("limits")
         if swept.queued:
             self._queue.announce("runs")
+        if swept.queued or swept.expired:
+            self._queue.announce("endings")  # some may be done by servers, or have others wait for them
         if swept.next_at is None:
             return None
         return max(0.0, (swept.next_at - await self._store.now()) / SECOND)

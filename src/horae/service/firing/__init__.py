@@ -35,6 +35,7 @@ from horae.core.members import is_external_name
 from horae.core.model import SECOND, Moment, Overlap
 from horae.core.runs.ledger import Entry, FiringPlan, account, entry_of, missed_since, offered_until
 from horae.core.runs.orders import NEVER, Due, Fire, Fired
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store.cluster import Segments
@@ -383,6 +384,8 @@ class Firing:
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
+        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
+            self._queue.announce("endings")
         if fired.stale:
             fires = self._give_up(fires, fired.stale)
         self._follow_up(fires, fired)

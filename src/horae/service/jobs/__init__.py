@@ -168,6 +168,7 @@ class Jobs:
         self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
+        self._queue.announce("endings")  # others may come after it
 
     # ── runs ──
     async def run_now(
@@ -228,7 +229,9 @@ class Jobs:
             if run.state.is_terminal:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
             cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
-            if cancelled.ended or cancelled.asked:
+            if cancelled.noted:
+                self._queue.announce("endings")
+            if cancelled.ended or cancelled.asked or cancelled.marked:
                 if cancelled.promoted:
                     self._queue.announce("limits")  # it may demand more than a slot
                 self._queue.announce("cancel" if cancelled.asked else "runs")

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from horae.core.model import SEGMENTS, Job, Moment, Overlap, Reason, Run, RunFilter, State, Trigger
 from horae.core.runs.ledger import FiringPlan, Unreadable, account, entry_of, give_up, plan_firing
 from horae.core.runs.orders import NEVER, Definition, Due, Fire, Lend
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
@@ -103,6 +104,8 @@ class DueMoments:
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
+        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
+            self._queue.announce("endings")
         return [fire for fire in fires if fired is not None and fire.trigger_id in fired.advanced]
 
     async def _due_row(self, job: Job, trigger: Trigger) -> Sequence[Due]:

@@ -17,6 +17,7 @@ from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.inbox import BEGINNING, Drained, Reading, Refusal, Since, Target, judge
 from horae.core.runs.orders import NewRun
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Error, Unavailable
 from horae.ports.clock import Clock
 from horae.ports.store.inbox import Inbox as HandedOver
@@ -95,6 +96,8 @@ class Inbox:
             self._queue.announce("runs")
         if drained.replaces:
             self._queue.announce("cancel")
+        if any(r.kind in BY_SERVERS or r.reason == Reason.DEPENDENCY or r.state.is_terminal for r in drained.made):
+            self._queue.announce("endings")
         if any(run.reason == Reason.LATER for run in drained.made):
             self._queue.announce("waiting")
         for run in drained.made:

@@ -21,6 +21,7 @@ from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
+from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict, Error, NotFound, Unavailable
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs
@@ -222,6 +223,8 @@ class Orders:
             self._queue.announce("waiting")
         if any(recipe.policy.overlap is Overlap.REPLACE for recipe in recipes):
             self._queue.announce("cancel")
+        if any(r.kind in BY_SERVERS or r.followed or r.policy.after for r in recipes):
+            self._queue.announce("endings")
         for run in made:
             self._events.run_queued(run)
 

@@ -16,7 +16,10 @@ class FlowPart(Database):
 
     async def load_endings(self, after: int, limit: int) -> list[Ending]:
         rows = await self._get("load_endings", after, limit)
-        return [Ending(*row[:6], None if row[6] is None else State(row[6]), *row[7:]) for row in rows]
+        return [
+            Ending(id_, kind, run_id, job_id, parent_id, due_at, None if state is None else State(state), name, task)
+            for id_, kind, run_id, job_id, parent_id, due_at, state, name, task in rows
+        ]
 
     async def drop_endings(self, ids: Sequence[int]) -> None:
         if ids:
@@ -27,7 +30,10 @@ class FlowPart(Database):
 
     async def load_flows(self, run_ids: Sequence[int]) -> list[Flow]:
         rows = await self._get("load_flows", self._list(run_ids)) if run_ids else ()
-        return [Flow(*row[:7], bool(row[7]), row[8], bool(row[9])) for row in rows]
+        return [
+            Flow(run_id, job_id, version, document, adopted, data, priority, bool(cancel), reason, bool(is_over))
+            for run_id, job_id, version, document, adopted, data, priority, cancel, reason, is_over in rows
+        ]
 
     async def load_tasks(self, parent_ids: Sequence[int]) -> list[Task]:
         """One that ends between two looks of a statement could be found twice, or not at all: it is one snapshot."""

@@ -1,0 +1,48 @@
+"""What servers do themselves: they claim runs of the kinds that no agent does, and act on the ends of others.
+
+A server claims under its own node, through its link, as an agent would: limits, queues, priorities and fences hold. A
+run that was claimed and not begun, because its server died, is taken back like any lost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from horae.core.runs.orders import Assignment, Result
+from horae.errors import Superseded
+from horae.ports.transport import Link
+from horae.service.workflows.outbox import Outbox
+
+ROOM = 200  # runs of a kind that are begun together
+
+Begin = Callable[[Sequence[Assignment]], Awaitable[Sequence[Result]]]  # returns the ends of those that cannot be
+
+
+class Driver:
+    def __init__(self, link: Link, outbox: Outbox, begins: Mapping[str, Begin]) -> None:
+        """`begins`: kind → what to do with runs of it that were claimed."""
+        self._link = link
+        self._outbox = outbox
+        self._begins = begins
+        self._claimed: list[Assignment] = []  # not begun yet
+
+    async def step(self) -> bool:
+        """Begin what waits, and act on what has ended; return whether there may be more."""
+        more = await self._claim()
+        return await self._outbox.act() or more
+
+    async def _claim(self) -> bool:
+        """What could not be begun, because the store was away, is tried again: it is ours until somebody takes it
+        back, and then its fence is another one."""
+        if not self._claimed:
+            try:
+                self._claimed = await self._link.claim(dict.fromkeys(self._begins, ROOM))
+            except Superseded:
+                return False  # another process has our name: this one is about to learn it
+        kinds = {a.kind for a in self._claimed}
+        for kind in sorted(kinds):
+            failed = await self._begins[kind]([a for a in self._claimed if a.kind == kind])
+            await self._link.finish(failed) if failed else None
+        has_more = any(sum(a.kind == kind for a in self._claimed) == ROOM for kind in kinds)
+        self._claimed = []
+        return has_more
