@@ -146,6 +146,7 @@ BODIES = {
     "Order": "one of these orders",
     "JobDocument": "a [job document](job-document.md)",
     "TriggerDocument": "a [trigger document](job-document.md#triggers)",
+    "HookCall": "the data of the run, or what GitHub or Gitea tell ([webhooks](../howto/webhooks.md)); JSON or a form",
     "TriggerPatch": "any of `enabled`, `next_at` (moves the next moment once) and `data`",
     "RunRequest": "`data` for this run, `node`, the only node that may run it, `priority` (0 to 9, instead of the "
     "job's own), and `run_at`, the moment at which it is due",
@@ -342,7 +343,7 @@ STATES = {
     "queued": "It waits for an agent with a free slot.",
     "running": "An agent works on it.",
     "blocked": "It waits for its predecessor (`overlap`), for its next attempt (`retry`), for the moment for which it "
-    "was ordered (`later`), or for another run that "
+    "was ordered (`later`), for others like it (`debounce`), or for another run that "
     "writes what it writes (`destination_busy`).",
     "succeeded": "The work ended well.",
     "failed": "The work ended badly, could not be done, or was lost with its agent too often.",

@@ -3,7 +3,7 @@
     Error
     ├─ Malformed      400  the bytes cannot be read             E_JSON_SYNTAX, E_YAML_SYNTAX, …
     ├─ Denied         403  not allowed here                     E_POLICY, E_ORIGIN
-    │  └─ Unauthenticated 401  nobody knows who asks            E_TOKEN, E_JOIN_TOKEN
+    │  └─ Unauthenticated 401  nobody knows who asks            E_TOKEN, E_SIGNATURE
     ├─ NotFound       404  no such job, trigger, run, node      E_NOT_FOUND
     ├─ Conflict       409  the state forbids it                 E_TERMINAL, E_PAUSED, …
     │  └─ Superseded       a newer line of the node counts      E_SUPERSEDED
@@ -206,6 +206,7 @@ CODES: dict[str, str] = {
     "E_ORIGIN": "The request comes from a page of another site.",
     "E_TOKEN": "A token is needed: none came, or one that is wrong, revoked or expired.",
     "E_JOIN_TOKEN": "An agent needs a join token: none came, or one that is wrong, revoked or expired.",
+    "E_SIGNATURE": "A webhook has a secret, and the call is not signed with it, or not within five minutes.",
     "E_TOKEN_SCOPE": "The token is good, but not for this.",
     "E_NOT_OWNER": "The job belongs to another user.",
     "E_TOKEN_OWNER": "A token that is made by a token has its owner.",

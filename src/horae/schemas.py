@@ -39,6 +39,19 @@ class Trigger(Struct):
     ] = UNSET
     name: Annotated[str | UnsetType, Meta(description="For people.")] = UNSET
     job_name: JobName = UNSET
+    hook: Annotated[
+        str | UnsetType, Meta(description="Of a webhook: its address. The token in it is shown once, when it is made.")
+    ] = UNSET
+
+
+class HookAnswer(Struct):
+    """What became of a call to a webhook."""
+
+    run_id: Annotated[
+        Id | None, Meta(description="Of the run that was made, now or when the same delivery came before.")
+    ]
+    state: Annotated[StateWord | None, Meta(description="Of that run.")]
+    message: Annotated[str, Meta(description="Why there is no run, or why it waits.")]
 
 
 class Retry(Struct):
@@ -67,6 +80,12 @@ Resources = Annotated[
 ]
 
 
+class Debounce(Struct):
+    seconds: Annotated[float, Meta(description="For which no other order may have come.")]
+    at_most: Annotated[float | None, Meta(description="Seconds after the first of them.")] = None
+    per: Annotated[str, Meta(description="Which are of one kind: job, or data.<path>.")] = "job"
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -92,6 +111,7 @@ class Policy(Struct):
     ] = None
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
+    debounce: Annotated[Debounce | None, Meta(description="Of many orders one run.")] = None
     resources: Resources = {}
 
 
@@ -203,6 +223,10 @@ class Run(Struct):
     output: Annotated[bool, Meta(description="Whether it has written anything.")]
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
     job_name: JobName = UNSET
+    replaced: Annotated[
+        bool | UnsetType,
+        Meta(description="In the answer to an order: it took the place of one that waited, as this run."),
+    ] = UNSET
 
 
 class Attempt(Struct):
@@ -553,9 +577,10 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, FieldError, Handler,
-    HandlerNode, HandlerPage, Health, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview,
-    PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness,
-    Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment,
-    SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError,
+    Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
+    Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
+    QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,
+    Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger,
+    TriggerPage,
 )  # fmt: skip

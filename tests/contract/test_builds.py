@@ -43,10 +43,12 @@ class Builder:
         self.files = files
         self._runs = iter(range(1, 1000))
 
-    async def run(self, spec: Json, *, job_id: int = 5) -> tuple[Result, Json]:
+    async def run(self, spec: Json, *, job_id: int = 5, data: Json | None = None) -> tuple[Result, Json]:
         run_id = next(self._runs)
         output: Output = self.files.open(run_id, 1, 3, 1 << 20)
-        assignment = Assignment(run_id, 3, 1, job_id, None, START, "shell", "build", json.dumps(spec), "{}", None)
+        assignment = Assignment(
+            run_id, 3, 1, job_id, None, START, "shell", "build", json.dumps(spec), "{}", data and json.dumps(data)
+        )
         ended: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.executor.start([Work(assignment, spec, output, None, START)], ended.set_result)
         async with asyncio.timeout(PATIENCE):
@@ -388,6 +390,17 @@ async def test_the_commit_that_was_checked_out_is_in_the_result(
     assert f"── step 1/1 s1 ──\n{number}" in log
     assert [step["name"] for step in facts["steps"]] == ["checkout", "s1"]
     assert log.count("── checkout") == 1
+
+
+@pytest.mark.parametrize("name", ["repository", "another"])
+async def test_a_push_builds_the_commit_that_was_pushed(
+    builder: Builder, repository: tuple[str, list[str]], name: str
+) -> None:
+    url, commits = repository
+    pushed = {"event": "push", "repository": name, "branch": "main", "commit": commits[1]}
+    result, facts = await builder.run(steps("cat number", checkout={"url": url, "ref": "main"}), data=pushed)
+    assert result.state is State.SUCCEEDED, await builder.log(result)
+    assert facts["commit"] == commits[1 if name == "repository" else 2]
 
 
 async def test_a_commit_that_nobody_has_fails_the_checkout(builder: Builder, repository: tuple[str, list[str]]) -> None:

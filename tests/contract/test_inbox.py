@@ -19,7 +19,7 @@ from sqlalchemy.ext import asyncio as aio
 import horae
 from horae.app.roles import InboxRole
 from horae.core.definitions import Submission
-from horae.core.model import SECOND, Overlap, Policy, Run, RunFilter, State
+from horae.core.model import SECOND, Debounce, Overlap, Policy, Run, RunFilter, State
 from horae.core.runs import inbox as inbox_rules
 from horae.core.runs.inbox import MOST_MISSING, PATIENCE, SWEEP, Handed, Refusal, Target
 from horae.core.runs.orders import Order
@@ -85,6 +85,22 @@ async def test_what_a_transaction_commits_runs_once(store: PostgresStore, caller
     assert await drain(inbox) == 0
     [run] = await runs(store)
     assert (run.job_id, run.state, run.data, receipt) == (1, State.QUEUED, {"order": 7}, 1)
+
+
+async def test_what_is_handed_to_a_job_that_debounces_waits_for_more(
+    store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox, clock: FakeClock
+):
+    policy = Policy(overlap=Overlap.ALLOW, debounce=Debounce(10, 60, "data.path"))
+    await store.submit([Submission([make_job(3, key="import", policy=policy)])])
+    for path, number in (("a", 1), ("b", 2), ("a", 3)):
+        await horae.enqueue(caller, "import", {"path": path, "number": number})
+    await drain(inbox)
+    waiting = {run.data["number"]: run for run in await runs(store) if run.data}
+    assert {number: (run.state, run.reason) for number, run in waiting.items()} == {
+        2: (State.BLOCKED, "debounce"), 3: (State.BLOCKED, "debounce"),
+    }  # fmt: skip
+    clock.advance(10)
+    assert (await store.sweep()).queued == 2
 
 
 async def test_what_is_rolled_back_never_runs(store: PostgresStore, caller: asyncpg.Connection, inbox: Inbox):

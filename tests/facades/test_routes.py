@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
 from horae import contracts
+from horae.core.hooks import hash_of
 from horae.core.model import State
 from horae.core.work.specs import parse_job
 from horae.errors import CODES
@@ -109,9 +111,16 @@ def test_every_error_code_is_explained_once_and_ends_in_a_full_stop() -> None:
     assert all(meaning.endswith(".") for meaning in CODES.values())
 
 
-def test_only_health_and_the_login_are_open_to_strangers(operations: list[http.Operation]) -> None:
-    health = {"/healthz", "/readyz", "/ping", "/actuator/health"}
-    assert {operation.path for operation in operations if operation.is_open} == {*health, "/api/v1/login"}
+def test_only_health_webhooks_and_the_login_are_open_to_strangers(operations: list[http.Operation]) -> None:
+    open_to_all = {
+        "/healthz",
+        "/readyz",
+        "/ping",
+        "/actuator/health",
+        "/api/v1/login",
+        "/v1/hooks/{trigger_id}/{token}",
+    }
+    assert {operation.path for operation in operations if operation.is_open} == open_to_all
 
 
 # ── every operation does something ──
@@ -133,12 +142,14 @@ SYNC = {
 ADDRESSES = {  # where the first of its kind will not do
     ("DELETE", "/v1/jobs/{job_id}/cursor"): "/v1/jobs/2/cursor",
     ("GET", "/v1/runs/{run_id}/log/follow"): "/v1/runs/2/log/follow",
+    ("POST", "/v1/triggers/{trigger_id}/hook"): "/v1/triggers/2/hook",
+    ("POST", "/v1/hooks/{trigger_id}/{token}"): "/v1/hooks/2/known",
     ("GET", "/v1/runs/{run_id}/artifacts/{path}"): "/v1/runs/2/artifacts/report.txt",
 }
 
 
 async def furnish(world: World) -> None:
-    """Something of every kind: two jobs (the second a sync), a trigger, two runs (the second has ended)."""
+    """Something of every kind: two jobs (the second a sync), a trigger, two runs (the second has ended), a webhook."""
     await world.jobs.queues.put("old", {"state": "draining"})
     await world.jobs.limits.set_resource("license-x", 2)
     world.clock.advance(10)  # so that it can be deleted
@@ -153,6 +164,9 @@ async def furnish(world: World) -> None:
     await work.keep(0, b"all is well")
     kept = json.dumps({"artifacts": [{"path": "report.txt", "size": 11}]})
     await work.end(State.SUCCEEDED, result=kept)
+    job = await world.jobs.get((await world.submit(triggers=[{"webhook": {}}])).id)
+    known = replace(job.triggers[0], hook=hash_of("known"))
+    await world.store.save_job(replace(job, triggers=(known,), version=2), 1)
 
 
 def address(method: str, path: str) -> str:

@@ -37,6 +37,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.hooks import Hooks
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
 from horae.service.secrets.named import Secrets
@@ -146,6 +147,7 @@ class World:
             local_node=local_node,
             catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
+            hooks=Hooks(store, self.jobs.orders, sealing, secrets),
             lends_lake_work=True,
         )
         self.gate = web.create_app(self.services, CONTRACTS, version="1", free_pass=OWN)

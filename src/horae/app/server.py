@@ -69,6 +69,7 @@ from horae.service.firing import Firing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics
@@ -182,7 +183,7 @@ class App:
             outside_logs=OutsideLogs(self.files, place=place_of_output, limit=config.output_limit),
             outside_workers=self.outside_workers, sources=Sources(store, jobs, sealing), secrets=kept,
             rotation=Rotation(roles, keys, kept, sealing, node=config.node), local_node=local_node,
-            catalogues=Catalogues(store, local_node, self.peers),
+            catalogues=Catalogues(store, local_node, self.peers), hooks=Hooks(store, jobs.orders, sealing, kept),
             activity=Activity(store, clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,

@@ -148,6 +148,11 @@ class Session:
     def screen(self) -> Screen:
         return Screen(as_json=self.as_json)
 
+    def address_of(self, path: str) -> str:
+        """Return the whole address of a path of the server, for others to call."""
+        server = self.server.rstrip("/")
+        return f"{server if '://' in server else f'http://{server}'}{path}"
+
     def client(self) -> SyncClient:
         from horae.client import SyncClient  # not needed to start
 

@@ -197,6 +197,11 @@ def delete_trigger(trigger_id: int) -> Call[None]:
     return send("DELETE", f"/v1/triggers/{trigger_id}")
 
 
+def rotate_hook(trigger_id: int) -> Call[Trigger]:
+    """Give a webhook a new address, which is in the answer as `hook`, and only there."""
+    return send("POST", f"/v1/triggers/{trigger_id}/hook")
+
+
 def preview(
     schedule: str | Mapping[str, Any], *, count: int = 10, start_at: str | None = None, **more: Any
 ) -> Call[Preview]:

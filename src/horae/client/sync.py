@@ -120,6 +120,7 @@ class SyncClient:
     replace_trigger = _method(calls.replace_trigger)
     change_trigger = _method(calls.change_trigger)
     delete_trigger = _method(calls.delete_trigger)
+    rotate_hook = _method(calls.rotate_hook)
     preview = _method(calls.preview)
     run_now = _method(calls.run_now)
     run_many = _method(calls.run_many)

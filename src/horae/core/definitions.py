@@ -48,7 +48,7 @@ class Receipt:
     mismatch: bool = False  # the key was used for a different request; nothing was done
     key_taken: str | None = None  # a job key exists already; nothing was done
     stale: bool = False  # the job is no longer as the Order was made from it; nothing was done
-    run: Run | None = None  # of an Order: what was made now
+    run: Run | None = None  # of an Order: what was made now, or changed by it
 
 
 class Sort(NamedTuple):

@@ -169,6 +169,15 @@ class After:
 
 
 @dataclass(frozen=True, slots=True)
+class Debounce:
+    """Of many orders one run: when no more have come for a while."""
+
+    seconds: float  # after the last
+    at_most: float | None = None  # seconds after the first; None: as long as more keep coming
+    per: str = "job"  # or data.<path>: which orders are of one kind
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     overlap: Overlap = Overlap.FORBID
     overlap_limit: int = 1  # how many may wait under `queue`
@@ -188,6 +197,7 @@ class Policy:
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
     after: tuple[After, ...] = ()
+    debounce: Debounce | None = None
 
 
 @record
@@ -205,6 +215,8 @@ class Trigger:
     created_at: Moment
     key: str | None = None  # by which it stays itself when its schedule is changed; unique in its job
     name: str | None = None  # for people
+    hook: str | None = None  # hash of the token in the address of a webhook (core.hooks)
+    token: str | None = None  # that token itself: only in the answer to whoever has it made, and never stored
 
 
 @record
@@ -263,6 +275,7 @@ class Run:
     progress: Json | None = None  # while it runs: how far it is (core.work.progress)
     parent_id: int | None = None  # the run of which it is a task,
     task: str | None = None  # and its name there
+    replaced: bool = False  # in the answer to an order: it took the place of one that waited (core.policy.debounce)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from horae.executors.attempts import artifacts
 from horae.executors.attempts.caches import Caches
 from horae.executors.attempts.executor import SectionExecutor
 from horae.executors.attempts.sections import Section, enter
-from horae.executors.git.checkout import OWN_DIRECTORIES, LocalRepositories, checkout_sections, head_of
+from horae.executors.git.checkout import OWN_DIRECTORIES, LocalRepositories, at_push, checkout_sections, head_of
 from horae.executors.processes.process import GRACE
 from horae.ports.clock import Clock
 from horae.ports.work import Keeper, Sandboxes, Work
@@ -54,7 +54,7 @@ class Rules:
         if spec.get("image") and not self.has_images:
             raise Invalid(f"the image {spec['image']!r} was asked for, and this agent runs no containers")
         if checkout := spec.get("checkout"):
-            yield from checkout_sections(checkout, workspace, workspace, self.known_hosts, self.local)
+            yield from checkout_sections(at_push(checkout, work), workspace, workspace, self.known_hosts, self.local)
             if commit := head_of(workspace):
                 work.facts["commit"] = commit
         home = self.home if is_in_place(spec) else None

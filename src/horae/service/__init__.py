@@ -16,6 +16,7 @@ from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.insight import Insight
 from horae.service.jobs import Jobs
+from horae.service.jobs.hooks import Hooks
 from horae.service.local_node import LocalNode
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
@@ -42,6 +43,7 @@ class Services:
     local_node: LocalNode
     activity: Activity
     catalogues: Catalogues
+    hooks: Hooks
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from
     lake_lease: float = 600.0  # seconds for which a worker that pulled a lake or sync run may be silent

@@ -17,6 +17,8 @@ from horae.stores.rows import Row, decode
 
 OVERLAPPED = Outcome(State.SKIPPED, Reason.OVERLAP, "another run of this job was live")
 LATER = Outcome(State.BLOCKED, Reason.LATER)
+CALMING = Outcome(State.BLOCKED, Reason.DEBOUNCE)
+TIMED = (LATER, CALMING)  # until a moment, without a gate
 FOLLOWING = Outcome(State.BLOCKED, Reason.OVERLAP)
 QUEUED = Outcome(State.QUEUED)
 LIMITED = Outcome(State.BLOCKED, Reason.LIMIT)
@@ -66,10 +68,21 @@ def receipt(made: MadeRun, outcome: Outcome, now: Moment) -> Receipt:
         run=Run(
             made.run_id, run.job_id, made.trigger_id, made.due_at, state, outcome.reason, 0, 0, run.priority, run.kind,
             made.created_at, decode(run.data), Phase.RUNNING, pin=None if is_over else run.pin,
-            eligible_at=made.due_at if outcome is LATER else None, finished_at=now if is_over else None,
+            eligible_at=made.due_at if outcome in TIMED else None, finished_at=now if is_over else None,
             message=outcome.message, parent_id=run.parent_id, task=run.task,
         ),
     )  # fmt: skip
+
+
+def calmed(order: Order, run_id: int, created_at: Moment, due_at: Moment, now: Moment) -> MadeRun:
+    """Return the run of an order that waits for others of its kind, be it that of the first of them."""
+    return replace(order, run_at=due_at, placed=Placed(run_id, created_at)).made(run_id, now)
+
+
+def calm_receipt(made: MadeRun, now: Moment, *, replaced: bool) -> Receipt:
+    run = receipt(made, CALMING, now).run
+    assert run is not None
+    return Receipt([run.id], run=replace(run, replaced=replaced))
 
 
 def replies(orders: Sequence[Order], made: Mapping[int, Receipt], known: Known) -> list[Receipt]:

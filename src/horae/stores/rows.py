@@ -56,6 +56,8 @@ def _trigger_doc(t: Trigger) -> Json:
         doc["key"] = t.key
     if t.name is not None:
         doc["name"] = t.name
+    if t.hook is not None:
+        doc["hook"] = t.hook
     return doc
 
 
@@ -79,7 +81,7 @@ def trigger_from_doc(doc: Json, job_id: int, version: int, due: Row | None) -> T
     return Trigger(
         id=doc["id"], job_id=job_id, schedule=doc["schedule"], data=doc["data"], enabled=doc["enabled"],
         version=version, next_at=None if next_at == NEVER else next_at, last_at=last_at,
-        created_at=doc["created_at"], key=doc.get("key"), name=doc.get("name"),
+        created_at=doc["created_at"], key=doc.get("key"), name=doc.get("name"), hook=doc.get("hook"),
     )  # fmt: skip
 
 

@@ -20,9 +20,9 @@ from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
 from horae.core.policy import limits, queues
 from horae.core.secrets.references import MAX_VALUE
-from horae.core.time import cron
-from horae.core.work import kinds, policies, specs
-from horae.core.work.schemas import RESOURCES
+from horae.core.time import cron, outside
+from horae.core.work import kinds, policies, specs, webhooks
+from horae.core.work.schemas import RESOURCES, SECRET_NAME
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
@@ -252,12 +252,25 @@ _SCHEDULE: Json = {
     "jitter": _DURATION,
     "dst": _object({"gap": {"enum": ["run_after", "skip"]}, "fold": {"enum": ["first", "second", "both"]}}),
 }
-_SCHEDULE_KINDS = ("cron", "every", "at", "period", "rrule", "schedule")
+_SCHEDULE_KINDS = ("cron", "every", "at", "period", "rrule", "webhook", "schedule")
 _AS_TEXT: Json = {
     "type": ["string", "object"],
     "description": "A cron expression, a macro, a duration, a moment or a rule as text; or a schedule document.",
 }
+_NAMES: Json = {"type": "array", "minItems": 1, "maxItems": webhooks.MAX_NAMES, "items": {"type": "string"}}
+_WEBHOOK = _object(
+    {
+        "format": {"enum": list(outside.FORMATS), "description": "Whose calls it takes: plain, unless said."},
+        "secret": {
+            "anyOf": [{"type": "string", "minLength": 1, "maxLength": webhooks.MAX_SECRET}, SECRET_NAME],
+            "description": "With which calls must be signed.",
+        },
+        "branches": {**_NAMES, "description": "Only pushes to these; * stands for anything."},
+        "events": {**_NAMES, "description": "Of GitHub or Gitea: push, unless said."},
+    }
+)
 _TRIGGER: Json = {
+    "webhook": {**_WEBHOOK, "description": "It is fired by calls to an address of its own, in place of a schedule."},
     **{name: _or_null(schema) for name, schema in _SCHEDULE.items()},
     "schedule": _AS_TEXT,
     "data": {"type": ["object", "null"], "description": "Given to every run it makes."},
@@ -344,6 +357,18 @@ _JOB: Json = {
         "description": "How many may run at once.",
     },
     "resources": RESOURCES,
+    "debounce": _object(
+        {
+            "seconds": {**_DURATION, "description": "For which no other order may have come."},
+            "at_most": {**_or_null(_DURATION), "description": "After the first of them it waits no longer."},
+            "per": {
+                "type": "string",
+                "pattern": f"^(?:{policies.CALM_PATTERN})$",
+                "description": "Which orders are of one kind: all of the job, or those with the same in their data.",
+            },
+        },
+        "seconds",
+    ),
 }
 
 _QUEUE: Json = {
@@ -402,6 +427,7 @@ REQUESTS: Json = {
         {"enabled": {"type": "boolean"}, "next_at": _MOMENT, "data": {"type": ["object", "null"]}}, minProperties=1
     ),
     "RunRequest": _object(_RUN),
+    "HookCall": {"type": "object", "description": "The data of the run, or what GitHub or Gitea tell."},
     "RerunRequest": _object(
         {
             "runs": {"type": "array", "minItems": 1, "maxItems": specs.MAX_JOBS, "items": _ID},

@@ -14,8 +14,9 @@ from horae.core import model
 from horae.core.policy.breaker import paused_because
 from horae.core.policy.queues import Queue, render_queue
 from horae.core.policy.resources import render_resources
+from horae.core.secrets.fields import MASK
 from horae.core.time import moments, schedule
-from horae.core.work import kinds, policies
+from horae.core.work import kinds, policies, webhooks
 from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
 from horae.service.jobs.submitting import Planned
@@ -40,7 +41,7 @@ def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
     return schemas.Trigger(
         it.id,
         it.job_id,
-        it.schedule,
+        webhooks.shown(it.schedule),
         _in_words(json.encode(it.schedule)),
         it.data,
         it.enabled,
@@ -51,7 +52,13 @@ def trigger(it: model.Trigger, job_name: str | None = None) -> schemas.Trigger:
         UNSET if it.key is None else it.key,
         UNSET if it.name is None else it.name,
         UNSET if job_name is None else job_name,
+        UNSET if it.hook is None else hook_path(it),
     )
+
+
+def hook_path(it: model.Trigger) -> str:
+    """Return the address of a webhook on this server; its token is shown to whoever has it made, and then hidden."""
+    return f"/v1/hooks/{it.id}/{it.token or MASK}"
 
 
 @lru_cache(maxsize=1024)
@@ -108,7 +115,7 @@ def _run_values(it: model.Run, job_name: str | None) -> tuple[Any, ...]:
         it.node, stamp(it.created_at), when(it.started_at), when(it.finished_at), when(it.eligible_at), it.exit_code,
         it.message, progress(it.progress), it.result, it.data, it.into_run_id, it.cancel_requested, it.lost,
         it.output is not None, None if it.started_at is None else (it.started_at - it.due_at) // 1000,
-        UNSET if job_name is None else job_name,
+        UNSET if job_name is None else job_name, it.replaced or UNSET,
     )  # fmt: skip
 
 

@@ -223,6 +223,36 @@ async def test_only_so_many_run_at_once(jobs: Jobs, execution: Execution):
     assert [one.run_id for one in await execution.claim(N1, {"python": 9})] == [runs[1].id]
 
 
+@pytest.mark.policy("debounce")
+async def test_of_many_orders_one_run_after_the_last(jobs: Jobs, firing: Firing, probe: Probe, clock: FakeClock):
+    job = await submitted(jobs, schedule="20s", overlap="allow", debounce={"seconds": 10, "at_most": "1m"})
+    first = await jobs.run_now(job.id, data={"n": 0})
+    assert (first.state.word, first.reason, first.replaced) == ("blocked", "debounce", False)
+    for n in (1, 2):
+        clock.advance(9)
+        again = await jobs.run_now(job.id, data={"n": n})
+        assert (again.id, again.replaced) == (first.id, True)
+    clock.advance(2)
+    await fire_due(firing)
+    moment, waiting = sorted(await ledger(probe, job.id), key=lambda run: run.state)
+    assert (moment.state.word, waiting.state.word) == ("queued", "blocked")  # a due moment is not held back
+    clock.advance(8)
+    await probe.store.sweep()
+    run = await jobs.get_run(first.id)
+    assert (run.state.word, run.data) == ("queued", {"n": 2})
+
+
+@pytest.mark.policy("debounce-at-most")
+async def test_an_order_waits_no_longer_than_it_may(jobs: Jobs, clock: FakeClock):
+    job = await submitted(jobs, debounce={"seconds": "10s", "at_most": "1m", "per": "data.path"})
+    other = await jobs.run_now(job.id, data={"path": "b"})
+    for _ in range(8):
+        run = await jobs.run_now(job.id, data={"path": "a"})
+        clock.advance(9)
+    assert run.eligible_at == START + MINUTE
+    assert other.eligible_at == START + 10 * SECOND
+
+
 @pytest.mark.policy("resources")
 async def test_a_run_gets_an_agent_that_has_what_it_asks_for(jobs: Jobs, execution: Execution):
     plain = await submitted(jobs, overlap="allow", resources={"slots": 1})

@@ -18,7 +18,8 @@ from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
 from horae.cli.several import for_each, live_runs
-from horae.errors import Error
+from horae.core.secrets.fields import MASK
+from horae.errors import Conflict, Error
 
 if TYPE_CHECKING:
     from horae.client import SyncClient
@@ -107,10 +108,18 @@ def _say_submitted(session: Session, jobs: list[Json], warnings: list[str]) -> N
         session.screen.json({"jobs": jobs} | ({"warnings": warnings} if warnings else {}))
     elif len(jobs) <= SHOWN:
         _show_jobs(session.screen, jobs)
+        _show_hooks(session, jobs)
     else:
         session.screen.line(f"{len(jobs)} jobs submitted")
     for warning in () if session.as_json else warnings:
         session.screen.warn(clean(warning))
+
+
+def _show_hooks(session: Session, jobs: list[Json]) -> None:
+    """Addresses of webhooks that were made now: nobody sees them again."""
+    for trigger in (trigger for job in jobs for trigger in job["triggers"]):
+        if not trigger.get("hook", MASK).endswith(MASK):
+            session.screen.line(f"webhook {trigger['id']}, shown once: {session.address_of(trigger['hook'])}")
 
 
 def list_jobs(
@@ -307,6 +316,27 @@ def disable_trigger(session: Session, trigger: TriggerArgument) -> None:
     _say_trigger(session, changed)
 
 
+def show_hook(
+    session: Session,
+    trigger: TriggerArgument,
+    rotate: Annotated[bool, Option("--rotate", help="Make a new address; the one of before is nothing then.")] = False,
+) -> None:
+    """Show the address of a webhook. Its token is shown once, when it is made."""
+    with session.client() as client:
+        found = client.json.rotate_hook(trigger) if rotate else client.json.trigger(trigger)
+    if "hook" not in found:
+        raise Conflict(f"trigger {trigger} is no webhook, so it has no address")
+    address = session.address_of(found["hook"])
+    if session.as_json:
+        session.screen.json({"trigger_id": found["id"], "address": address})
+        return
+    session.screen.line(address)
+    if not rotate:
+        session.screen.note(
+            f"the token was shown when it was made; `horae triggers hook {trigger} --rotate` makes a new one"
+        )
+
+
 def _named(client: SyncClient, trigger: Json) -> Json:
     return {**trigger, "job_name": client.json.job(trigger["job_id"])["name"]}
 
@@ -323,6 +353,7 @@ def _say_trigger(session: Session, trigger: Json) -> None:
             ("document", json.dumps(trigger["schedule"], ensure_ascii=False)),
             ("data", json.dumps(trigger["data"], ensure_ascii=False) if trigger["data"] else ""),
             ("enabled", "yes" if trigger["enabled"] else "no"),
+            *([("address", session.address_of(trigger["hook"]))] if "hook" in trigger else []),
             ("next", local_time(trigger["next_at"])),
             ("last", local_time(trigger["last_at"])),
         ]
@@ -335,6 +366,7 @@ def _register_triggers(app: click.Group) -> None:
     command(group, "move", "horae triggers move 3 --to 2027-03-28T02:30:00Z")(move_trigger)
     command(group, "enable", "horae triggers enable 3")(enable_trigger)
     command(group, "disable", "horae triggers disable 3")(disable_trigger)
+    command(group, "hook", "horae triggers hook 3 --rotate")(show_hook)
 
 
 def preview(

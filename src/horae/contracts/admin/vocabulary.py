@@ -15,6 +15,7 @@ from horae.contracts.admin.guids import Kind, guid
 from horae.core.model import SECOND, Job, Json, Moment, Phase, Reason, Run, State, Trigger
 from horae.core.runs.traces import trace_id
 from horae.core.time import moments, schedule
+from horae.core.work import webhooks
 
 # An absolute path of two parts or more; what stands in an address of the web is none.
 _PATH = re.compile(r"""(?:file://|(?<![\w:/.~…-]))(?:/[^\s/'"`<>|:;,()\[\]{}]+)+/([^\s/'"`<>|:;,()\[\]{}]*)""")
@@ -146,7 +147,7 @@ def _expression(document: Json) -> str:
             return str(document[name])
     if "every" in document:
         return f"@every {document['every']}"
-    return schedule.canonical_text(document)
+    return schedule.canonical_text(webhooks.shown(document))
 
 
 def _annotations(found: Job) -> Json:

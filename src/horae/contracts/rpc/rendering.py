@@ -10,6 +10,7 @@ from horae.core.members import plain_name
 from horae.core.model import SECOND, Job, Json, Moment, Run, State, Trigger
 from horae.core.time import schedule
 from horae.core.time.moments import parse_moment
+from horae.core.time.outside import is_outside
 from horae.core.work.kinds import shown_spec
 from horae.core.work.specs import AT_ONCE
 
@@ -106,7 +107,7 @@ def _retries(run: Run) -> int:
 
 
 def _type_of(it: Job) -> str:
-    if not it.triggers:
+    if all(is_outside(t.schedule) for t in it.triggers):
         return "event-based"
     return "one-time" if all("at" in t.schedule for t in it.triggers) else "periodic"
 

@@ -98,8 +98,9 @@ def demand_of(
 
 
 def reads_data(policy: Policy) -> bool:
-    """Return whether the demands of a job's runs may differ."""
+    """Return whether the policy looks at the data of a job's runs: what they demand may differ."""
     pers = [one.per for one in policy.rate_limits] + [one.per for one in policy.concurrency_limits]
+    pers += [policy.debounce.per] if policy.debounce is not None else []
     return any(per.startswith(DATA) for per in pers)
 
 
@@ -150,11 +151,11 @@ def terms_of(policy: Policy, queue: Queue) -> dict[Rule, Limit]:
 def _key(what: str, per: str, whose: Whose, data: Any) -> str:
     if per.startswith(DATA):
         value = value_at(data, per.removeprefix(DATA))
-        found = "" if value is None else _bounded(json.dumps(value, sort_keys=True, separators=(",", ":")))
-        return f"{what}:{per}:{found}:{_bounded(whose.account)}"
+        found = "" if value is None else bounded(json.dumps(value, sort_keys=True, separators=(",", ":")))
+        return f"{what}:{per}:{found}:{bounded(whose.account)}"
     if what in ("queue", "queue_rate"):
         return f"{what}:{per}"
-    which = {"job": str(whose.job_id), "owner": _bounded(whose.account), "queue": str(whose.queue)}
+    which = {"job": str(whose.job_id), "owner": bounded(whose.account), "queue": str(whose.queue)}
     return f"{what}:{per}:{which[per]}"
 
 
@@ -165,7 +166,8 @@ def value_at(data: Any, path: str) -> Any:
     return data
 
 
-def _bounded(text: str) -> str:
+def bounded(text: str) -> str:
+    """Return a text as a part of a key."""
     if len(text) <= LONGEST:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -16,6 +16,8 @@ from horae.core.definitions import Idempotency, Receipt
 from horae.core.fields import Fields, Problems, encoded
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, SECOND, Moment, Policy, Run
+from horae.core.policy.debounce import calm_of
+from horae.core.policy.demands import own_data
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
 from horae.errors import Invalid
@@ -161,7 +163,16 @@ def judge(handed: Handed, target: Target | None, now: Moment) -> Order | Refusal
         run = replace(run, priority=handed.priority)
     deadline = target.policy.start_deadline_seconds
     within = None if deadline is None else round(deadline * SECOND)
-    return Order(run, _idempotency(handed, target.id), run_at=handed.run_at, start_within=within)
+    calm = (
+        None
+        if handed.run_at is not None
+        else calm_of(target.policy.debounce, _own_data(target) if data is None else data)
+    )
+    return Order(run, _idempotency(handed, target.id), run_at=handed.run_at, start_within=within, calm=calm)
+
+
+def _own_data(target: Target) -> str | None:
+    return None if target.spec is None else own_data(target.policy, json.loads(target.spec))
 
 
 def judge_receipt(handed: Handed, receipt: Receipt) -> Refusal | None:

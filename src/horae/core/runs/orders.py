@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from horae.core.definitions import Idempotency
 from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
+from horae.core.policy.debounce import Calm
 from horae.core.policy.queues import DEFAULT_QUEUE
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
@@ -173,6 +174,7 @@ class Order:
     start_within: int | None = None  # µs from the moment it is due to its start deadline; None: as `run` says
     placed: Placed | None = None  # of one that has waited until now
     trigger_id: int | None = None  # by which it was asked for, if that has no moments of its own
+    calm: Calm | None = None  # for what it waits, if others of its kind may come
 
     def made(self, run_id: int, now: Moment) -> MadeRun:
         """Return its run; one that is late is due when it is asked for."""

@@ -22,14 +22,14 @@ from horae.errors import ConfigError
 
 # Nothing in it ends the secret part of an address.
 _SEALED = re.compile(r"sealed\.v\d+\.\w+\.[\w=-]+")
-SealedPlace = Literal["job", "source", "secret", "setting"]
+SealedPlace = Literal["job", "trigger", "source", "secret", "setting"]
 
 
 class Sealed(NamedTuple):
     """A text of the store that is sealed, or whose parts are."""
 
     place: SealedPlace
-    id: int  # of a job or source; of a secret, its organisation
+    id: int  # of a job, also of that whose triggers it has, or a source; of a secret, its organisation
     name: str  # of a secret or setting; the kind of a job; of a source, its organisation
     text: str
 

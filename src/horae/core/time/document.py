@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from horae.core.model import SECOND, Json, Moment
 from horae.core.spelling import suggest
-from horae.core.time import cron
+from horae.core.time import cron, outside
 from horae.core.time.moments import (
     DAY,
     HOUR,
@@ -126,6 +126,9 @@ def read_text(text: str) -> Plan:
         raise Malformed("the schedule is not JSON", code="E_JSON_SYNTAX") from None
     if not isinstance(doc, dict):
         raise wrong_type("a schedule object", doc)
+    if outside.is_outside(doc):
+        order = outside.checked(doc)
+        return Plan(next(iter(order)), order, offsets_of(zone("UTC")), _text(order))
     return _Reading(doc).plan()
 
 

@@ -8,7 +8,10 @@ A document is a JSON object with exactly one of
     period  {"unit": "week", …}             n minutes, hours, days, weeks, months or years from the anchor
     rrule   "FREQ=MONTHLY;BYDAY=-1FR"       RFC 5545, its DTSTART being the anchor
 
-and any of `timezone` (UTC), `start_at`, `end_at` (inclusive), `anchor`, `jitter`, `dst: {gap, fold}`.
+    webhook {"format": "github", …}         no moment at all: somebody outside fires it (core.time.outside)
+
+and, but beside a webhook, any of `timezone` (UTC), `start_at`, `end_at` (inclusive), `anchor`, `jitter`,
+`dst: {gap, fold}`.
 
 When moments fall:
 - The anchor of every, period and rrule is `start_at`, else `anchor`, else the moment of creation. With
@@ -35,7 +38,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from horae.core.model import SECOND, Json, Moment
-from horae.core.time import cron, wording
+from horae.core.time import cron, outside, wording
 from horae.core.time.document import Plan, read, read_text
 from horae.core.time.moments import HORIZON, format_local, wrong_type
 from horae.core.time.recurrence import Recurrence
@@ -72,6 +75,8 @@ def from_text(text: str) -> Json:
 def describe(doc: Json) -> str:
     """Return the document in English."""
     plan = read(doc)
+    if outside.is_outside(plan.document):
+        return outside.describe(plan.document)
     in_words = wording.describe_expression(plan.expression, plan.dialect) if plan.kind == "cron" else ""
     return wording.describe_plan(plan, in_words)
 
@@ -99,6 +104,11 @@ class Series(Protocol):
 
     def after(self, moment: Moment) -> Moment | None:
         """Return the first one strictly after this moment."""
+
+
+class _Never:
+    def after(self, moment: Moment) -> Moment | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +205,8 @@ def _bind(plan: Plan, seed: int, anchor: Moment) -> tuple[Series, tuple[int, ...
         return _Interval(anchor % plan.step, plan.step), (anchor % plan.step,)
     if plan.kind == "at":
         return _Once(plan.at), ()
+    if plan.kind in outside.KINDS:
+        return _Never(), ()
     own = (seed if plan.spread else 0, 0) if plan.kind == "cron" else (0, anchor)
     return _on_clock(plan.text, *own), own
 

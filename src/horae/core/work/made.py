@@ -22,7 +22,7 @@ _JOB = frozenset(
     {"id", "owner", "org", "version", "created_at", "updated_at", "deleted_at", "cursor", "paused_because"}
 )
 _BESIDE_WORK = _JOB - {"cursor"}  # of a sync, `cursor` is a column where its fields stand at the top
-_TRIGGER = frozenset({"id", "job_id", "description", "next_at", "last_at", "version", "created_at"})
+_TRIGGER = frozenset({"id", "job_id", "description", "next_at", "last_at", "version", "created_at", "hook"})
 _HINT = "leave it out, or send it as it was read"
 
 

@@ -12,7 +12,17 @@ from functools import lru_cache
 from typing import TypeVar
 
 from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
-from horae.core.model import After, ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
+from horae.core.model import (
+    After,
+    ConcurrencyLimit,
+    Debounce,
+    Json,
+    Misfire,
+    Overlap,
+    Policy,
+    RateLimit,
+    Retry,
+)
 from horae.core.policy import queues
 from horae.core.policy.dependencies import read_after
 from horae.core.policy.limits import LARGEST_BURST, parse_rate
@@ -31,7 +41,7 @@ SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
-    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "after",
+    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "after", "debounce",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -63,6 +73,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         concurrency_limits=_read_concurrency(fields),
         resources=read_resources(fields),
         after=read_after(fields),
+        debounce=_read_debounce(fields),
     )
 
 
@@ -94,6 +105,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         concurrency_limits=_read_concurrency(inner),
         resources=read_resources(inner),
         after=read_after(inner),
+        debounce=_read_debounce(inner),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -255,6 +267,34 @@ def _read_per(fields: Fields) -> str:
     return "job"
 
 
+CALM_PATTERN = r"job|data(?:\.[A-Za-z0-9_-]{1,64}){1,8}"
+_CALM = re.compile(CALM_PATTERN)
+_DEBOUNCE_FIELDS = frozenset({"seconds", "at_most", "per"})
+SHORTEST_CALM = 0.1  # seconds
+
+
+def _read_debounce(fields: Fields) -> Debounce | None:
+    if "debounce" not in fields.values:
+        return None
+    example = "must be a mapping such as {seconds: 10, at_most: 60}"
+    inner = fields_of(fields.values["debounce"], fields.at("debounce"), fields.problems, example)
+    if inner is None:
+        return None
+    inner = Fields({name: it for name, it in inner.values.items() if it is not None}, inner.path, inner.problems)
+    inner.refuse_others(_DEBOUNCE_FIELDS)
+    inner.require("seconds", "is missing: for how long nothing may have come, such as 10 or 10s")
+    seconds, at_most = (
+        inner.seconds("seconds", SHORTEST_CALM, SHORTEST_CALM),
+        inner.seconds("at_most", None, SHORTEST_CALM),
+    )
+    if at_most is not None and at_most < seconds:
+        inner.fault("at_most", "E_RANGE", "must not be shorter than seconds")
+    per = inner.text("per") if "per" in inner.values else "job"
+    if per is not None and not _CALM.fullmatch(per):
+        inner.fault("per", "E_PATTERN", f"job or a path into the data such as data.path expected, got {shown(per)}")
+    return Debounce(float(seconds), None if at_most is None else float(at_most), per or "job")
+
+
 def _read_priority(fields: Fields) -> int:
     value = fields.values.get("priority", _DEFAULT.priority)
     if type(value) is int and 0 <= value <= 9:
@@ -313,6 +353,13 @@ def render_policy(policy: Policy) -> Json:
         "rate_limits": [{"rate": one.rate, "burst": one.burst, "per": one.per} for one in policy.rate_limits],
         "concurrency_limits": [{"limit": one.limit, "per": one.per} for one in policy.concurrency_limits],
         "after": [{"job": one.job, "on": one.on, "moment": one.moment, "id": one.id} for one in policy.after],
+        "debounce": None
+        if (calm := policy.debounce) is None
+        else {
+            "seconds": calm.seconds,
+            "at_most": calm.at_most,
+            "per": calm.per,
+        },
     }
 
 
@@ -352,6 +399,8 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
         raise Invalid(f"this version of Horae does not know {', '.join(strange)} of a policy", code="E_UNKNOWN_FIELD")
     if "resources" in values:
         values["resources"] = resources_from(values["resources"])
+    if values.get("debounce") is not None:
+        values["debounce"] = Debounce(**values["debounce"])
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])

@@ -6,6 +6,7 @@ What must stay true: nothing that passes here is an option to git, or names a tr
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from horae.core.fields import Fields, without_empty
 from horae.core.model import Json
@@ -28,6 +29,7 @@ _REF = re.compile(
     r"(?!.*(?:\.\.|@\{|//|/\.|\.lock(?:/|$)))(?!@$)[A-Za-z0-9_][^\s~^:?*\[\\\x00-\x20\x7f]*(?<![/.])",
 )
 _COMMIT = re.compile("[0-9a-f]{7,64}")
+_HASH = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the whole of it
 _EXPECTED = "the address of a git repository expected: https://, http://, ssh://, file:/// or git@host:path"
 
 
@@ -39,6 +41,18 @@ def is_commit(ref: str) -> bool:
     """Return whether a ref may be the hash of a commit, or its beginning: such a one is fetched, for it cannot be
     cloned by name."""
     return _COMMIT.fullmatch(ref) is not None
+
+
+def pushed_commit(data: Any, url: str) -> str | None:
+    """Return the commit that a run is for, if its data tells of a push to this repository (core.hooks): that is what is
+    built, whatever its branch is by then. A push to another repository changes nothing."""
+    if not isinstance(data, dict) or data.get("event") != "push":
+        return None
+    commit, name = data.get("commit"), data.get("repository")
+    if not isinstance(commit, str) or not _HASH.fullmatch(commit) or not isinstance(name, str) or not name:
+        return None
+    path = url.rstrip("/").removesuffix(".git").lower()
+    return commit if path.endswith((f"/{name.lower()}", f":{name.lower()}")) else None
 
 
 def read_url(fields: Fields, *, may_be_word: bool = False) -> str | None:

@@ -37,15 +37,15 @@ _MODE: Json = {"enum": list(queries.WRITE_MODES)}
 _GLOBS: Json = {
     "type": "array", "maxItems": builds.MAX_GLOBS, "items": {**_LINE, "maxLength": builds.MAX_GLOB},
 }  # fmt: skip
-_SECRET: Json = {
+SECRET_NAME: Json = {
     "type": "object",
     "properties": {"secret": {"type": "string", "pattern": f"^{NAME_PATTERN}$"}},
     "required": ["secret"],
     "additionalProperties": False,
     "description": "The secret of this name.",
 }
-_TEXT_OR_SECRET: Json = {"anyOf": [{"type": "string"}, _SECRET]}
-_CREDENTIAL: Json = {"anyOf": [{"type": "string", "minLength": 1}, _SECRET]}
+_TEXT_OR_SECRET: Json = {"anyOf": [{"type": "string"}, SECRET_NAME]}
+_CREDENTIAL: Json = {"anyOf": [{"type": "string", "minLength": 1}, SECRET_NAME]}
 _ENV: Json = {
     "type": "object",
     "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"},
@@ -133,7 +133,7 @@ FIELDS: Json = {
         "type": "object",
         "maxProperties": MAX_FILES,
         "propertyNames": {"pattern": f"^(?:{FILE_PATTERN})$"},
-        "additionalProperties": _SECRET,
+        "additionalProperties": SECRET_NAME,
         "description": "Files below HORAE_SECRETS_DIR, each with a secret in it.",
     },
     "source": {

@@ -22,11 +22,14 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+import msgspec
+
 from horae.core.model import Json, Phase, Reason
-from horae.core.work.repositories import is_address, is_commit
+from horae.core.work.repositories import is_address, is_commit, pushed_commit
 from horae.errors import Denied, Invalid
 from horae.executors.attempts.secretfiles import SecretFiles
 from horae.executors.attempts.sections import CHECKOUT, Section
+from horae.ports.work import Work
 
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",  # nobody is there to answer
@@ -40,9 +43,19 @@ _SHALLOW = ("--no-tags", "--depth", "1")
 FULL_HASH = 40  # digits, of SHA-1; SHA-256 has 64
 
 
-def source_of(spec: Json) -> Json:
+def source_of(work: Work) -> Json:
     """Return the source of a project, as a checkout."""
-    return {**spec["source"], "ref": spec["source"].get("branch")}
+    source = work.spec["source"]
+    return at_push({**source, "ref": source.get("branch")}, work)
+
+
+def at_push(wanted: Json, work: Work) -> Json:
+    """Return a checkout, at the commit that was pushed if that is why the run was made."""
+    data = work.assignment.data
+    if data is None or '"push"' not in data:
+        return wanted
+    commit = pushed_commit(msgspec.json.decode(data), wanted["url"])
+    return wanted if commit is None else {**wanted, "ref": commit}
 
 
 @dataclass(frozen=True, slots=True)

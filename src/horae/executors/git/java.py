@@ -52,7 +52,7 @@ class JavaProjects:
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec, project = work.spec, workspace / "project"
-        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts, self.local)
+        yield from checkout_sections(source_of(work), workspace, project, self.known_hosts, self.local)
         yield self._build(spec, workspace, project)
         (workspace / MAVEN_SETTINGS).unlink(missing_ok=True)  # for the build, not for what it made
         if argv := _program(spec, project):

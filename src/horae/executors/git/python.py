@@ -53,7 +53,7 @@ class PythonProjects:
 
     def sections(self, work: Work, workspace: Path) -> Iterator[Section]:
         spec, project = work.spec, workspace / "project"
-        yield from checkout_sections(source_of(spec), workspace, project, self.known_hosts, self.local)
+        yield from checkout_sections(source_of(work), workspace, project, self.known_hosts, self.local)
         python, env = "python3" if "image" in spec else self.python, {"PYTHONUNBUFFERED": "1"}
         sees: tuple[Path, ...] = ()
         if "requirements" in spec:

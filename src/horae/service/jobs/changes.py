@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from horae.core.definitions import Idempotency, Receipt, Save
 from horae.core.model import SECOND, Job, Moment
 from horae.core.runs.orders import Cancelled
-from horae.core.work import kinds
+from horae.core.work import kinds, webhooks
 from horae.errors import Conflict, NotFound, Stale
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.moments import Moments
@@ -116,7 +116,10 @@ class Changes:
     async def _work_out(self, before: Job, change: Callable[[Job, Moment], Job], now: Moment) -> Job:
         """Return the job after a change, with its next moments; what changes nothing gets no new version."""
         after = self._sealing.seal_job(change(before, now), before)
-        if after.spec != before.spec and kinds.has_secrets(after.kind, after.spec):
+        is_sealed = after.spec != before.spec and kinds.has_secrets(after.kind, after.spec)
+        if is_sealed or (
+            after.triggers != before.triggers and any(webhooks.has_secret(t.schedule) for t in after.triggers)
+        ):
             await self._sealing.check()
         if after == before:
             return before

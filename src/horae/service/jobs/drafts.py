@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from horae.core.definitions import Idempotency
 from horae.core.fields import Problems
+from horae.core.hooks import hash_of
 from horae.core.model import Cursor, Job, Moment, Trigger
 from horae.core.runs.overdue import hastened
 from horae.core.runs.segments import segment_of
+from horae.core.time import outside
 from horae.core.time.schedule import compile_schedule
-from horae.core.work import made
+from horae.core.work import made, webhooks
 from horae.core.work.specs import Draft, TriggerDraft
 from horae.errors import Conflict, Invalid, NotFound
+
+TOKEN_BYTES = 32  # of chance in the address of a webhook
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +44,23 @@ def job_from_draft(draft: Draft, job_id: int, trigger_ids: Iterator[int], reques
 
 
 def trigger_from_draft(draft: TriggerDraft, trigger_id: int, job_id: int, now: Moment) -> Trigger:
-    schedule = draft.schedule_from(now, trigger_id)
+    schedule = webhooks.kept(draft.schedule_from(now, trigger_id), {})
     first = compile_schedule(schedule, seed=trigger_id, created_at=now).first() if draft.enabled else None
-    return Trigger(
+    trigger = Trigger(
         id=trigger_id, job_id=job_id, schedule=schedule, data=draft.data, enabled=draft.enabled, version=1,
         next_at=first, last_at=None, created_at=now, key=draft.key, name=draft.name,
     )  # fmt: skip
+    return with_token(trigger)
+
+
+def with_token(trigger: Trigger, *, anew: bool = False) -> Trigger:
+    """Return a trigger with a token of its own, if it is a webhook: the one it has, unless it shall be another."""
+    if not outside.is_webhook(trigger.schedule):
+        return trigger if trigger.hook is None else replace(trigger, hook=None)
+    if trigger.hook is not None and not anew:
+        return trigger
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    return replace(trigger, hook=hash_of(token), token=token)
 
 
 # ── documents that came from Horae ──
@@ -75,7 +91,7 @@ def check_made(draft: Draft, known: Mapping[int, Job], cursors: Mapping[int, Cur
 
 def is_of(trigger: Trigger, draft: TriggerDraft) -> bool:
     """Return whether a trigger has the schedule that a draft asks for."""
-    return trigger.schedule == draft.schedule_from(trigger.created_at, trigger.id)
+    return webhooks.outline(trigger.schedule) == webhooks.outline(draft.schedule_from(trigger.created_at, trigger.id))
 
 
 def redrafted(trigger: Trigger, draft: TriggerDraft, now: Moment) -> Trigger:
@@ -85,8 +101,9 @@ def redrafted(trigger: Trigger, draft: TriggerDraft, now: Moment) -> Trigger:
         trigger, data=draft.data, enabled=draft.enabled, key=draft.key or trigger.key, name=draft.name
     )  # fmt: skip
     if is_of(trigger, draft):
-        return same
-    return replace(same, schedule=draft.schedule_from(now, trigger.id), created_at=now)
+        return replace(same, schedule=webhooks.kept(draft.schedule, trigger.schedule)) if trigger.hook else same
+    schedule = webhooks.kept(draft.schedule_from(now, trigger.id), trigger.schedule)
+    return with_token(replace(same, schedule=schedule, created_at=now))
 
 
 def merge_triggers(job: Job, drafts: Sequence[TriggerDraft], fresh: Iterator[int], now: Moment) -> tuple[Trigger, ...]:
@@ -156,6 +173,8 @@ def _next_moment(old: Trigger | None, new: Trigger, was_paused: bool, is_paused:
 
 
 def movable(job: Job, trigger: Trigger, next_at: Moment) -> Moment:
+    if outside.is_outside(trigger.schedule):
+        raise Invalid("a trigger from outside has no moments to move", code="E_FIELD_CONFLICT", path="next_at")
     if trigger.last_at is not None and next_at <= trigger.last_at:
         raise Invalid(
             "next_at must lie after the last moment that fired; a moment never fires twice",

@@ -98,10 +98,11 @@ class Inbox:
             self._queue.announce("cancel")
         if any(r.kind in BY_SERVERS or r.reason == Reason.DEPENDENCY or r.state.is_terminal for r in drained.made):
             self._queue.announce("endings")
-        if any(run.reason == Reason.LATER for run in drained.made):
+        if any(run.reason in (Reason.LATER, Reason.DEBOUNCE) for run in drained.made):
             self._queue.announce("waiting")
         for run in drained.made:
-            self._events.run_queued(run)
+            if not run.replaced:
+                self._events.run_queued(run)
         for one in drained.refused:
             log.warning(
                 "inbox.refused", receipt=one.handed.id, job=one.handed.job, role=one.handed.role, code=one.code,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,10 +17,12 @@ import msgspec
 from horae.core.definitions import Idempotency, Receipt
 from horae.core.model import DEFAULT_ORG, SECOND, Job, Json, Moment, Overlap, Policy, Reason, Run, record
 from horae.core.policy.breaker import paused_because
+from horae.core.policy.debounce import calm_of, why_waiting
 from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import Order
+from horae.core.time.moments import format_moment
 from horae.core.work.kinds import BY_SERVERS
 from horae.errors import Conflict, Error, NotFound, Unavailable
 from horae.ports.store.definitions import Definitions
@@ -63,6 +65,8 @@ class RunRequest:
     priority: int | None = None  # None: that of the job
     run_at: Moment | None = None  # None: now
     idempotency: Idempotency | None = None
+    trigger_id: int | None = None  # that somebody outside has fired
+    is_alone: bool = False  # it is one of its own, whatever else comes: it is not debounced
 
 
 class Recipe(NamedTuple):
@@ -219,14 +223,15 @@ class Orders:
             self._queue.announce("limits")
         if any(receipt.ids for receipt in receipts):
             self._queue.announce("runs")
-        if any(run.reason == Reason.LATER for run in made):
+        if any(run.reason in (Reason.LATER, Reason.DEBOUNCE) for run in made):
             self._queue.announce("waiting")
         if any(recipe.policy.overlap is Overlap.REPLACE for recipe in recipes):
             self._queue.announce("cancel")
         if any(r.kind in BY_SERVERS or r.followed or r.policy.after for r in recipes):
             self._queue.announce("endings")
         for run in made:
-            self._events.run_queued(run)
+            if not run.replaced:
+                self._events.run_queued(run)
 
     # ── what is known of jobs ──
     async def _find(self, jobs: Iterable[int | str], asker: Asker) -> dict[int | str, Recipe | Error]:
@@ -286,7 +291,11 @@ def _order(recipe: Recipe, request: RunRequest) -> Order:
         new.priority = request.priority
     deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time
     within = None if deadline is None else round(deadline * SECOND)
-    return Order(new, request.idempotency, recipe.version, request.run_at, within)
+    is_held = policy.debounce is not None and request.run_at is None and not request.is_alone
+    calm = calm_of(policy.debounce, recipe.own_data if data is None else data) if is_held else None
+    return Order(
+        new, request.idempotency, recipe.version, request.run_at, within, trigger_id=request.trigger_id, calm=calm
+    )  # fmt: skip
 
 
 def _answer(recipe: Recipe, receipt: Receipt, earlier: Mapping[int, Run]) -> Run | Error:
@@ -297,6 +306,9 @@ def _answer(recipe: Recipe, receipt: Receipt, earlier: Mapping[int, Run]) -> Run
     if not receipt.ids:
         return _deleted(recipe.job_id)
     run_id = receipt.ids[0]
+    if receipt.run is not None and receipt.run.reason == Reason.DEBOUNCE:
+        why = why_waiting(recipe.policy.debounce, receipt.run.eligible_at, format_moment)
+        return replace(receipt.run, message=f"replaced the order that waited; {why}" if receipt.run.replaced else why)
     return receipt.run or earlier.get(run_id) or NotFound(f"there is no run {run_id}")
 
 

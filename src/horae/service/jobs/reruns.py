@@ -72,4 +72,4 @@ def _judged(run_id: int, run: Run | None, jobs: set[int]) -> Run | Error:
 def _request(run: Run, scope: str, key: str | None) -> RunRequest:
     digest = hashlib.sha256(f"rerun {run.id}".encode()).hexdigest()
     once = Idempotency(scope, f"{key}#{run.id}", digest) if key is not None else None
-    return RunRequest(run.job_id, run.data, priority=run.priority, idempotency=once)
+    return RunRequest(run.job_id, run.data, priority=run.priority, idempotency=once, is_alone=True)

@@ -16,7 +16,7 @@ from horae.core.definitions import Idempotency, Receipt, Submission
 from horae.core.fields import Problems
 from horae.core.model import LARGEST_ID, Job, Moment
 from horae.core.policy.breaker import without_reason
-from horae.core.work import kinds, syncs
+from horae.core.work import kinds, syncs, webhooks
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid
 from horae.service.batching import Coalescer
@@ -140,10 +140,13 @@ class Submits:
         for number, draft in enumerate(drafts):
             if number % BATCH == BATCH - 1:
                 await asyncio.sleep(0)
-            if kinds.has_secrets(draft.kind, draft.spec):
+            secretive = [t for t in draft.triggers if webhooks.has_secret(t.schedule)]
+            if secretive or kinds.has_secrets(draft.kind, draft.spec):
                 await self._sealing.check()
             try:
                 kinds.refuse_hidden_spec(draft.kind, draft.spec)
+                for trigger in secretive:
+                    webhooks.kept(trigger.schedule, {})
             except Invalid as error:
                 hidden.append((draft.key, error))
         known = await self._find([key for key, _ in hidden], owner, org)

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from horae.core.fields import Problems
 from horae.core.model import Job, Json, Moment, Page, Trigger
+from horae.core.time import outside
 from horae.core.work import specs
 from horae.core.work.made import check_trigger
 from horae.core.work.specs import TriggerDraft
-from horae.errors import Invalid, NotFound
+from horae.errors import Conflict, Invalid, NotFound
 from horae.ports.store.definitions import Definitions
 from horae.service.jobs.changes import Changes
 from horae.service.jobs.data import DataCheck
-from horae.service.jobs.drafts import movable, redrafted, trigger_from_draft, trigger_of
+from horae.service.jobs.drafts import movable, redrafted, trigger_from_draft, trigger_of, with_token
 
 UNSET = object()  # a field that was not sent, where null is a value
 
@@ -83,6 +84,12 @@ class Triggers:
             return changed if next_at is None else replace(changed, next_at=movable(job, changed, next_at))
 
         return await self._change(trigger_id, change)
+
+    async def rotate(self, trigger_id: int) -> Trigger:
+        """Give a webhook a new token: its address of before is nothing from now on."""
+        if not outside.is_webhook((await self.get(trigger_id)).schedule):
+            raise Conflict(f"trigger {trigger_id} is no webhook, so it has no address")
+        return await self._change(trigger_id, lambda _, trigger, now: with_token(trigger, anew=True))
 
     async def delete(self, trigger_id: int) -> None:
         trigger = await self.get(trigger_id)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from horae.core.members import is_external
 from horae.core.model import Moment, NodeState, Reason, Run, State
+from horae.core.policy import debounce
 from horae.core.policy.demands import RESOURCE
 from horae.core.policy.limits import LimitState, belongs_to, check_resource, job_of, why_waiting
 from horae.core.policy.queues import QueueState
@@ -40,8 +41,11 @@ class Limits:
 
     # ── what a run waits for ──
     async def explain(self, run: Run) -> Run:
-        """Return a run that is held by limits with what holds it, in words, and when a rate lets it start; any other
-        as it is."""
+        """Return a run that is held by limits with what holds it, in words, and when a rate lets it start; one that
+        waits for others of its kind with when it runs; any other as it is."""
+        if run.state is State.BLOCKED and run.reason == Reason.DEBOUNCE:
+            [job] = await self._store.load_jobs([run.job_id])
+            return replace(run, message=debounce.why_waiting(job.policy.debounce, run.eligible_at, format_moment))
         if run.state is not State.BLOCKED or run.reason != Reason.LIMIT or run.message:
             return run
         words, at = await self._why(run)

@@ -114,7 +114,7 @@ class Rotation:
                 for row in rows:
                     yield row
                 after = rows[-1].id or 1
-                if place not in ("job", "source"):
+                if place not in ("job", "trigger", "source"):
                     break
 
 

@@ -17,15 +17,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import structlog
 
-from horae.core.model import Job, Json, Moment, Reason, Source, State
+from horae.core.model import Job, Json, Moment, Reason, Source, State, Trigger
 from horae.core.runs.orders import Assignment, Result
 from horae.core.secrets import sealing
 from horae.core.secrets.sealing import Sealed
-from horae.core.work import kinds
+from horae.core.work import kinds, webhooks
 from horae.errors import ConfigError, Conflict
 from horae.ports.keys import Keys
 from horae.ports.store.vault import Settings
@@ -66,7 +67,22 @@ class Sealing:
     def seal_job(self, job: Job, before: Job | None = None) -> Job:
         """What did not change since `before` stays sealed as it is."""
         spec = kinds.sealed_spec(job.kind, job.spec, before.spec if before is not None else {}, self._of_job(job.id))
-        return job if spec == job.spec else replace(job, spec=spec)
+        sealed = job if spec == job.spec else replace(job, spec=spec)
+        return (
+            self._seal_triggers(sealed, before)
+            if any(webhooks.has_secret(t.schedule) for t in job.triggers)
+            else sealed
+        )
+
+    def _seal_triggers(self, job: Job, before: Job | None) -> Job:
+        old = {t.id: t.schedule for t in before.triggers} if before is not None else {}
+        seal = self._of_job(job.id)
+        triggers = (replace(t, schedule=webhooks.sealed(t.schedule, old.get(t.id, {}), seal)) for t in job.triggers)
+        return replace(job, triggers=tuple(triggers))
+
+    def open_trigger(self, trigger: Trigger) -> Trigger:
+        """As open_job, of a webhook."""
+        return replace(trigger, schedule=webhooks.opened(trigger.schedule, self._of_job(trigger.job_id)))
 
     def open_job(self, job: Job) -> Job:
         """ConfigError(E_SECRET_KEY) when something does not open."""
@@ -101,14 +117,26 @@ class Sealing:
         """Return the text of a row, sealed by the newest key as a whole; None where it is. ConfigError as open_job."""
         if row.place == "setting":
             return None if self._keys.is_newest(row.text) else self._keys.seal("", WITNESS)
-        value: Json = msgspec.json.decode(row.text)
-        again = self._job_anew(row, value) if row.place == "job" else self._source_anew(row, value)
+        value: Any = msgspec.json.decode(row.text)
+        again: Any
+        if row.place == "trigger":
+            again = self._triggers_anew(row, value)
+        else:
+            again = self._job_anew(row, value) if row.place == "job" else self._source_anew(row, value)
         return None if again == value else msgspec.json.encode(again).decode()
 
     def _job_anew(self, row: Sealed, spec: Json) -> Json:
         seal, seen = self._watched(self._of_job(row.id))
         whole = kinds.opened_spec(row.name, spec, seal)
         return kinds.sealed_spec(row.name, whole, spec if all(seen) else {}, seal)
+
+    def _triggers_anew(self, row: Sealed, triggers: list[Json]) -> list[Json]:
+        seal, seen = self._watched(self._of_job(row.id))
+        whole = [webhooks.opened(t["schedule"], seal) for t in triggers]
+        return [
+            {**t, "schedule": webhooks.sealed(schedule, t["schedule"] if all(seen) else {}, seal)}
+            for t, schedule in zip(triggers, whole, strict=True)
+        ]
 
     def _source_anew(self, row: Sealed, config: Json) -> Json:
         seal, seen = self._watched(self._of_source(int(row.name)))

@@ -28,7 +28,7 @@ class VaultPart(Database):
         return bool(await self._put("delete_secret", org, name))
 
     async def load_sealable(self, place: SealedPlace, after: int, limit: int) -> list[Sealed]:
-        if place in ("job", "source"):
+        if place in ("job", "trigger", "source"):
             rows = await self._get(f"sealable_{place}", after, limit)
         else:
             rows = await self._get("list_sealed" if place == "secret" else "sealable_setting") if not after else ()

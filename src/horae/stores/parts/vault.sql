@@ -29,6 +29,10 @@ DELETE FROM secrets WHERE org = $1 AND name = $2 RETURNING name;
 -- Handlers hold nothing of the kind.
 SELECT id, kind, spec FROM jobs WHERE id > $1 AND kind <> 'python' ORDER BY id LIMIT $2;
 
+-- sealable_trigger --
+-- Webhooks hold secrets; other triggers have none.
+SELECT id, kind, triggers FROM jobs WHERE id > $1 AND triggers LIKE '%"sealed.v%' ORDER BY id LIMIT $2;
+
 -- sealable_source --
 SELECT id, org, config FROM sources WHERE id > $1 ORDER BY id LIMIT $2;
 
@@ -37,6 +41,9 @@ SELECT 0, name, value FROM settings WHERE name = 'sealed';
 
 -- reseal_job --
 UPDATE jobs SET spec = $4 WHERE id = $1 AND kind = $2 AND spec = $3 RETURNING id;
+
+-- reseal_trigger --
+UPDATE jobs SET triggers = $4 WHERE id = $1 AND kind = $2 AND triggers = $3 RETURNING id;
 
 -- reseal_source --
 UPDATE sources SET config = $4 WHERE id = $1 AND CAST(org AS TEXT) = $2 AND config = $3 RETURNING id;

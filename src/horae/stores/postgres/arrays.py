@@ -13,6 +13,7 @@ from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
 from horae.stores.lines import Lines
+from horae.stores.orders import kept_share
 from horae.stores.postgres import marks
 from horae.stores.rows import job_values, to_json
 
@@ -116,6 +117,46 @@ def order_rows(orders: Sequence[Order], lines: Lines) -> tuple[Any, ...]:
         for b, key, placed in ((order.run, order.idempotency, order.placed),)
     ]  # fmt: skip
     return list({order.run.job_id for order in orders}), to_json(rows).decode(), *shares
+
+
+class _CalmRow(msgspec.Struct, omit_defaults=True):
+    """An order that waits for others of its kind, as the statement reads it."""
+
+    job_id: int
+    overlap: int
+    kind: str
+    queue: int
+    priority: int
+    share: str
+    debounce: str
+    wait: int
+    at_most: int | None = None
+    data: str | None = None
+    needs: str | None = None
+    pin: str | None = None
+    version: int | None = None
+    start_within: int | None = None
+    demand: int | None = None
+    followed: bool | None = None
+    trigger_id: int | None = None
+    scope: str | None = None
+    key: str | None = None
+    digest: str | None = None
+
+
+def calm_rows(orders: Sequence[Order]) -> tuple[Any, ...]:
+    """Return the jobs of orders that wait for others of their kind, and the orders as JSON."""
+    rows = [
+        _CalmRow(
+            b.job_id, b.overlap, b.kind, b.queue, b.priority, kept_share(b), calm.key, calm.wait, calm.at_most, b.data,
+            array_text(b.needs), b.pin, order.version, order.start_within, b.demand, b.followed or None,
+            order.trigger_id, *_key(key),
+        )
+        for order in orders
+        for b, key, calm in ((order.run, order.idempotency, order.calm),)
+        if calm is not None
+    ]  # fmt: skip
+    return list({order.run.job_id for order in orders}), to_json(rows).decode()
 
 
 def _key(key: Idempotency | None) -> tuple[str | None, str | None, str | None]:

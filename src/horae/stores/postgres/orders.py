@@ -13,7 +13,7 @@ from horae.core.model import Moment, Overlap, Run
 from horae.core.runs.orders import MadeRun, Order, Outcome, Swept
 from horae.stores import limits, orders
 from horae.stores.parts.writes import LOCK_RETRY
-from horae.stores.postgres.arrays import order_rows
+from horae.stores.postgres.arrays import calm_rows, columns, order_rows
 from horae.stores.postgres.lanes import Connection, Cut
 from horae.stores.postgres.moments import PostgresMoments
 
@@ -33,17 +33,38 @@ class PostgresOrders(PostgresMoments):
         async def work(connection: Connection) -> list[Receipt]:
             return await self._carry_out_once(connection, asked)
 
-        if any(order.run.overlap >= Overlap.QUEUE for order in asked):
+        if any(order.run.overlap >= Overlap.QUEUE or order.calm is not None for order in asked):
             return await self._retried(self._submit, work)
         return await self._repeated(self._submit, work)
 
     async def _carry_out_once(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt]:
         """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
         first = orders.first_of_each(asked)
-        receipts = await self._carry_out(connection, [asked[number] for number in first])
-        made = {number: receipt for number, receipt in zip(first, receipts, strict=True) if receipt is not None}
+        calm = [number for number in first if asked[number].calm is not None]
+        rest_of = [number for number in first if asked[number].calm is None]
+        receipts = await self._calm(connection, [asked[number] for number in calm]) if calm else []
+        receipts += await self._carry_out(connection, [asked[number] for number in rest_of]) if rest_of else []
+        done = zip([*calm, *rest_of], receipts, strict=True)
+        made = {number: receipt for number, receipt in done if receipt is not None}
         rest = [order.idempotency for number, order in enumerate(asked) if number not in made]
         return orders.replies(asked, made, await self._known(connection, rest))
+
+    async def _calm(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
+        """Let orders wait for others of their kind; as _carry_out. What waits is locked before any share, as `sweep`
+        does it."""
+        rows = await connection.fetch(self.queries["calm"], self._clock(), *calm_rows(asked))
+        receipts: list[Receipt | None] = []
+        for order, (version, run_id, created_at, due_at, replaced, last, now) in zip(asked, rows, strict=True):
+            if run_id is None:
+                receipts.append(orders.refused(order, version))
+            else:
+                made = orders.calmed(asked[last - 1], run_id, created_at, due_at, now)
+                receipts.append(orders.calm_receipt(made, now, replaced=replaced))
+        pairs = [(order.idempotency, receipt) for order, receipt in zip(asked, receipts, strict=True)]
+        keyed = [(key.scope, key.key, receipt.ids[0]) for key, receipt in pairs if key and receipt and receipt.ids]
+        if keyed:
+            await connection.execute(self.queries["key_calm"], *columns(keyed, 3))
+        return receipts
 
     async def _carry_out(self, connection: Connection, asked: Sequence[Order]) -> list[Receipt | None]:
         """Return what became of each; None where its idempotency key was used before."""

@@ -70,18 +70,75 @@ SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
   ARRAY(SELECT id FROM made), (SELECT now FROM c);
 
+-- calm --
+-- Orders that wait for others of their kind, each in the place of the one that does: of several in one batch, the last.
+-- The index decides between callers at once; whoever waited for another's row looks at the clock after that. Keys that
+-- were used before do nothing; of the others, `key_calm` says what they stand for.
+WITH c AS MATERIALIZED (
+  SELECT COALESCE($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+), alive AS MATERIALIZED (
+  SELECT id, version FROM jobs WHERE id = ANY($2::bigint[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
+), asked AS MATERIALIZED (
+  SELECT t.*, alive.version AS found
+  FROM ROWS FROM (json_to_recordset($3::json) AS (
+      job_id bigint, overlap smallint, data text, needs text, pin text, version int, start_within bigint, scope text,
+      key text, digest text, demand bigint, followed boolean, trigger_id bigint, kind text, queue smallint,
+      priority smallint, share text, debounce text, wait bigint, at_most bigint))
+    WITH ORDINALITY AS t(job_id, overlap, data, needs, pin, version, start_within, scope, key, digest, demand, followed,
+                         trigger_id, kind, queue, priority, share, debounce, wait, at_most, number)
+  LEFT JOIN alive ON alive.id = t.job_id
+), v AS MATERIALIZED (
+  SELECT asked.*, (SELECT now FROM c) AS now, (SELECT now FROM c) + at_most AS latest_at FROM asked
+  WHERE found IS NOT NULL AND (version IS NULL OR version = found)
+), keyed AS (
+  INSERT INTO idempotency (scope, key, digest, ids, created_at)
+  SELECT scope, key, digest, '[]', now FROM v WHERE key IS NOT NULL ORDER BY scope, key
+  ON CONFLICT (scope, key) DO NOTHING
+  RETURNING scope, key
+), fresh AS MATERIALIZED (
+  SELECT v.* FROM v WHERE key IS NULL OR (scope, key) IN (SELECT scope, key FROM keyed)
+), last AS MATERIALIZED (
+  SELECT DISTINCT ON (job_id, debounce) *, now + wait AS due_at FROM fresh
+  ORDER BY job_id, debounce, number DESC
+), made AS (
+  INSERT INTO live AS w (id, job_id, trigger_id, due_at, created_at, start_by, eligible_at, state, reason, priority, overlap,
+                         kind, needs, data, pin, queue, pass, share, demand, followed, debounce, latest_at)
+  SELECT nextval('run_id'), job_id, trigger_id, due_at, now, due_at + start_within, due_at, {blocked}, 'debounce', priority,
+    overlap, kind, needs::text[], data, pin, queue, 0, share, demand, followed, debounce, latest_at
+  FROM last ORDER BY job_id, debounce
+  ON CONFLICT (job_id, debounce) WHERE debounce IS NOT NULL DO UPDATE
+  SET (due_at, eligible_at, start_by) = (
+      SELECT at, at, at + (excluded.start_by - excluded.due_at) FROM (SELECT LEAST(COALESCE($1::bigint,
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + excluded.due_at - excluded.created_at, w.latest_at) AS at) AS moved),
+    trigger_id = excluded.trigger_id, priority = excluded.priority, overlap = excluded.overlap, kind = excluded.kind,
+    needs = excluded.needs, data = excluded.data, pin = excluded.pin, queue = excluded.queue, share = excluded.share,
+    demand = excluded.demand, followed = excluded.followed
+  RETURNING id, job_id, debounce, created_at, due_at, latest_at, xmax <> 0 AS replaced
+)
+SELECT a.found, m.id, m.created_at, m.due_at, m.replaced OR f.number > first.number, l.number, (SELECT now FROM c)
+FROM asked a LEFT JOIN fresh f USING (number)
+LEFT JOIN made m ON m.job_id = f.job_id AND m.debounce = f.debounce
+LEFT JOIN last l ON l.job_id = f.job_id AND l.debounce = f.debounce
+LEFT JOIN LATERAL (
+  SELECT min(o.number) AS number FROM fresh o WHERE o.job_id = f.job_id AND o.debounce = f.debounce) AS first ON true
+ORDER BY a.number;
+
+-- key_calm --
+UPDATE idempotency i SET ids = '[' || k.run_id || ']'
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS k(scope, key, run_id) WHERE i.scope = k.scope AND i.key = k.key;
+
 -- take_later --
 -- Orders whose moment has come, taken out of the way to be made into runs in the same transaction. Their jobs first, as
--- a deletion locks them.
+-- a deletion locks them. One that another order has put off meanwhile stays.
 WITH w AS MATERIALIZED (
-  SELECT id, job_id FROM live WHERE state = {blocked} AND reason = 'later' AND eligible_at <= $1
+  SELECT id, job_id FROM live WHERE state = {blocked} AND reason IN ('later', 'debounce') AND eligible_at <= $1
   ORDER BY eligible_at, id LIMIT $2
 ), j AS MATERIALIZED (
   SELECT id, kind, policy FROM jobs WHERE id = ANY(ARRAY(SELECT job_id FROM w)) AND deleted_at IS NULL ORDER BY id
   FOR KEY SHARE
 ), d AS (
   DELETE FROM live USING j WHERE live.id = ANY(ARRAY(SELECT id FROM w)) AND live.job_id = j.id AND live.state = {blocked}
-    AND live.reason = 'later'
+    AND live.reason IN ('later', 'debounce') AND live.eligible_at <= $1
   RETURNING live.id, live.job_id, live.due_at, live.created_at, live.start_by, live.priority, live.data, live.pin, j.kind,
     j.policy, live.queue, live.share, live.demand, live.trigger_id, live.followed
 )

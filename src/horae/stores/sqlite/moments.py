@@ -9,7 +9,7 @@ from typing import Any
 from horae.core.model import Moment, Overlap, State
 from horae.core.policy import order
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, NewRun, Outcome
-from horae.stores.orders import FOLLOWING, LATER, OVERLAPPED, full, kept_share, waiting_outcome
+from horae.stores.orders import FOLLOWING, OVERLAPPED, TIMED, full, kept_share, waiting_outcome
 from horae.stores.parts.loans import LoanPart
 from horae.stores.rows import definition_from_row, encode, from_json
 from horae.stores.sqlite.definitions import SqliteDefinitions
@@ -148,12 +148,12 @@ def live_row(made: MadeRun, outcome: Outcome, at: int) -> tuple[Any, ...]:
     """Return a run that waits: for an agent, for what it asks for, for its predecessor, or for its moment. `at` is its
     pass."""
     new = made.run
-    gate = new.job_id if outcome not in (LATER, FOLLOWING) and new.overlap != Overlap.ALLOW else None
+    gate = new.job_id if outcome not in (*TIMED, FOLLOWING) and new.overlap != Overlap.ALLOW else None
     return (
         made.run_id, new.job_id, made.trigger_id, made.due_at, made.created_at, gate, new.start_by, int(outcome.state),
         str(outcome.reason), new.priority, new.overlap, new.kind, encode(new.needs) if new.needs else None, new.data,
-        new.pin, made.due_at if outcome is LATER else None, new.queue, at,
-        kept_share(new) if outcome is LATER else None, new.demand, new.parent_id, new.task, new.followed or None,
+        new.pin, made.due_at if outcome in TIMED else None, new.queue, at,
+        kept_share(new) if outcome in TIMED else None, new.demand, new.parent_id, new.task, new.followed or None,
         new.resumes, new.depends or None,
     )  # fmt: skip
 

@@ -22,8 +22,12 @@ class SqliteOrders(SqliteMoments):
         def write(connection: sqlite3.Connection) -> list[Receipt]:
             known = self._known(connection, [order.idempotency for order in asked])
             first = [n for n in orders.first_of_each(asked) if replay(asked[n].idempotency, known) is None]
-            receipts = self._carry_out(connection, [asked[n] for n in first], self._clock())
-            made = dict(zip(first, receipts, strict=True))
+            now = self._clock()
+            calm = [n for n in first if asked[n].calm is not None]
+            rest = [n for n in first if asked[n].calm is None]
+            made = {n: self._calm(connection, asked[n], now) for n in calm}
+            receipts = self._carry_out(connection, [asked[n] for n in rest], now)
+            made |= zip(rest, receipts, strict=True)
             keys = [(asked[n].idempotency, receipt.ids) for n, receipt in made.items() if receipt.ids]
             self._note(connection, keys)
             known |= {(key.scope, key.key): (key.digest, ids) for key, ids in keys if key}
@@ -47,6 +51,23 @@ class SqliteOrders(SqliteMoments):
             for run, later in zip(born, is_later, strict=True)
         )
         return [receipt or next(made) for receipt in refused]
+
+    def _calm(self, connection: sqlite3.Connection, order: Order, now: Moment) -> Receipt:
+        """Let an order wait for others of its kind, in the place of the one that does."""
+        assert order.calm is not None
+        versions = dict(self._json(connection, "alive", encode([order.run.job_id])))
+        if (refused := orders.refused(order, versions.get(order.run.job_id))) is not None:
+            return refused
+        waiting = self._run(connection, "find_calm", order.run.job_id, order.calm.key).fetchone()
+        run_id, created_at, latest_at = waiting or (self._next("run", 1)[0], now, None)
+        due_at, latest_at = order.calm.moments(now, latest_at, is_first=waiting is None)
+        made = orders.calmed(order, run_id, created_at, due_at, now)
+        if waiting is not None:
+            self._run(connection, "drop_live", encode([run_id]))
+        self._rows(connection, "insert_live", [live_row(made, orders.CALMING, 0)])
+        self._run(connection, "note_calm", run_id, order.calm.key, latest_at)
+        self._save_ids(connection)
+        return orders.calm_receipt(made, now, replaced=waiting is not None)
 
     async def sweep(self) -> Swept:
         eligible, start_by, orphans = (await self._get("look_over"))[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from horae.service import Services
 from horae.web import http
 from horae.web.native.cluster import Cluster
+from horae.web.native.hooks import Hooks
 from horae.web.native.jobs import Jobs
 from horae.web.native.limits import Limits
 from horae.web.native.many import Intake
@@ -31,6 +32,7 @@ class Native:
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), self.cluster, Queues(services), Limits(services), Tokens(services), Secrets(services),
+            Hooks(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:
