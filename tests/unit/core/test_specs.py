@@ -495,6 +495,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "rate_limits": [],
         "concurrency_limits": [],
         "after": [],
+        "debounce": None,
     }
 
 
