@@ -164,7 +164,13 @@ def _paused(job: Json) -> str:
 def show_jobs(session: Session, jobs: JobArguments) -> int:
     """Show jobs with their triggers."""
     with session.client() as client:
-        return for_each(session, jobs, client.json.find_job, partial(_show_job, session.screen), is_long=True)
+
+        def find(name: str) -> Json:
+            """By its id it says more of itself than lists do."""
+            found: Json = client.json.job(client.json.find_job(name)["id"])
+            return found
+
+        return for_each(session, jobs, find, partial(_show_job, session.screen), is_long=True)
 
 
 def _show_job(screen: Screen, found: Json) -> None:
