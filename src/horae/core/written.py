@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from horae.core.model import SECOND, Json
+from horae.core.policy.dependencies import SAME
 from horae.core.policy.resources import MEMORY
 from horae.core.runs.segments import segment_of
 from horae.core.sizes import show_size
@@ -20,6 +21,7 @@ from horae.core.work import kinds
 from horae.core.work.isolation import labels_of
 from horae.core.work.policies import DEFAULT_SHOWN, changed_only
 from horae.core.work.specs import Draft, parse_job
+from horae.core.workflows.graph import SUCCESS
 from horae.errors import Error
 
 _LAST = ("steps", "tasks", "returns")  # of the fields of work: the longest, and what the rest is about
@@ -161,8 +163,15 @@ def _flat_policy(job: Json) -> Json:
     flat |= {name: policy[name] for name in _ALIKE if name in policy}
     if "resources" in policy:
         flat["resources"] = _resources(policy["resources"])
+    if "after" in policy:
+        flat["after"] = [_after(one) for one in policy["after"]]
     labels = [label for label in policy.get("labels", ()) if label not in labels_of(job["spec"])]
     return flat | ({"labels": labels} if labels else {})
+
+
+def _after(one: Json) -> Any:
+    said = {name: one[name] for name, usual in (("on", SUCCESS), ("moment", SAME)) if one[name] != usual}
+    return {"job": one["job"], **said} if said else one["job"]
 
 
 def _resources(resources: Json) -> Json:

@@ -18,7 +18,7 @@ import msgspec
 from horae import schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
-from horae.core.policy import limits, queues
+from horae.core.policy import dependencies, limits, queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron, outside
 from horae.core.work import kinds, policies, specs, webhooks
@@ -26,6 +26,7 @@ from horae.core.work.schemas import RESOURCES, SECRET_NAME
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
+from horae.core.workflows.graph import ENDINGS
 from horae.web import http, params
 
 Json = model.Json
@@ -361,6 +362,26 @@ _JOB: Json = {
         "description": "How many may run at once.",
     },
     "resources": RESOURCES,
+    "after": {
+        "type": "array",
+        "maxItems": dependencies.MAX_AFTER,
+        "items": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "integer"},
+                _object(
+                    {
+                        "job": {"type": ["string", "integer"], "description": "Its key, or its id."},
+                        "on": {"enum": list(ENDINGS), "description": "How it must have ended."},
+                        "moment": {"enum": list(dependencies.MOMENTS), "description": "Which of its runs counts."},
+                        "id": {"type": ["integer", "null"], "description": "As it was found; not read."},
+                    },
+                    "job",
+                ),
+            ]
+        },
+        "description": "Jobs of the same owner after which it comes.",
+    },
     "debounce": _object(
         {
             "seconds": {**_DURATION, "description": "For which no other order may have come."},

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import msgspec
 
 from horae.core.model import Moment, State
+from horae.core.runs.flows import Unrun
 from horae.core.runs.orders import Order
 from horae.core.runs.waits import MAX_ANSWERS
-from horae.core.workflows.flows import Unrun
 
 _encode = msgspec.json.Encoder().encode
 

@@ -69,6 +69,11 @@ class NewRun:
     resumes: int | None = None  # the run of a workflow of which it takes over what succeeded
     placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
 
+    @property
+    def concerns_others(self) -> bool:
+        """Whether somebody acts on its birth or its end, beside agents (ports.store.endings)."""
+        return self.depends or self.followed
+
 
 @dataclass(slots=True)
 class Fire:
