@@ -258,6 +258,7 @@ CODES: dict[str, str] = {
     "E_CONFLICT": "The present state does not allow this.",
     "E_KEY_TAKEN": "Another job of this owner already has this key.",
     "E_NOT_ENDED": "The run goes on; only one that has ended can be run again.",
+    "E_NO_TASKS": "The run has no tasks of which some could be taken over; it can be run again.",
     "E_TERMINAL": "The run has ended; its state never changes again.",
     "E_NOT_ASKED": "The run waits for nobody's approval, or for that of somebody else.",
     "E_ANSWERED": "The run was told something under this name already, or waited for it in vain: it is told once.",

@@ -93,6 +93,13 @@ class Policy(Struct):
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
     resources: Resources = {}
+    every: Annotated[
+        str | None,
+        Meta(
+            description="agent: a run has a child on each live agent that has the kind and the labels.",
+            extra_json_schema={"enum": [model.EVERY_AGENT, None]},
+        ),
+    ] = None
 
 
 class Cursor(Struct):
@@ -203,6 +210,8 @@ class Run(Struct):
     output: Annotated[bool, Meta(description="Whether it has written anything.")]
     late_ms: Annotated[int | None, Meta(description="Start minus due moment.")]
     job_name: JobName = UNSET
+    parent_id: Annotated[Id | UnsetType, Meta(description="The run of a workflow of which it is a task,")] = UNSET
+    task: Annotated[str | UnsetType, Meta(description="and what it is called there.")] = UNSET
 
 
 class Attempt(Struct):
@@ -220,6 +229,17 @@ class Attempt(Struct):
     output: bool
 
 
+class Task(Struct, omit_defaults=True):
+    """A task of a workflow, and how it stands in one run of it."""
+
+    name: str
+    needs: Annotated[list[Any], Meta(description="As the document has them, in an order in which they can be done.")]
+    runs: Annotated[dict[str, int], Meta(description="How many of its runs are in which state; none: it waits.")]
+    kind: str | UnsetType = UNSET
+    job: Annotated[str | int | UnsetType, Meta(description="The job that it is, by key or id.")] = UNSET
+    for_each: Annotated[bool, Meta(description="Whether it has a run for each item of a list.")] = False
+
+
 class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
@@ -227,6 +247,7 @@ class RunDetail(Run, kw_only=True):
     awaits: Annotated[
         str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
     ] = UNSET
+    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
 
 
 class Node(Struct):
@@ -577,5 +598,5 @@ SHOWN = (
     HandlerNode, HandlerPage, Health, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview,
     PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness,
     Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment,
-    SegmentPage, Share, SubmitPlan, Submitted, TableResult, Token, TokenPage, Trigger, TriggerPage,
+    SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

@@ -150,7 +150,7 @@ class App:
         )  # fmt: skip
         callers = Callers(roles, self.queue, placing)
         self.execution.serve_calls(callers)
-        begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY_AGENT), workflows.begin)
+        begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
         begins[WAIT] = PlainWaits(roles).begin
         self.driver = Driver(self.link, Outbox(roles, workflows, calls=callers.act), begins)
         self.cluster = Cluster(

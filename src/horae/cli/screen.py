@@ -172,6 +172,19 @@ class Screen:
         for name, text in shown:
             self.line(f"{name:<{width}}  {text}")
 
+    def lines(self, rows: Sequence[Sequence[Cell]]) -> None:
+        """Rows of cells as they are, one beside the other: a drawing."""
+        if not self.is_terminal:
+            for row in rows:
+                self.line("".join(cell.text for cell in row))
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=sys.stdout, color_system=_colours(), highlight=False)
+        for row in rows:
+            console.print(Text.assemble(*((cell.text, cell.style) for cell in row)), no_wrap=True, crop=False)
+
     @contextlib.contextmanager
     def waiting(self, text: str) -> Iterator[None]:
         """A spinner while the body takes its time; nothing outside a terminal."""
@@ -185,7 +198,7 @@ class Screen:
 
     def _plain_table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
         lines = [[column.title.upper() for column in columns], *([_text(cell) for cell in row] for row in rows)]
-        widths = [max(map(_width, cells)) for cells in zip(*lines, strict=True)]
+        widths = [max(map(width_of, cells)) for cells in zip(*lines, strict=True)]
         for line in lines:
             cells = [
                 _fill(text, width, column.is_right) for column, text, width in zip(columns, line, widths, strict=True)
@@ -202,7 +215,7 @@ class Screen:
         cells = list(zip(_headings(columns), *rows, strict=True))
         least = [max(map(_least_width, column)) for column in cells]
         shown = _that_fit(columns, least, console.width)
-        natural = [max(_width(cell.whole) for cell in cells[n]) for n in shown]
+        natural = [max(width_of(cell.whole) for cell in cells[n]) for n in shown]
         widths = _folded(natural, [least[n] for n in shown], console.width)
         table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         for n, width in zip(shown, widths, strict=True):
@@ -248,7 +261,7 @@ def _that_fit(columns: Sequence[Column], least: Sequence[int], room: int) -> lis
 
 def _least_width(cell: Cell) -> int:
     """Return the room below which a cell is hard to read: numbers and states are not folded, text not to nothing."""
-    width = _width(cell.whole)
+    width = width_of(cell.whole)
     is_text = not cell.symbol and any(map(str.isalpha, cell.text))
     return min(width, READABLE) if is_text else width
 
@@ -266,7 +279,7 @@ def _folded(natural: Sequence[int], least: Sequence[int], room: int) -> list[int
     return widths
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
     """Return how many columns of a terminal a text takes: those of many languages, and emoji, take two a character."""
     if text.isascii():
         return len(text)
@@ -276,7 +289,7 @@ def _width(text: str) -> int:
 
 
 def _fill(text: str, width: int, is_right: bool) -> str:
-    room = " " * (width - _width(text))
+    room = " " * (width - width_of(text))
     return room + text if is_right else text + room
 
 

@@ -128,6 +128,7 @@ class Client:
     run = _method(calls.run)
     wait = _method(calls.wait)
     cancel = _method(calls.cancel)
+    retry = _method(calls.retry)
     signal = _method(calls.signal)
     approve = _method(calls.approve)
     reject = _method(calls.reject)

@@ -271,12 +271,16 @@ def runs(
     due_from: str | None = None,
     due_until: str | None = None,
     node: str | None = None,
+    parent: int | None = None,
+    tasks: bool | None = None,
     limit: int | None = 100,
     cursor: str | None = None,
 ) -> Call[RunPage]:
-    """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them."""
+    """Runs, newest first; `state` may be a comma list, moments are RFC 3339. Limit None gives all of them. Those that
+    are tasks of workflows come with `tasks`, or as those of a `parent`."""
     due = {"due_from": due_from, "due_until": due_until}
-    where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node}
+    where = {"job_id": job_id, "trigger_id": trigger_id, "state": state, **due, "node": node, "parent": parent}
+    where["tasks"] = "true" if tasks else None
     return list_all("/v1/runs", where, limit, cursor)
 
 
@@ -337,6 +341,11 @@ def _decide(run_id: int, act: str, comment: str) -> Call[Run]:
 def approvals() -> Call[ApprovalPage]:
     """What waits for your approval, oldest first."""
     return get("/v1/approvals", has="items")
+
+
+def retry(run_id: int) -> Call[Run]:
+    """Go on with a run of a workflow that failed: a new run, which takes over the tasks that succeeded."""
+    return send("POST", f"/v1/runs/{run_id}/retry")
 
 
 def artifacts(run_id: int) -> Call[ArtifactPage]:

@@ -177,6 +177,10 @@ class Policy:
     pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
+    every: str | None = None  # EVERY_AGENT: a run is a parent, with a child on each agent that can do it
+
+
+EVERY_AGENT = "agent"
 
 
 @record
@@ -429,6 +433,8 @@ class RunFilter:
     kinds: tuple[str, ...] = ()
     not_kinds: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # that run it or ran it
+    parent_id: int | None = None  # tasks of this run
+    tasks: bool = False  # tasks of workflows too
 
 
 @dataclass(frozen=True, slots=True)

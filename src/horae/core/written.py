@@ -23,7 +23,15 @@ from horae.core.work.specs import Draft, parse_job
 from horae.errors import Error
 
 _LAST = ("steps", "tasks", "returns")  # of the fields of work: the longest, and what the rest is about
-_ALIKE = ("priority", "queue", "share", "pause_after_failures", "rate_limits", "concurrency_limits")  # in both forms
+_ALIKE = (
+    "priority",
+    "queue",
+    "share",
+    "pause_after_failures",
+    "rate_limits",
+    "concurrency_limits",
+    "every",
+)  # in both forms
 _KINDS = ("cron", "every", "at", "rrule")  # of schedules that are one text
 
 

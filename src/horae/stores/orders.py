@@ -116,8 +116,8 @@ def waited(row: Row) -> Order:
     return Order(new, run_at=due_at, placed=Placed(run_id, created_at), trigger_id=trigger_id)
 
 
-def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Moment) -> Swept:
+def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Moment, overdue: int) -> Swept:
     """Return what a pass has come to: runs (id, demand) that were let go, and orders whose moment has come."""
     queued = len(released) + sum(run.state is State.QUEUED or run.reason == Reason.LIMIT for run in begun)
     demanding = count_demanding(released) + sum(run.reason == Reason.LIMIT for run in begun)
-    return Swept(queued, expired, now, demanding)
+    return Swept(queued, expired, now, demanding, overdue)

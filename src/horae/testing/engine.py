@@ -18,7 +18,7 @@ from typing import Any
 from horae.app.local_calls import Document, Job, LocalCalls, OwnHandlers
 from horae.core.model import SECOND, Moment, Node
 from horae.core.runs.orders import NEVER
-from horae.core.work.kinds import BY_SERVERS, EVERY_AGENT, KINDS, WORKFLOW
+from horae.core.work.kinds import BY_SERVERS, EVERY, KINDS, WORKFLOW
 from horae.core.work.waiting import WAIT
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
@@ -75,7 +75,7 @@ class Engine:
         workflows = Workflows(store, queue, placing, Parts(store, Sealing(store)), after_failures=breaker.look)
         callers = Callers(store, queue, placing)
         execution.serve_calls(callers)
-        begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY_AGENT), workflows.begin)
+        begins: dict[str, Begin] = dict.fromkeys((WORKFLOW, EVERY), workflows.begin)
         begins[WAIT] = PlainWaits(store).begin
         self._driver = Driver(self._link, Outbox(store, workflows, calls=callers.act), begins)
         self._cluster = Cluster(

@@ -19,9 +19,11 @@ from horae import schemas
 from horae.core import model
 from horae.core.time import moments
 from horae.core.work.progress import progress_words, share_done
+from horae.core.workflows.picture import picture
 from horae.errors import CODES, NotFound, Unauthenticated
 from horae.service import Services
 from horae.web import http, openapi, render
+from horae.web.drawings import draw
 from horae.web.native.cluster import Cluster
 
 _HERE = Path(__file__).parent
@@ -32,6 +34,7 @@ _TYPES = {
     ".svg": b"image/svg+xml",
 }
 _ALIVE = http.encode(schemas.Health("ok"))
+LATEST = 20  # runs on the page of a job
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -51,6 +54,7 @@ class Dashboard:
         op, page = http.Operation, "text/html"
         return [
             op("GET", "/", self.overview, "pages", "The overview page", page),
+            op("GET", "/jobs/{job_id}", self.job, "pages", "The page of one job", page),
             op("GET", "/runs/{run_id}", self.run, "pages", "The page of one run", page),
             op("GET", "/docs", self.docs, "pages", "This documentation", page),
             op("GET", "/openapi.json", self.openapi, "pages", "The OpenAPI document", "application/json"),
@@ -68,8 +72,18 @@ class Dashboard:
 
     async def run(self, request: http.Request) -> http.Answer:
         run = await self._jobs.limits.explain(await self._jobs.get_run(request.path_id("run_id")))
-        job = await self._jobs.get(run.job_id)
-        return self._page("run.html", run=render.run(run), job=render.job(job))
+        job, workflow = await self._jobs.get(run.job_id), await self._jobs.tasks.of_run(run)
+        drawing = None if workflow is None else draw(picture(workflow[0], workflow[1].counts), is_run=True)
+        return self._page("run.html", run=render.run(run), job=render.job(job), drawing=drawing)
+
+    async def job(self, request: http.Request) -> http.Answer:
+        job = await self._jobs.get(request.path_id("job_id"))
+        drawing = draw(picture(job.spec), is_run=False) if "tasks" in job.spec else None
+        latest = (await self._jobs.list_runs(model.RunFilter(job_id=job.id), limit=LATEST)).items
+        at = moments.format_moment(self._insight.now())
+        return self._page(
+            "job.html", job=render.job(job), runs=[render.run(run) for run in latest], at=at, drawing=drawing
+        )
 
     async def docs(self, request: http.Request) -> http.Answer:
         document = self._api.document

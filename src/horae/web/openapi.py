@@ -320,6 +320,10 @@ _JOB: Json = {
         "maxLength": queues.MAX_SHARE,
         "description": "With whom its runs share their queue: owner, or a path into their data such as data.tenant.",
     },
+    "every": {
+        "enum": [model.EVERY_AGENT],
+        "description": "A run of the job has a child on each live agent that has its kind and labels.",
+    },
     "pause_after_failures": {
         **_whole(1, policies.MAX_FAILURES),
         "description": "The job pauses itself after so many failed runs in a row.",

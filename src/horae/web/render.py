@@ -18,6 +18,7 @@ from horae.core.time import moments, schedule
 from horae.core.work import kinds, policies
 from horae.core.work.catalogues import HandlerFact, NodeHandlers
 from horae.core.work.progress import read_progress
+from horae.core.workflows.picture import TaskTally
 from horae.service.jobs.submitting import Planned
 
 
@@ -108,7 +109,8 @@ def _run_values(it: model.Run, job_name: str | None) -> tuple[Any, ...]:
         it.node, stamp(it.created_at), when(it.started_at), when(it.finished_at), when(it.eligible_at), it.exit_code,
         it.message, progress(it.progress), it.result, it.data, it.into_run_id, it.cancel_requested, it.lost,
         it.output is not None, None if it.started_at is None else (it.started_at - it.due_at) // 1000,
-        UNSET if job_name is None else job_name,
+        UNSET if job_name is None else job_name, UNSET if it.parent_id is None else it.parent_id,
+        UNSET if it.task is None else it.task,
     )  # fmt: skip
 
 
@@ -116,11 +118,29 @@ def run(it: model.Run, job_name: str | None = None) -> schemas.Run:
     return schemas.Run(*_run_values(it, job_name))
 
 
-def run_detail(it: model.Run, attempts: Sequence[model.Attempt], job_name: str | None) -> schemas.RunDetail:
+def run_detail(
+    it: model.Run,
+    attempts: Sequence[model.Attempt],
+    job_name: str | None,
+    workflow: tuple[model.Json, TaskTally] | None = None,
+) -> schemas.RunDetail:
+    tasks = UNSET if workflow is None else [task(name, *workflow) for name in workflow[0]["tasks"]]
     return schemas.RunDetail(
-        *_run_values(it, job_name), attempts=[attempt(each) for each in attempts],
+        *_run_values(it, job_name), attempts=[attempt(each) for each in attempts], tasks=tasks,
         awaits=UNSET if it.awaits is None or it.reason != model.Reason.SIGNAL else it.awaits,
     )  # fmt: skip
+
+
+def task(name: str, spec: model.Json, tally: TaskTally) -> schemas.Task:
+    it = spec["tasks"][name]
+    return schemas.Task(
+        name,
+        it.get("needs", []),
+        dict(tally.counts.get(name, {})),
+        kind=it.get("kind", UNSET),
+        job=UNSET if "kind" in it else it.get("job", UNSET),
+        for_each="for_each" in it,
+    )
 
 
 def attempt(it: model.Attempt) -> schemas.Attempt:

@@ -203,6 +203,14 @@ async def test_a_job_pauses_itself(jobs: Jobs, execution: Execution, probe: Prob
     assert [(await jobs.get(job.id)).paused for job in (careless, careful)] == [False, True]
 
 
+@pytest.mark.policy("every-agent")
+async def test_a_run_for_every_agent_is_nothing_that_one_agent_takes(jobs: Jobs, execution: Execution):
+    alone, everywhere = await submitted(jobs), await submitted(jobs, every="agent")
+    runs = [await jobs.run_now(job.id) for job in (alone, everywhere)]
+    assert [run.kind for run in runs] == ["python", "every"]
+    assert [a.run_id for a in await execution.claim(N1, {"python": 9})] == [runs[0].id]
+
+
 @pytest.mark.policy("rate-limits")
 async def test_only_so_many_start_in_a_time(jobs: Jobs, execution: Execution, clock: FakeClock):
     job = await submitted(jobs, overlap="allow", rate_limits=[{"rate": "1/min", "burst": 2}])

@@ -14,6 +14,7 @@ from horae.cli.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.jobs.exporting import edit_job
 from horae.cli.jobs.manyjobs import MOST, Item, batches, body_of, is_plain, job_files, placed, read_items
 from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
+from horae.cli.pictures import show_picture
 from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
@@ -171,10 +172,11 @@ def _show_job(screen: Screen, found: Json) -> None:
             ("updated", local_time(found["updated_at"])),
             ("deleted", local_time(found.get("deleted_at"))),
             ("cursor", cursor_text(found.get("cursor"))),
-            ("spec", json.dumps(found["spec"], ensure_ascii=False)),
+            ("spec", json.dumps(found["spec"], ensure_ascii=False) if "tasks" not in found["spec"] else ""),
             ("policy", json.dumps(found["policy"], ensure_ascii=False)),
         ]
     )
+    show_picture(screen, found["spec"])
     if found["triggers"]:
         screen.line()
         _show_triggers(screen, [{**trigger, "job_name": found["name"]} for trigger in found["triggers"]])

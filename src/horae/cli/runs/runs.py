@@ -11,6 +11,7 @@ import click
 
 from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
+from horae.cli.pictures import show_tasks
 from horae.cli.runs.batches import rerun, run_file
 from horae.cli.runs.builds import build_fields, result_text, show_build
 from horae.cli.runs.following import Wanted, follow, remark
@@ -47,16 +48,19 @@ def list_runs(
         Option("--since", metavar="WHEN", help="Due since: 30m, 14:30, 2027-03-28, or an RFC 3339 moment."),
     ] = None,
     until: Annotated[str | None, Option("--until", metavar="WHEN", help="Due before; written as --since is.")] = None,
+    parent: Annotated[int | None, Option("--parent", metavar="RUN", help="Tasks of this run of a workflow.")] = None,
+    tasks: Annotated[bool, Option("--tasks", help="Tasks of workflows too.")] = False,
     limit: Limit = 50,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first; those that are tasks of workflows only where they are asked for."""
     due_from = None if since is None else read_when("--since", since)
     due_until = None if until is None else read_when("--until", until)
     with session.client() as client:
         job_id = client.json.find_job(job)["id"] if job else None
         page = client.json.runs(
-            job_id=job_id, state=state, node=node, due_from=due_from, due_until=due_until, limit=limit
-        )
+            job_id=job_id, state=state, node=node, due_from=due_from, due_until=due_until, limit=limit, parent=parent,
+            tasks=tasks or None,
+        )  # fmt: skip
     if session.as_json:
         session.screen.json(page)
     else:
@@ -94,6 +98,7 @@ def _show_run(screen: Screen, run: Json) -> None:
     screen.record(_run_fields(run))
     show_build(screen, run)
     show_tables(screen, run)
+    show_tasks(screen, run)
     if run.get("attempts"):
         screen.line()
         _show_attempts(screen, run["attempts"])
@@ -105,7 +110,8 @@ def _run_fields(run: Json) -> list[tuple[str, str | Cell]]:
         ("job", f"{run['job_id']} {run.get('job_name', '')}".rstrip()),
         ("state", state_cell(run["state"])),
         ("remark", remark({**run, "progress": None})),
-        ("trigger", str(run["trigger_id"] or "by hand")),
+        ("task", f"{run['task']} of run {run['parent_id']}" if "parent_id" in run else ""),
+        ("trigger", "" if "parent_id" in run else str(run["trigger_id"] or "by hand")),
         ("due", local_time(run["due_at"])),
         ("started", local_time(run["started_at"])),
         ("late", duration(_seconds_late(run))),
@@ -232,6 +238,23 @@ def _describe(run: Json) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def retry_run(
+    session: Session,
+    run: Annotated[int, Argument(metavar="RUN", help="Id of a run of a workflow that has not succeeded.")],
+    wait: Annotated[bool, Option("--wait", help="Wait for its end, and exit as it did.")] = False,
+) -> int:
+    """Go on with a workflow from where it failed.
+
+    A new run with the same graph and data is made. Tasks that succeeded are taken over; the others are done again.
+    """
+    with session.client() as client:
+        made = client.json.retry(run)
+        if wait:
+            return _wait(session, client, {**made, "job_name": name_of_job(made)}, is_quiet=True)
+    _say_run(session, made)
+    return 0
+
+
 # ── cancel ──
 
 
@@ -296,6 +319,7 @@ def _describe_cancelled(run: Json) -> str:
 def register(app: click.Group) -> None:
     group = listing(app, "runs", "horae runs --job backup --state failed --since 1d")(list_runs)
     command(group, "show", "horae runs show 42 43")(show_runs)
+    command(group, "retry", "horae runs retry 42 --wait")(retry_run)
     command(group, "rerun", "horae runs rerun --job backup --state failed --since 1d")(rerun)
     command(app, "run", "horae run backup --data '{\"full\": true}' --wait")(run_now)
     command(app, "cancel", "horae cancel 42 43 backup --dry-run")(cancel)

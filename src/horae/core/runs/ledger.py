@@ -18,7 +18,7 @@ from horae.core.runs import lifecycle
 from horae.core.runs.orders import NEVER, Definition, Due, Fire, LastRun, NewRun
 from horae.core.time.schedule import Schedule, compile_text
 from horae.core.work import policies
-from horae.core.work.kinds import BY_SERVERS
+from horae.core.work.kinds import BY_SERVERS, EVERY
 from horae.errors import Error
 
 CATCH_UP = 1000  # missed moments of one trigger accounted for in one go, unless fewer are asked for
@@ -62,6 +62,7 @@ def new_run(
 ) -> NewRun:  # fmt: skip
     """Return a run to be, as the job's policy wants it."""
     deadline = policy.start_deadline_seconds
+    kind = EVERY if policy.every is not None else kind
     return NewRun(
         job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
         start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data,

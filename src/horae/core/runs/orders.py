@@ -289,6 +289,7 @@ class Swept:
     expired: int  # skipped(start_deadline)
     next_at: Moment | None  # when the next waiting run becomes eligible or expires
     demanding: int = 0  # of those that were released
+    overdue: int = 0  # parents that took too long, and shall end (ports.store.flows)
 
 
 class Want(NamedTuple):

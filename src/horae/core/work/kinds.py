@@ -101,8 +101,8 @@ KINDS: dict[str, Kind] = {
 }
 WRITERS = frozenset(kind for kind, about in KINDS.items() if about.writes)
 LENDABLE = tuple(kind for kind, about in KINDS.items() if about.is_lendable)
-EVERY_AGENT = "every"  # what runs of jobs with `every: agent` are, whatever the kind of the job
-BY_SERVERS = frozenset(kind for kind, about in KINDS.items() if about.by_servers) | {EVERY_AGENT}
+EVERY = "every"  # what runs of jobs with `every: agent` are, whatever the kind of the job
+BY_SERVERS = frozenset(kind for kind, about in KINDS.items() if about.by_servers) | {EVERY}
 WITH_SECRETS = frozenset(kind for kind, about in KINDS.items() if about.secrets != frozenset())
 REMEDIES = {kind: about.remedy for kind, about in KINDS.items() if about.remedy}
 SCHEMA = schemas.FIELDS  # field → JSON Schema, of all kinds: a job document has their fields side by side
@@ -139,6 +139,8 @@ def read_all(fields: Fields) -> tuple[str, Json, Policy]:
     if kind not in ("python", "") and (policy.retry.on or policy.retry.never):
         where = f"{fields.at('retry')}.{'on' if policy.retry.on else 'never'}"
         fields.problems.add(where, "E_FIELD_CONFLICT", "only Python handlers raise exceptions", "leave it out")
+    if policy.every is not None and kind in BY_SERVERS:
+        fields.fault("every", "E_FIELD_CONFLICT", f"no agent does a {kind}", "give it to the tasks")
     return kind, spec, policy
 
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
-from horae.core.model import ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
+from horae.core.model import EVERY_AGENT, ConcurrencyLimit, Json, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.policy import queues
 from horae.core.policy.limits import LARGEST_BURST, parse_rate
 from horae.core.policy.resources import Asks, read_resources, render_resources, resources_from
@@ -31,6 +31,7 @@ _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
     "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources",
+    "every",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -61,6 +62,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         rate_limits=_read_rates(fields),
         concurrency_limits=_read_concurrency(fields),
         resources=read_resources(fields),
+        every=_read_every(fields),
     )
 
 
@@ -91,6 +93,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         rate_limits=_read_rates(inner),
         concurrency_limits=_read_concurrency(inner),
         resources=read_resources(inner),
+        every=_read_every(inner),
         offered=inner.flag("offered") or False,
         synced_at=inner.number("synced_at", None, 0, HORIZON, whole=True),
     )
@@ -280,6 +283,10 @@ def _read_share(fields: Fields) -> str:
     return share or _DEFAULT.share
 
 
+def _read_every(fields: Fields) -> str | None:
+    return fields.word("every", (EVERY_AGENT,)) if "every" in fields.values else None
+
+
 def render_policy(policy: Policy) -> Json:
     """Every field, as the API shows it."""
     retry = policy.retry
@@ -309,6 +316,7 @@ def render_policy(policy: Policy) -> Json:
         "pause_after_failures": policy.pause_after_failures,
         "rate_limits": [{"rate": one.rate, "burst": one.burst, "per": one.per} for one in policy.rate_limits],
         "concurrency_limits": [{"limit": one.limit, "per": one.per} for one in policy.concurrency_limits],
+        "every": policy.every,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from horae.core.model import Json, Node, NodeState, Policy, Reason, State
+from horae.core.model import Json, Node, NodeState, OperatorWish, Policy, Reason, State
 from horae.core.workflows.progress import CHILDREN, End, Make, Step, TaskState
 
 TASK = "agent"  # what the children are called: agent[0], agent[1] …
@@ -16,7 +16,11 @@ def agents_for(kind: str, policy: Policy, nodes: Iterable[Node]) -> list[str]:
     return sorted(
         node.name
         for node in nodes
-        if node.state is NodeState.LIVE and kind in node.kinds and set(policy.labels) <= set(node.labels)
+        if node.state is NodeState.LIVE
+        and node.wanted is OperatorWish.LIVE
+        and "agent" in node.roles
+        and kind in node.kinds
+        and set(policy.labels) <= set(node.labels)
     )
 
 

@@ -20,6 +20,9 @@ class Flows(Protocol):
     async def load_tasks(self, parent_ids: Sequence[int]) -> list[Task]:
         """All tasks of these, live and ended, without results."""
 
+    async def load_busy(self, fan_outs: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+        """Of (run, task) those of which an item is live."""
+
     async def load_results(self, run_ids: Sequence[int]) -> dict[int, str]:
         """Run → its result, JSON text, for those ended ones that have one."""
 

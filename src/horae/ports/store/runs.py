@@ -8,6 +8,7 @@ from typing import Protocol
 from horae.core.definitions import Receipt, Sort
 from horae.core.model import Attempt, Census, Found, Moment, Page, Run, RunFilter, Standing
 from horae.core.runs.orders import Cancelled, Order, Swept
+from horae.core.workflows.picture import TaskTally
 
 
 class Runs(Protocol):
@@ -38,6 +39,9 @@ class Runs(Protocol):
 
     async def search_tries(self, where: RunFilter, sorts: Sequence[Sort], offset: int, limit: int) -> Found:
         """As search_runs, but one item for each attempt at a run: a Try."""
+
+    async def tally_tasks(self, run_id: int) -> TaskTally:
+        """Count the tasks of a run by name and state, those that go on and those that have ended."""
 
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         """Attempts that did not end their run, oldest first."""

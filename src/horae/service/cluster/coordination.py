@@ -319,7 +319,7 @@ class Cluster:
             self._queue.announce("limits")
         if swept.queued:
             self._queue.announce("runs")
-        if swept.queued or swept.expired:
+        if swept.queued or swept.expired or swept.overdue:
             self._queue.announce("endings")  # some may be done by servers, or have others wait for them
         if swept.next_at is None:
             return None

@@ -31,6 +31,7 @@ from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
+from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
@@ -48,7 +49,9 @@ from horae.service.jobs.overdue import Overdue
 from horae.service.jobs.reruns import Reruns
 from horae.service.jobs.signals import Signals, SignalsStore
 from horae.service.jobs.submitting import Planned, Submits
+from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
+from horae.service.jobs.workflows import WorkflowRuns
 from horae.service.no_events import NoEvents
 from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
@@ -57,7 +60,7 @@ from horae.service.secrets.sealing import Sealing
 
 
 class JobStore(
-    LimitsStore, SignalsStore, Moments, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
+    LimitsStore, SignalsStore, Flows, Moments, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
     Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
@@ -84,6 +87,7 @@ class Jobs:
         self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.signals = Signals(store, queue)
+        self.workflows = WorkflowRuns(store, self.orders)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self._submits = Submits(
@@ -91,6 +95,7 @@ class Jobs:
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
+        self.tasks = Tasks(store, store)
 
     # ── submit ──
     async def submit(

@@ -66,6 +66,9 @@ class Changes:
         job = await self.get(job_id)
         if job.deleted_at is not None:
             raise NotFound(f"job {job_id} was deleted")
+        if job.part_of is not None:
+            message = f"job {job_id} is a task that is written in job {job.part_of}"
+            raise Conflict(message, hint=f"change job {job.part_of}")
         return job
 
     async def change(self, job_id: int, change: Callable[[Job, Moment], Job]) -> Job:

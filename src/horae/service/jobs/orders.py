@@ -63,6 +63,7 @@ class RunRequest:
     priority: int | None = None  # None: that of the job
     run_at: Moment | None = None  # None: now
     idempotency: Idempotency | None = None
+    resumes: int | None = None  # a run of the workflow of which it takes over what succeeded
 
 
 class Recipe(NamedTuple):
@@ -284,6 +285,7 @@ def _order(recipe: Recipe, request: RunRequest) -> Order:
     new = new_run(recipe.job_id, recipe.kind, policy, 0, data=data, pin=request.node, followed=recipe.followed)
     if request.priority is not None:
         new.priority = request.priority
+    new.resumes = request.resumes
     deadline = policy.start_deadline_seconds  # counted from the moment that the store sets: it alone knows the time
     within = None if deadline is None else round(deadline * SECOND)
     return Order(new, request.idempotency, recipe.version, request.run_at, within)

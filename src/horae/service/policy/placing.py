@@ -19,6 +19,7 @@ from horae.core.policy.queues import QueueState, place
 from horae.core.policy.resources import asks_of
 from horae.core.runs.ledger import FiringPlan, skip
 from horae.core.runs.orders import Fire, NewRun
+from horae.core.work.kinds import EVERY
 from horae.ports.transport import Queue as Hints
 from horae.service.policy.demands import Demands, DemandStore, is_limited
 from horae.service.policy.queues import Queues, QueuesStore
@@ -67,7 +68,7 @@ class Placing:
                 if policy.share == OWNER_SHARE:
                     known[key] = found
             run.queue, run.share, run.weight, has_limits = found
-            if has_limits and run.kind not in self._foreign_kinds:
+            if has_limits and run.kind not in self._foreign_kinds and run.kind != EVERY:  # its children are limited
                 limited.append(one)
             else:
                 run.demand, run.placed_at = None, now

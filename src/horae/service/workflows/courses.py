@@ -103,7 +103,8 @@ class Course:
         policy = job.policy
         data = None if make.data is None else encode(make.data).decode()
         pin = self.spec[EVERY][make.index] if EVERY in self.spec else None
-        run = new_run(job.id, job.kind, policy, 0, data=data, pin=pin, followed=True)
+        alone = policy if pin is None else replace(policy, every=None)
+        run = new_run(job.id, job.kind, alone, 0, data=data, pin=pin, followed=True)
         run.overlap, run.parent_id, run.task = Overlap.ALLOW, self.run_id, progress.label(make.task, make.index)
         if policy.priority == _DEFAULT_PRIORITY:
             run.priority = self.priority
@@ -129,6 +130,20 @@ class Course:
         if text is not None and (fault := fault_of(text, MAX_RESULT)):
             return FlowEnd(State.FAILED, Reason.ERROR, f"what it returns {fault}", None)
         return FlowEnd(end.state, end.reason, clean(end.message), text)
+
+
+def fan_outs_of(flows: Iterable[Flow]) -> set[tuple[int, str]]:
+    """Return the fan-outs (run, task) of which all items are made at once."""
+    found: set[tuple[int, str]] = set()
+    for flow in flows:
+        spec = decoded(flow.document) or {}
+        found |= {
+            (flow.run_id, name)
+            for name, task in spec.get("tasks", {}).items()
+            if "for_each" in task and "at_once" not in task
+        }
+        found |= {(flow.run_id, every.TASK)} if EVERY in spec else set()
+    return found
 
 
 def course_of(flow: Flow, job: Job, tasks: Iterable[Task]) -> Course:

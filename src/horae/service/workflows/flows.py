@@ -22,12 +22,13 @@ from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.endings import Ending
 from horae.core.runs.orders import Assignment, Result
-from horae.core.work.kinds import BY_SERVERS, EVERY_AGENT, WORKFLOW
+from horae.core.work.kinds import BY_SERVERS, EVERY, WORKFLOW
 from horae.core.workflows import every, progress
 from horae.core.workflows.flows import Begin, Flow, Move, Moved, Parent, Task
 from horae.errors import Error, Unavailable
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.endings import Endings
 from horae.ports.store.flows import Flows
 from horae.ports.store.moments import StoreClock
 from horae.ports.transport import Queue
@@ -39,8 +40,8 @@ from horae.service.workflows.parts import Parts, graph_of, jobs_named
 log = structlog.get_logger(__name__)
 
 
-class FlowStore(Definitions, Flows, Nodes, StoreClock, Protocol):
-    """Jobs, workflows under way, and the agents."""
+class FlowStore(Definitions, Endings, Flows, Nodes, StoreClock, Protocol):
+    """Jobs, workflows under way, what is to be acted on, and the agents."""
 
 
 class Workflows:
@@ -81,7 +82,7 @@ class Workflows:
         course = Course(a.run_id, job, parent.priority, {}, decoded(a.data), [])
         adopted: dict[str, int] = {}
         earlier = await self._store.load_flows([parent.resumes]) if parent.resumes is not None else []
-        if a.kind == EVERY_AGENT:
+        if a.kind == EVERY:
             nodes = await self._store.list_nodes()
             course.spec = {courses.EVERY: every.agents_for(job.kind, job.policy, nodes)}
         elif earlier:
@@ -105,6 +106,23 @@ class Workflows:
     # ── on the way ──
     async def advance(self, flows: Sequence[Flow], rows: Sequence[Ending]) -> None:
         """Move workflows on, to each of which some of the rows belong."""
+        rows = await self._without_idle(flows, rows)
+        told = {row.parent_id for row in rows}
+        flows = [flow for flow in flows if flow.run_id in told]
+        if flows:
+            await self._advance(flows, rows)
+
+    async def _without_idle(self, flows: Sequence[Flow], rows: Sequence[Ending]) -> list[Ending]:
+        """Return the rows by which something may come next. Nothing does when an item of a fan-out ends of which others
+        go on: the last to end sees to all. So the work for a fan-out does not grow with the square of its items."""
+        spread = courses.fan_outs_of(flows)
+        asked = {row.id: (row.parent_id or 0, progress.split_label(row.task)[0]) for row in rows if row.task}
+        busy = await self._store.load_busy(sorted(set(asked.values()) & spread))
+        idle = {row_id for row_id, fan_out in asked.items() if fan_out in busy}
+        await self._store.drop_endings(sorted(idle))
+        return [row for row in rows if row.id not in idle]
+
+    async def _advance(self, flows: Sequence[Flow], rows: Sequence[Ending]) -> None:
         jobs = {job.id: job for job in await self._store.load_jobs(sorted({flow.job_id for flow in flows}))}
         tasks: dict[int, list[Task]] = {flow.run_id: [] for flow in flows}
         for task in await self._store.load_tasks(list(tasks)):

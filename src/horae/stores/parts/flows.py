@@ -11,6 +11,7 @@ from horae.core.runs.endings import Ending
 from horae.core.runs.orders import Order
 from horae.core.workflows.flows import Flow, Move, Parent, Task, Unrun
 from horae.stores.database import Database
+from horae.stores.rows import encode
 
 
 class FlowPart(Database):
@@ -41,6 +42,10 @@ class FlowPart(Database):
         """One that ends between two looks of a statement could be found twice, or not at all: it is one snapshot."""
         rows = await self._get("load_tasks", self._list(parent_ids)) if parent_ids else ()
         return [Task(parent_id, run_id, task, State(state), None) for parent_id, run_id, task, state in rows]
+
+    async def load_busy(self, fan_outs: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
+        rows = await self._get("load_busy", encode(list(fan_outs))) if fan_outs else ()
+        return {(row[0], row[1]) for row in rows}
 
     async def load_results(self, run_ids: Sequence[int]) -> dict[int, str]:
         rows = await self._get("load_results", self._list(run_ids)) if run_ids else ()

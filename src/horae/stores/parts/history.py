@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from horae.core.model import Attempt, Census, Moment, Run, State
 from horae.core.runs.past import HistoryPart, Outdated, Remains
+from horae.core.workflows.picture import TaskTally
 from horae.stores.database import Database
 from horae.stores.rows import _trigger_texts, attempt_from_row, run_from_row
 
@@ -19,6 +20,14 @@ class PastPart(Database):
 
     async def load_runs(self, run_ids: Sequence[int]) -> list[Run]:
         return [run_from_row(row) for row in await self._get("load_runs", self._list(run_ids))]
+
+    async def tally_tasks(self, run_id: int) -> TaskTally:
+        counts: dict[str, dict[str, int]] = {}
+        for name, state, count in await self._get("tally_tasks", run_id):
+            counts.setdefault(name, {})[State(state).word] = count
+        flow = await self._get("document_of_flow", run_id)
+        document, adopted = flow[0] if flow else (None, None)
+        return TaskTally(document, adopted, counts)
 
     async def list_attempts(self, run_id: int) -> list[Attempt]:
         rows = await self._get("list_attempts", run_id)

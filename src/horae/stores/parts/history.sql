@@ -8,6 +8,19 @@ SELECT {run_columns_live} FROM live WHERE id IN {ids}
 UNION ALL
 SELECT {run_columns_history} FROM history WHERE id IN {ids};
 
+-- tally_tasks --
+-- Items of one task are counted together: convert[17] is one of convert.
+SELECT name, state, count(*) FROM (
+  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state
+  FROM live WHERE parent_id = $1
+  UNION ALL
+  SELECT CASE WHEN task LIKE '%]' THEN rtrim(rtrim(task, '0123456789]'), '[') ELSE task END AS name, state
+  FROM history WHERE parent_id = $1) AS made
+GROUP BY name, state;
+
+-- document_of_flow --
+SELECT document, adopted FROM flows WHERE run_id = $1;
+
 -- list_attempts --
 SELECT run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output
 FROM attempts WHERE run_id = $1 AND state <> {blocked} ORDER BY fence;
@@ -23,7 +36,9 @@ FROM attempts WHERE run_id IN {ids} AND state <> {blocked} ORDER BY run_id, fenc
 
 -- outdated --
 -- Oldest ids first, by the primary key, past what is kept: no index of ends is paid for by every run.
+-- Tasks are kept for as long as the run waits of which they are.
 SELECT id, attempt, fence, output IS NOT NULL OR reason = 'lost', finished_at < $1
+  AND (parent_id IS NULL OR NOT EXISTS (SELECT 1 FROM live l WHERE l.id = history.parent_id))
 FROM history WHERE id > $2 ORDER BY id LIMIT $3;
 
 -- without_runs --

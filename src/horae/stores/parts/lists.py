@@ -83,7 +83,7 @@ class ListPart(DefinitionPart):
 
     def _wanted_jobs(self, where: JobFilter) -> Wanted:
         found = Where()
-        condition = f"deleted_at IS {'NOT ' if where.deleted else ''}NULL"
+        condition = f"deleted_at IS {'NOT ' if where.deleted else ''}NULL AND part_of IS NULL"
         keys = [("org", found.put(where.org))]
         indexed = next((name for name in ("key", "name", "owner", "kind") if _exactly(where, name) is not None), None)
         for name, column in (("key", "key"), ("named", "name"), ("owner", "owner"), ("kind", "kind")):
@@ -187,6 +187,10 @@ class ListPart(DefinitionPart):
         if where.states and not states:
             return []
         said = [] if len(states) in (0, len(LIVE)) else [_one_of(states)]
+        if where.parent_id is not None:
+            said.append(f"parent_id = {found.put(where.parent_id)}")
+        elif not where.tasks:
+            said.append("parent_id IS NULL")
         if where.job_id is None:
             return [Stretch("live", (), " AND ".join(said) or "1 = 1")]
         job = found.put(where.job_id)
@@ -199,14 +203,19 @@ class ListPart(DefinitionPart):
         states = [state for state in where.states if state in ENDED]
         if where.states and not states:
             return []
+        if where.parent_id is not None:
+            of_parent = ("parent_id", found.put(where.parent_id))
+            return [Stretch("history", (of_parent,), _one_of(states) if states else "parent_id IS NOT NULL")]
+        whole = "1 = 1" if where.tasks else "parent_id IS NULL"
         if where.job_id is not None:
             job = found.put(where.job_id)
-            return [Stretch("history", (("job_id", job), ("state", f"{state:d}"))) for state in states or ENDED]
+            return [Stretch("history", (("job_id", job), ("state", f"{state:d}")), whole) for state in states or ENDED]
+        past = Stretch("history", (), whole)
         if State.SUCCEEDED not in states:
-            return [Stretch("history", (("state", f"{s:d}"),), "state > 10") for s in states] or [_PAST]
+            return [Stretch("history", (("state", f"{s:d}"),), f"state > 10 AND {whole}") for s in states] or [past]
         if len(states) < len(ENDED):  # of the usual end there is no index: most are
             found.conditions.append(f"(state < 10 OR {_one_of(states)})")
-        return [_PAST]
+        return [past]
 
     async def _end_of_scan(self, wanted: Wanted, start: int, scanned: int | None = None) -> int:
         """Return the lowest id that a page looks at; 0 when it can look at all."""
@@ -253,9 +262,6 @@ class ListPart(DefinitionPart):
         """Return whether all runs below this one were made, and so due, before a moment."""
         rows = await self._get("made_at", run_id)
         return bool(rows) and rows[0][0] < due_from - AHEAD
-
-
-_PAST = Stretch("history")
 
 
 def _exactly(where: JobFilter, column: str) -> Any:

@@ -36,6 +36,6 @@ FROM (SELECT queue, reason FROM live WHERE state = {blocked} AND job_id > 0 LIMI
 
 -- count_failures [claim] --
 SELECT count(*) FROM (
-  SELECT 1 FROM history WHERE job_id = $1 AND state IN ({failed}, {timed_out}) AND created_at >= $2
-    AND id > coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = $1 AND h.state = {succeeded}), 0)
+  SELECT 1 FROM history WHERE job_id = $1 AND state IN ({failed}, {timed_out}) AND created_at >= $2 AND parent_id IS NULL
+    AND id > coalesce((SELECT max(h.id) FROM history h WHERE h.job_id = $1 AND h.state = {succeeded} AND h.parent_id IS NULL), 0)
   LIMIT $3) AS found;

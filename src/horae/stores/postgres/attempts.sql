@@ -1,5 +1,5 @@
 -- load_previous [claim] --
-SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} ORDER BY h.id DESC LIMIT 1)
+SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h.state = {succeeded} AND h.parent_id IS NULL ORDER BY h.id DESC LIMIT 1)
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --

@@ -63,7 +63,9 @@ SET next_at = excluded.next_at, version = excluded.version, segment = excluded.s
 DELETE FROM due WHERE trigger_id = ANY($1::bigint[]);
 
 -- bury_job --
-UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+-- With the tasks that are written in it.
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1
+WHERE id = $1 OR (part_of = $1 AND deleted_at IS NULL);
 
 -- live_of_job --
 -- Locked, so that none is claimed or ended before the next statement sees to it.

@@ -4,6 +4,11 @@ SELECT e.id, e.kind, e.run_id, e.job_id, e.parent_id, e.due_at, e.state, e.name,
   (SELECT h.task FROM history h WHERE h.id = e.run_id AND e.parent_id IS NOT NULL)
 FROM endings e WHERE e.id > $1 ORDER BY e.id LIMIT $2 FOR UPDATE OF e SKIP LOCKED;
 
+-- load_busy [claim] --
+SELECT x.parent_id, x.name FROM (
+  SELECT (value ->> 0)::bigint AS parent_id, value ->> 1 AS name FROM json_array_elements($1::json) AS value) AS x
+WHERE EXISTS (SELECT 1 FROM live l WHERE l.parent_id = x.parent_id AND left(l.task, length(x.name) + 1) = x.name || '[');
+
 -- lock_flows --
 -- In order, as everybody locks them. Whoever ends or cancels them comes before or after.
 SELECT id FROM live WHERE id = ANY($1::bigint[]) AND state = {blocked} ORDER BY id FOR UPDATE;
@@ -24,6 +29,16 @@ WITH x AS (
   INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, reason FROM u WHERE cancel
 )
 SELECT id, cancel FROM u;
+
+-- end_overdue --
+-- Workflows that took too long are marked as cancelled ones are.
+WITH m AS (
+  UPDATE live SET cancel = true, reason = 'timeout', eligible_at = NULL WHERE id = ANY(ARRAY(
+    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'children' AND l.eligible_at <= $1
+      AND EXISTS (SELECT 1 FROM flows f WHERE f.run_id = l.id) ORDER BY l.eligible_at LIMIT $2 FOR UPDATE OF l))
+  RETURNING id, job_id
+)
+INSERT INTO endings (kind, run_id, job_id, parent_id, name) SELECT 'cancel', id, job_id, id, 'timeout' FROM m RETURNING 1;
 
 -- step_flows --
 UPDATE flows f SET version = f.version + 1 FROM unnest($1::bigint[], $2::int[]) AS x(id, version)

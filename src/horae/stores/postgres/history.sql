@@ -11,6 +11,7 @@ ALTER TABLE history DISABLE TRIGGER history_untold;
 -- Answers the jobs whose runs went.
 WITH gone AS (DELETE FROM history WHERE id = ANY($1::bigint[]) RETURNING job_id),
   a AS (DELETE FROM attempts WHERE run_id = ANY($1::bigint[])),
+  f AS (DELETE FROM flows WHERE run_id = ANY($1::bigint[])),
   u AS (DELETE FROM untold WHERE run_id = ANY($1::bigint[]))
 SELECT DISTINCT job_id FROM gone;
 
@@ -20,7 +21,7 @@ SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attemp
 -- census --
 -- Big tables are estimated: a count of a million rows is not worth a glance at a dashboard.
 SELECT
-  (SELECT CASE WHEN reltuples > 50000 THEN reltuples::bigint ELSE (SELECT count(*) FROM jobs WHERE deleted_at IS NULL)
+  (SELECT CASE WHEN reltuples > 50000 THEN reltuples::bigint ELSE (SELECT count(*) FROM jobs WHERE deleted_at IS NULL AND part_of IS NULL)
           END FROM pg_class WHERE oid = 'jobs'::regclass),
   (SELECT CASE WHEN reltuples > 50000 THEN reltuples::bigint ELSE (SELECT count(*) FROM due) END
    FROM pg_class WHERE oid = 'due'::regclass),

@@ -79,7 +79,8 @@ class PostgresOrders(PostgresMoments):
             jobs = [row[1] for row in expired if row[1] is not None] + list(orphans)
             promoted = await connection.fetch(self.queries["promote"], jobs) if jobs else ()
             begun = await self._begin_later(connection, now)
-            return orders.swept([*released, *promoted], begun, len(expired), now)
+            overdue = await connection.fetch(self.queries["end_overdue"], now, limits.ROWS_AT_ONCE)
+            return orders.swept([*released, *promoted], begun, len(expired), now, len(overdue))
 
         return await self._retried(self._finish, transact)
 

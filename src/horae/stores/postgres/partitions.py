@@ -25,7 +25,7 @@ from typing import NamedTuple
 import asyncpg
 import structlog
 
-from horae.core.model import Moment
+from horae.core.model import Moment, State
 from horae.core.runs.past import HistoryPart
 from horae.stores.postgres.lanes import Connection, is_pooled, part_from
 
@@ -123,6 +123,7 @@ async def drop(connection: Connection, part: HistoryPart) -> None:
     span = f"run_id >= {part.first:d} AND run_id < {part.end:d}"
     await connection.execute(f"DELETE FROM attempts WHERE {span}")  # noqa: S608
     await connection.execute(f"DELETE FROM untold WHERE {span}")  # noqa: S608
+    await connection.execute(f"DELETE FROM flows WHERE {span}")  # noqa: S608
     await _exclusively(connection, [f"DROP TABLE {part.name}"])
     log.info("history.dropped", first=part.first, end=part.end)
 
@@ -151,12 +152,13 @@ async def _parts(connection: Connection) -> list[Part]:
 
 
 async def _is_awaited(connection: Connection, first: int, end: int) -> bool:
-    """Return whether a run with an id in this range is live, or may come to be."""
+    """Return whether a run with an id in this range is live, or may come to be, or may be a task of one that is."""
     span = f">= {first:d} AND {{0}} < {end:d}"
     live, kept = f"id {span.format('id')}", f"reserved {span.format('reserved')}"
     return bool(
         await connection.fetchval(
-            f"SELECT EXISTS (SELECT 1 FROM live WHERE {live}) OR EXISTS (SELECT 1 FROM due WHERE {kept})"  # noqa: S608
+            f"SELECT EXISTS (SELECT 1 FROM live WHERE {live}) OR EXISTS (SELECT 1 FROM due WHERE {kept}) "  # noqa: S608
+            f"OR EXISTS (SELECT 1 FROM live JOIN flows ON run_id = id WHERE state = {State.BLOCKED:d} AND id < {end:d})"
         )
     )
 

@@ -155,6 +155,7 @@ class SqliteAttempts(SqliteFlows, WritePart):
         def write(connection: sqlite3.Connection) -> None:
             ids = encode(list(run_ids))
             self._run(connection, "purge_attempts", ids)
+            self._run(connection, "purge_flows", ids)
             jobs = {row[0] for row in self._run(connection, "purge", ids).fetchall()}
             self._run(connection, "forget_untold", ids)
             self._run(connection, "drop_cursors", encode(sorted(jobs)))

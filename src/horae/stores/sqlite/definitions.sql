@@ -41,7 +41,9 @@ SET next_at = excluded.next_at, version = excluded.version, segment = excluded.s
 DELETE FROM due WHERE trigger_id IN (SELECT value FROM json_each($1));
 
 -- bury_job --
-UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1 WHERE id = $1;
+-- With the tasks that are written in it.
+UPDATE jobs SET deleted_at = $2, updated_at = $2, version = version + 1
+WHERE id = $1 OR (part_of = $1 AND deleted_at IS NULL);
 
 -- live_of_job --
 SELECT id FROM live WHERE gate = $1 OR (gate IS NULL AND job_id = $1);

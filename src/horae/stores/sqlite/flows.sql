@@ -3,6 +3,12 @@ SELECT e.id, e.kind, e.run_id, e.job_id, e.parent_id, e.due_at, e.state, e.name,
   (SELECT h.task FROM history h WHERE h.id = e.run_id AND e.parent_id IS NOT NULL)
 FROM endings e WHERE e.id > $1 ORDER BY e.id LIMIT $2;
 
+-- load_busy [claim] --
+SELECT x.parent_id, x.name FROM (
+  SELECT value ->> 0 AS parent_id, value ->> 1 AS name FROM json_each($1)) AS x
+WHERE EXISTS (
+  SELECT 1 FROM live l WHERE l.parent_id = x.parent_id AND substr(l.task, 1, length(x.name) + 1) = x.name || '[');
+
 -- begin_flow --
 UPDATE live SET state = {blocked}, reason = CASE WHEN cancel THEN reason ELSE 'children' END, phase = 1, node = NULL,
   eligible_at = CASE WHEN cancel THEN NULL ELSE $3 END
@@ -32,6 +38,10 @@ FROM x CROSS JOIN live r ON r.id = x.id;
 -- gates_of --
 SELECT CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END, followed FROM live
 WHERE id IN (SELECT value FROM json_each($1));
+
+-- overdue_parents --
+SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'children' AND l.eligible_at <= $1
+  AND EXISTS (SELECT 1 FROM flows f WHERE f.run_id = l.id) ORDER BY l.eligible_at LIMIT $2;
 
 -- mark_parents --
 UPDATE live SET cancel = 1, reason = $2, eligible_at = NULL WHERE id IN (SELECT value FROM json_each($1));

@@ -14,13 +14,16 @@ DELETE FROM history WHERE id IN (SELECT value FROM json_each($1)) RETURNING job_
 -- purge_attempts --
 DELETE FROM attempts WHERE run_id IN (SELECT value FROM json_each($1));
 
+-- purge_flows --
+DELETE FROM flows WHERE run_id IN (SELECT value FROM json_each($1));
+
 -- outdated_attempts --
 SELECT run_id, attempt, fence, output IS NOT NULL OR reason = 'lost' FROM attempts
 WHERE run_id IN (SELECT value FROM json_each($1));
 
 -- census --
 SELECT
-  (SELECT count(*) FROM jobs WHERE deleted_at IS NULL),
+  (SELECT count(*) FROM jobs WHERE deleted_at IS NULL AND part_of IS NULL),
   (SELECT count(*) FROM due),
   (SELECT next_at FROM due WHERE next_at < 9223372036854775807 ORDER BY next_at LIMIT 1),
   (SELECT min(due_at) FROM live WHERE state = {queued});

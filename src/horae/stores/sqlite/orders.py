@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from horae.core.definitions import Receipt
-from horae.core.model import Moment, Run, State
+from horae.core.model import Moment, Reason, Run, State
 from horae.core.runs.orders import Order, Swept
 from horae.stores import limits, orders
 from horae.stores.idempotency import replay
@@ -64,7 +64,9 @@ class SqliteOrders(SqliteMoments):
             jobs = [row[1] for row in expired if row[1] is not None] + from_json(orphans)
             promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs else []
             begun = self._begin_later(connection, now)
-            return orders.swept([*released, *promoted], begun, len(expired), now)
+            overdue = [row[0] for row in self._run(connection, "overdue_parents", now, limits.ROWS_AT_ONCE)]
+            self._mark(connection, overdue, Reason.TIMEOUT)
+            return orders.swept([*released, *promoted], begun, len(expired), now, len(overdue))
 
         return await self._do(write)
 

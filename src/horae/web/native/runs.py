@@ -14,6 +14,7 @@ from typing import Any
 
 from horae import schemas
 from horae.core import model
+from horae.core.definitions import Idempotency
 from horae.errors import Error, Invalid
 from horae.service import Services
 from horae.service.insight import LogSlice
@@ -39,6 +40,8 @@ _RUNS = (
     params.moment("due_from", "Due at or after this moment."),
     params.moment("due_until", "Due before this moment."),
     params.text("node", "Runs that this node runs or ran last.", 200),
+    params.identity("parent", "Tasks of one run of a workflow."),
+    params.boolean("tasks", "Tasks of workflows too."),
     params.CURSOR,
     params.LIMIT,
 )
@@ -117,6 +120,8 @@ class Runs:
                errors=(409, 429)),
             op("GET", run, self.get_run, "runs", "Read a run with its attempts", "RunDetail"),
             op("POST", f"{run}/cancel", self.cancel, "runs", "Cancel a run", "Run", 202, errors=(409,)),
+            op("POST", f"{run}/retry", self.retry, "runs", "Go on with a workflow from where it failed", "Run", 201,
+               params=(params.IDEMPOTENCY,), errors=(409, 429)),
             op("GET", f"{run}/log", self.read_log, "runs", "Read the log of a run", "text/plain", params=_LOG,
                errors=(416,), also={206: "text/plain"}, headers=_LOG_HEADERS),
             op("GET", f"{run}/log/follow", self.follow_log, "runs", "Follow the log of a run", "text/event-stream",
@@ -135,8 +140,9 @@ class Runs:
         org = request.token.org if request.token else None
         nodes = (args["node"],) if args["node"] else ()
         where = model.RunFilter(
-            args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes
-        )
+            args["job_id"], args["trigger_id"], args["state"], due_from, due_until, org, nodes=nodes,
+            parent_id=args["parent"], tasks=bool(args["tasks"]),
+        )  # fmt: skip
         page = await self._jobs.list_runs(where, args["cursor"], args["limit"])
         names = await self._insight.job_names(run.job_id for run in page.items)
         return http.reply(
@@ -165,7 +171,8 @@ class Runs:
         start, as of now."""
         run_id = request.path_id("run_id")
         run = await self._jobs.limits.explain(await self._jobs.offers.explain(await self._jobs.get_run(run_id)))
-        return http.reply(200, render.run_detail(run, await self._jobs.list_attempts(run_id), await self._name_of(run)))
+        attempts, tasks = await self._jobs.list_attempts(run_id), await self._jobs.tasks.of_run(run)
+        return http.reply(200, render.run_detail(run, attempts, await self._name_of(run), tasks))
 
     async def _name_of(self, run: model.Run) -> str | None:
         return (await self._insight.job_names([run.job_id])).get(run.job_id)
@@ -174,6 +181,14 @@ class Runs:
         """A waiting run is cancelled at once; a running one as soon as its process tree is gone."""
         run = await self._jobs.cancel(request.path_id("run_id"))
         return http.reply(202, render.run(run, await self._name_of(run)))
+
+    async def retry(self, request: http.Request) -> http.Answer:
+        """A new run with the same graph and data: what succeeded in this one is taken over, the rest is done again."""
+        who, key, run_id = http.principal(request), request.idempotency_key(), request.path_id("run_id")
+        asker = Asker(who.owner, who.org, is_bound=request.token is not None)
+        once = Idempotency(f"{who.owner} POST /v1/runs/{run_id}/retry", key, "") if key is not None else None
+        run = await self._jobs.workflows.retry(run_id, asker, once)
+        return http.reply(201, render.run(run, await self._name_of(run)))
 
     async def read_log(self, request: http.Request) -> http.Answer:
         """Empty while the run has not started; `Horae-Run-State` tells."""
