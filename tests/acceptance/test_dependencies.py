@@ -30,11 +30,11 @@ def step(run: str) -> dict[str, Any]:
 
 def test_a_chain_runs_by_itself_and_shows_what_it_waits_for(server: Server, tmp_path: Path):
     (tmp_path / "chain.yaml").write_text(
-        """
+        f"""
 jobs:
-  - {name: extract, key: extract, steps: [{run: "while [ ! -e go ]; do sleep 0.1; done"}]}
-  - {name: load, key: load, after: [extract], steps: [{run: 'printf %s "$HORAE_RUN_DATA" > seen'}]}
-  - {name: clean, key: clean, after: [{job: extract, on: failure}], steps: [{run: "true"}]}
+  - {{name: extract, key: extract, steps: [{{run: "while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"}}]}}
+  - {{name: load, key: load, after: [extract], steps: [{{run: 'printf %s "$HORAE_RUN_DATA" > {tmp_path}/seen'}}]}}
+  - {{name: clean, key: clean, after: [{{job: extract, on: failure}}], steps: [{{run: "true"}}]}}
 """
     )
     server.cli("submit", "chain.yaml")

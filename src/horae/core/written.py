@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from horae.core.model import SECOND, Json
-from horae.core.policy.dependencies import SAME
+from horae.core.policy.dependencies import SAME, SUCCESS
 from horae.core.policy.resources import MEMORY
 from horae.core.runs.segments import segment_of
 from horae.core.sizes import show_size
@@ -21,7 +21,6 @@ from horae.core.work import kinds
 from horae.core.work.isolation import labels_of
 from horae.core.work.policies import DEFAULT_SHOWN, changed_only
 from horae.core.work.specs import Draft, parse_job
-from horae.core.workflows.graph import SUCCESS
 from horae.errors import Error
 
 _LAST = ("steps", "tasks", "returns")  # of the fields of work: the longest, and what the rest is about

@@ -26,7 +26,6 @@ from horae.core.work.schemas import RESOURCES, SECRET_NAME
 from horae.core.work.schemas import TEXT as _TEXT
 from horae.core.work.schemas import an_object as _object
 from horae.core.work.schemas import whole as _whole
-from horae.core.workflows.graph import ENDINGS
 from horae.web import http, params
 
 Json = model.Json
@@ -372,7 +371,7 @@ _JOB: Json = {
                 _object(
                     {
                         "job": {"type": ["string", "integer"], "description": "Its key, or its id."},
-                        "on": {"enum": list(ENDINGS), "description": "How it must have ended."},
+                        "on": {"enum": list(dependencies.ENDINGS), "description": "How it must have ended."},
                         "moment": {"enum": list(dependencies.MOMENTS), "description": "Which of its runs counts."},
                         "id": {"type": ["integer", "null"], "description": "As it was found; not read."},
                     },

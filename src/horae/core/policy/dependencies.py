@@ -24,7 +24,7 @@ and however often.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -34,9 +34,10 @@ from horae.core.model import LARGEST_ID, After, Job, Json, Moment, State, Trigge
 from horae.core.time.document import KINDS
 from horae.core.time.moments import format_moment
 from horae.core.time.schedule import compile_schedule
-from horae.core.workflows.graph import END, ENDINGS, FAILURE, SUCCESS, cycle_in
 from horae.errors import Invalid
 
+SUCCESS, FAILURE, END = "success", "failure", "end"
+ENDINGS = (SUCCESS, FAILURE, END)
 SAME, LATEST = "same", "latest"
 MOMENTS = (SAME, LATEST)
 MAX_AFTER = 50  # predecessors of one job
@@ -88,12 +89,20 @@ def read_job_name(fields: Fields, name: str) -> int | str | None:
     return None
 
 
-def cycle_of(after: Mapping[int, Iterable[int]]) -> list[int]:
+def cycle_of(after: Mapping[int, Collection[int]]) -> list[int]:
     """Return jobs that come after each other in a circle, as a path that ends where it began; empty if none do."""
-    return [int(name) for name in cycle_in({str(job): [str(each) for each in ids] for job, ids in after.items()})]
+    before = {job: [each for each in ids if each in after] for job, ids in after.items()}
+    while done := {job for job, ids in before.items() if not ids}:  # nothing of a circle is among these
+        before = {job: [i for i in ids if i not in done] for job, ids in before.items() if job not in done}
+    if not before:
+        return []
+    path = [min(before)]
+    while (following := before[path[-1]][0]) not in path:  # whatever is left comes after something that is left
+        path.append(following)
+    return [*path[path.index(following) :], following]
 
 
-def refuse_cycle(after: Mapping[int, Iterable[int]], names: Mapping[int, str], new: Iterable[int] = ()) -> None:
+def refuse_cycle(after: Mapping[int, Collection[int]], names: Mapping[int, str], new: Iterable[int] = ()) -> None:
     """`new` are those that are being written: the path begins with one of them."""
     path = cycle_of(after)
     if not path:
