@@ -8,7 +8,7 @@ from typing import Any
 from horae.core.model import Overlap, Policy, Reason, Run, State
 from horae.core.runs.endings import CANCEL, RUN
 from horae.core.runs.orders import NewRun, Order, Result
-from horae.core.workflows.flows import Begin, FlowEnd, Move, Moved, Unrun
+from horae.core.runs.flows import Begin, FlowEnd, Move, Moved, Unrun
 from horae.ports.store import Store
 from horae.testing import make_job
 
