@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from horae.core.model import Moment, Reason, State
 from horae.core.runs.endings import Ending
-from horae.core.runs.orders import Order
 from horae.core.runs.flows import Flow, Move, Parent, Task, Unrun
+from horae.core.runs.orders import Order
 from horae.stores.database import Database
 from horae.stores.rows import encode
 

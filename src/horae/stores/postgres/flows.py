@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from horae.core.model import Moment, State
-from horae.core.runs.orders import Cancelled
 from horae.core.runs.flows import Move, Moved, Unrun
+from horae.core.runs.orders import Cancelled
 from horae.stores.attempts import count_demanding
 from horae.stores.parts.flows import FlowPart, by_reason, unmade
 from horae.stores.postgres.lanes import Connection

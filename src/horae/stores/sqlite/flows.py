@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 
 from horae.core.model import Moment, State
-from horae.core.runs.orders import Cancelled
 from horae.core.runs.flows import Move, Moved, Unrun
+from horae.core.runs.orders import Cancelled
 from horae.stores.attempts import count_demanding
 from horae.stores.parts.flows import FlowPart, by_reason, unmade, unrun_row
 from horae.stores.rows import encode
