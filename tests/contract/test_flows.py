@@ -265,6 +265,8 @@ async def test_a_thousand_tasks_cost_as_many_statements_as_one(counted: tuple[Po
     await count(sent)
     await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED) for a in given])
     assert await count(sent) == 1
+    await store.load_tasks([run_id])  # which opens the connection
+    await count(sent)
     rows = await store.load_endings(0, 2000)
     tasks = await store.load_tasks([run_id])
     assert (len(rows), len(tasks)) == (1000, 1000)
