@@ -300,7 +300,7 @@ class Swept:
     expired: int  # skipped(start_deadline)
     next_at: Moment | None  # when the next waiting run becomes eligible or expires
     demanding: int = 0  # of those that were released
-    overdue: int = 0  # parents that took too long, and shall end (ports.store.flows)
+    noted: bool = False  # servers may have something to do: a parent took too long, an expired run has followers, …
 
 
 class Want(NamedTuple):
