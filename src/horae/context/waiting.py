@@ -16,10 +16,9 @@ from typing import Any
 
 import msgspec
 
-from horae.core.awaiting import MAX_CALLS, SIGNAL_NAME, Call, Wait
 from horae.core.model import Json, Moment, Reason
 from horae.core.runs.results import MAX_WAIT
-from horae.core.runs.waits import read_answers
+from horae.core.runs.waits import MAX_CALLS, SIGNAL_NAME, Call, Wait, read_answers
 
 Seconds = float | timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from horae import wire
-from horae.core.awaiting import Wait
 from horae.core.model import Node
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment, Result
+from horae.core.runs.waits import Wait
 from horae.errors import ConfigError, Conflict, Denied, Error
 from horae.wire.generated import agents_pb2 as pb
 

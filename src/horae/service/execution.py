@@ -16,14 +16,13 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from horae.core.awaiting import Wait
 from horae.core.model import SECOND, Job, Moment, Node, NodeState, Phase, Reason, Run, State
 from horae.core.policy.demands import Offer
 from horae.core.runs import lifecycle, traces
 from horae.core.runs.calls import Calls
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting
-from horae.core.runs.waits import goes_on_at, in_words
+from horae.core.runs.waits import Wait, goes_on_at, in_words
 from horae.core.signs import Beat, Sign
 from horae.core.work import policies
 from horae.core.work.kinds import WRITERS

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from horae.core.awaiting import Wait
 from horae.core.model import Json, Moment, State
+from horae.core.runs.waits import Wait
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.outcomes import raised, read_data, returned

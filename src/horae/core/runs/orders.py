@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from horae.core.awaiting import Wait
 from horae.core.definitions import Idempotency
 from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.debounce import Calm
 from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
+from horae.core.runs.waits import Wait
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from horae.core.awaiting import SIGNAL_NAME
 from horae.core.model import Json
 from horae.core.policy import resources
+from horae.core.runs import waits
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
 from horae.core.sizes import MOST_CPUS
 from horae.core.work import builds, commands, isolation, projects, queries, repositories, requests, syncs, waiting
@@ -222,7 +222,7 @@ FIELDS: Json = {
             {
                 "for": _DURATION,
                 "until": TEXT,
-                "signal": {**TEXT, "pattern": f"^{SIGNAL_NAME.pattern}$"},
+                "signal": {**TEXT, "pattern": f"^{waits.SIGNAL_NAME.pattern}$"},
                 "approval": an_object(
                     {
                         "by": {"type": "array", "minItems": 1, "maxItems": waiting.MAX_DECIDERS, "items": TEXT},

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from horae.core.awaiting import SIGNAL_NAME, Wait
 from horae.core.fields import Fields, fields_of
 from horae.core.model import Json, Moment, Reason, State
+from horae.core.runs.waits import SIGNAL_NAME, Wait
 from horae.core.time.moments import format_moment, parse_moment
 from horae.errors import Invalid
 

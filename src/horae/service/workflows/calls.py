@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from horae.core.awaiting import Call
 from horae.core.model import SECOND, Job, Overlap, Reason, State
 from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
@@ -18,6 +17,7 @@ from horae.core.runs.endings import CANCEL, Ending
 from horae.core.runs.flows import Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order, Result
+from horae.core.runs.waits import Call
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.flows import Flows
 from horae.ports.store.runs import Runs
