@@ -9,7 +9,7 @@ from typing import NamedTuple
 from horae.core.definitions import Idempotency
 from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.queues import DEFAULT_QUEUE
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 

@@ -16,7 +16,7 @@ from horae.core.runs.calls import Calls
 from horae.core.runs.endings import CANCEL, Ending
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order, Result
-from horae.core.runs.waits import Call
+from horae.core.waits import Call
 from horae.core.workflows.flows import Unrun
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.flows import Flows

@@ -10,7 +10,8 @@ from horae.core.model import Moment, Phase, State
 from horae.core.runs.calls import Calls
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Finished, Result, Waiting, Want
-from horae.core.runs.waits import awaited, read_answers
+from horae.core.runs.waits import read_answers
+from horae.core.waits import awaited
 from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
 from horae.stores.attempts import (
