@@ -25,8 +25,6 @@ _ARROW = "▶"
 
 def show_picture(screen: Screen, spec: Json, counts: dict[str, Json] | None = None) -> None:
     """Draw a workflow; `counts` has, of a run of it, by task how many of its runs are in which state."""
-    if "tasks" not in spec:
-        return
     drawn = picture(spec, counts)
     sheet = _Sheet(drawn, is_run=counts is not None)
     screen.line()
@@ -36,11 +34,10 @@ def show_picture(screen: Screen, spec: Json, counts: dict[str, Json] | None = No
         _show_list(screen, spec, drawn, is_run=counts is not None)
 
 
-def show_tasks(screen: Screen, run: Json) -> None:
-    """Draw how the tasks of a run stand, if it has any."""
-    if tasks := run.get("tasks"):
-        spec = {"tasks": {task["name"]: task for task in tasks}}
-        show_picture(screen, spec, {task["name"]: task["runs"] for task in tasks})
+def show_tasks(screen: Screen, tasks: list[Json]) -> None:
+    """Draw how the tasks of a run stand."""
+    spec = {"tasks": {task["name"]: task for task in tasks}}
+    show_picture(screen, spec, {task["name"]: task["runs"] for task in tasks})
 
 
 def _show_list(screen: Screen, spec: Json, drawn: Picture, *, is_run: bool) -> None:

@@ -160,6 +160,7 @@ MORE: list[tuple[dict[str, Any], str, str, str]] = [
     (job(run_at="2027-01-01T00:00:00Z", schedule="10s"), "E_FIELD_CONFLICT", "schedule", "run_at"),
     (job(run_at="2027-01-01T00:00:00Z", run_once=False), "E_FIELD_CONFLICT", "run_once: false", "run_at"),
     (job(run_once="yes"), "E_TYPE", "true or false", "run_once"),
+    (job(every="node"), "E_ENUM", "one of agent, got 'node'", "every"),
     (job(triggers=[{"every": "1m"}], schedule="10s"), "E_FIELD_CONFLICT", "triggers are listed", "schedule"),
     (job(triggers=[], run_once=False), "E_EMPTY", "at least one", "triggers"),
     (job(triggers=[{"every": "1m"}] * 101), "E_LIMIT", "at most 100 triggers", "triggers"),
@@ -493,6 +494,7 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "pause_after_failures": None,
         "rate_limits": [],
         "concurrency_limits": [],
+        "every": None,
     }
 
 

@@ -14,7 +14,6 @@ from horae.cli.jobfiles import directory_of, media_type, naming, read_file
 from horae.cli.jobs.exporting import edit_job
 from horae.cli.jobs.manyjobs import MOST, Item, batches, body_of, is_plain, job_files, placed, read_items
 from horae.cli.options import Argument, DryRun, JobArgument, JobArguments, Limit, OfJob, Option
-from horae.cli.pictures import show_picture
 from horae.cli.progress import progress
 from horae.cli.screen import Cell, Json, Screen, clean, local_time, name_of_job, note_more
 from horae.cli.session import Session, command, listing
@@ -176,7 +175,10 @@ def _show_job(screen: Screen, found: Json) -> None:
             ("policy", json.dumps(found["policy"], ensure_ascii=False)),
         ]
     )
-    show_picture(screen, found["spec"])
+    if "tasks" in found["spec"]:
+        from horae.cli.pictures import show_picture  # few need it
+
+        show_picture(screen, found["spec"])
     if found["triggers"]:
         screen.line()
         _show_triggers(screen, [{**trigger, "job_name": found["name"]} for trigger in found["triggers"]])

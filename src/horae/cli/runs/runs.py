@@ -11,7 +11,6 @@ import click
 
 from horae.cli.datawork import data_fields, progress_bar, show_tables
 from horae.cli.options import Argument, DryRun, JobArgument, Limit, OfJob, Option
-from horae.cli.pictures import show_tasks
 from horae.cli.runs.batches import rerun, run_file
 from horae.cli.runs.builds import build_fields, result_text, show_build
 from horae.cli.runs.following import Wanted, follow, remark
@@ -98,7 +97,10 @@ def _show_run(screen: Screen, run: Json) -> None:
     screen.record(_run_fields(run))
     show_build(screen, run)
     show_tables(screen, run)
-    show_tasks(screen, run)
+    if run.get("tasks"):
+        from horae.cli.pictures import show_tasks  # few need it
+
+        show_tasks(screen, run["tasks"])
     if run.get("attempts"):
         screen.line()
         _show_attempts(screen, run["attempts"])

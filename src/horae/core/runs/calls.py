@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from horae.core.model import Moment, State
+from horae.core.runs.flows import Unrun
 from horae.core.runs.orders import Order
 from horae.core.runs.waits import MAX_ANSWERS
-from horae.core.workflows.flows import Unrun
 
 
 class Calls(NamedTuple):

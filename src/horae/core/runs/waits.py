@@ -31,7 +31,7 @@ SHORTEST = SECOND  # of a wait until a moment that has passed: the clock of whoe
 def goes_on_at(wait: Wait, now: Moment) -> Moment | None:
     """Return when a run goes on that is told nothing."""
     if wait.until is not None:
-        return min(max(wait.until, now + SHORTEST), now + round(MAX_WAIT * SECOND))
+        return max(wait.until, now + SHORTEST)
     return None if wait.seconds is None else now + round(min(max(wait.seconds, 0.0), MAX_WAIT) * SECOND)
 
 

@@ -179,7 +179,7 @@ def _places(value: Any, key: str = "", path: str = "") -> Iterator[tuple[str, An
             yield from _places(item, path=join(path, str(number)))
 
 
-def kept(new: Json, old: Json) -> Json:
+def kept(new: Json, old: Json, path: str = "") -> Json:
     """Return a changed value with every secret it needs. One that comes back hidden is kept only where nothing says
     that it goes elsewhere now: who may change a job must not learn its secrets by sending them to a place of their
     own."""
@@ -187,7 +187,7 @@ def kept(new: Json, old: Json) -> Json:
     if found != new:
         before, after = dict(_places(old)), dict(_places(new))
         moved = next((path for path in sorted(before | after) if before.get(path) != after.get(path)), None)
-        if moved is not None and (hidden := _hidden(new)) is not None:
+        if moved is not None and (hidden := _hidden(new, path=path)) is not None:
             raise Invalid(
                 f"{hidden}: {MASK} keeps the secret only while host, address and user stay as they were, and {moved} "
                 "is another",
@@ -195,5 +195,5 @@ def kept(new: Json, old: Json) -> Json:
                 hint="send the secret itself",
                 path=hidden,
             )
-    refuse_hidden(found)
+    refuse_hidden(found, path=path)
     return found

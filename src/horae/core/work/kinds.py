@@ -255,12 +255,19 @@ def refuse_hidden_spec(kind: str, spec: Json) -> None:
         secret_fields.refuse_hidden(_part(inner, work), path=path)
 
 
-def kept_spec(kind: str, new: Json, old: Json) -> Json:
-    """Return the spec of a changed job, which may come from somebody who saw only `shown_spec` of it."""
+def kept_spec(kind: str, new: Json, old: Json, path: str = "") -> Json:
+    """Return the spec of a changed job, which may come from somebody who saw only `shown_spec` of it. `path` is where
+    it stands in another."""
     if kind == WORKFLOW:
-        return _by_task(new, lambda name, inner, work: kept_spec(inner, work, _task_before(name, inner, old)))
+        dot = "." if path else ""
+        return _by_task(
+            new,
+            lambda name, inner, work: kept_spec(
+                inner, work, _task_before(name, inner, old), f"{path}{dot}tasks.{name}.spec"
+            ),
+        )
     part = _part(kind, new)
-    return {**new, **secret_fields.kept(part, _part(kind, old))} if part else new
+    return {**new, **secret_fields.kept(part, _part(kind, old), path)} if part else new
 
 
 def sealed_spec(kind: str, new: Json, old: Json, seal: sealing.Seal) -> Json:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from horae.core.fields import encoded, kind_of
@@ -26,10 +27,14 @@ from horae.core.model import Json, Reason, State, record
 from horae.core.workflows import expressions
 from horae.core.workflows.expressions import Scope
 from horae.core.workflows.graph import END, FAILURE, Need, in_order, names_needed, needs_of
+from horae.core.workflows.weights import rendered_weight, weight_of
 from horae.errors import Invalid
 
 MAX_ITEMS = 10_000  # of one fan-out
 CHILDREN = "children"  # why a workflow failed: one of its tasks did
+MAX_RESULT = 2 << 20  # bytes of JSON of a list, and of what a workflow returns
+MAX_SPREAD = 64 << 20  # bytes of JSON that the items of one fan-out have as data, all together
+_OF_ITEMS = frozenset({"item", "index"})
 _LOOKED_AT = 200  # items whose size is taken together
 _NAMED = 3  # tasks that a message names
 _UNSUCCESSFUL = frozenset({State.FAILED, State.TIMED_OUT, State.CANCELLED})
@@ -194,7 +199,9 @@ class _Judge:
 
     def _begin(self, name: str, task: Json) -> State | None:
         try:
-            data = expressions.render(task.get("data"), self._scope(_data_paths(task)))
+            scope = self._scope(_data_paths(task))
+            _refuse_heavy(task.get("data"), scope, MAX_DATA)
+            data = expressions.render(task.get("data"), scope)
             _refuse_large([data])
         except Invalid as error:
             return self._fail(name, None, f"data: {error.message}")
@@ -204,14 +211,15 @@ class _Judge:
     def _spread(self, name: str, task: Json, made: _Items) -> State | None:
         """Make as many items as may be there at once, and return how the fan-out ended if it did."""
         try:
-            items = self._items(task)
+            self._lists[name] = items = self._items(task)
         except Invalid as error:
             return self._fail(name, None, f"for_each: {error.message}")
-        self._lists[name] = items
         states = Counter(each.state for each in made.values())
         live = sum(count for state, count in states.items() if not state.is_terminal)
         room = task.get("at_once", len(items)) - live
-        missing = (index for index in range(len(items)) if index not in made)
+        missing = [index for index in range(len(items)) if index not in made]
+        if missing and not made and (words := self._why_too_much(task, items)):
+            return self._fail(name, None, words)
         makes, fails = self._filled(name, task, missing, room)
         self._make += makes
         self._failed += fails
@@ -220,12 +228,27 @@ class _Judge:
         return _together(states + Counter({State.FAILED: len(fails)}))
 
     def _items(self, task: Json) -> list[Any]:
-        items = expressions.render(task["for_each"], self._scope(expressions.paths_in(task["for_each"])))
+        scope = self._scope(expressions.paths_in(task["for_each"]))
+        _refuse_heavy(task["for_each"], scope, MAX_RESULT)
+        items = expressions.render(task["for_each"], scope)
         if not isinstance(items, list):
             raise Invalid(f"a list expected, got {kind_of(items)}")
         if len(items) > MAX_ITEMS:
             raise Invalid(f"at most {MAX_ITEMS:,} items, got {len(items):,}")
         return items
+
+    def _why_too_much(self, task: Json, items: list[Any]) -> str:
+        """Return why the data of all items together are more than servers can handle; nothing where they are not."""
+        paths = list(_data_paths(task))
+        fixed = weight_of(task.get("data"), MAX_SPREAD)
+        scope = self._scope(paths)
+        for path in paths:
+            with suppress(Invalid):  # what is not there fails its item, with words
+                fixed += weight_of(expressions.value_at(path, scope), MAX_DATA) if path[0] not in _OF_ITEMS else 0
+        own = sum(path[0] == "item" for path in paths) * weight_of(items, MAX_RESULT)
+        if fixed * len(items) + own <= MAX_SPREAD:
+            return ""
+        return f"data: that of all items is more than {MAX_SPREAD >> 20} MiB; let each find what it needs elsewhere"
 
     def _filled(self, name: str, task: Json, missing: Iterable[int], room: int) -> tuple[list[Make], list[Fail]]:
         """Return the next items with their data, and those whose data cannot be."""
@@ -274,7 +297,9 @@ class _Judge:
             return End(State.FAILED, CHILDREN, _failed_words([self._failed_word(name) for name in failed]))
         returns = self._spec.get("returns")
         try:
-            result = expressions.render(returns, self._scope(expressions.paths_in(returns)))
+            scope = self._scope(expressions.paths_in(returns))
+            _refuse_heavy(returns, scope, MAX_RESULT)
+            result = expressions.render(returns, scope)
         except Invalid as error:
             return End(State.FAILED, Reason.ERROR, f"returns: {error.message}")
         return End(State.SUCCEEDED, Reason.NONE, "", result)
@@ -321,6 +346,12 @@ def _is_of_size(make: Make, fails: list[Fail]) -> bool:
         fails.append(Fail(make.task, make.index, f"data: {error.message}"))
         return False
     return True
+
+
+def _refuse_heavy(template: Any, scope: Scope, most: int) -> None:
+    if rendered_weight(template, scope, most) > most:
+        size = f"{most >> 20} MiB" if most >> 20 else f"{most >> 10} KiB"
+        raise Invalid(f"it is more than {size} as JSON")
 
 
 def _refuse_large(data: list[Json | None]) -> None:

@@ -14,11 +14,11 @@ import structlog
 
 from horae.core.model import SECOND, Job, Json, Overlap, Policy, Reason, State
 from horae.core.runs.endings import CANCEL, Ending
+from horae.core.runs.flows import Begin, Flow, FlowEnd, Move, Task, Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order
 from horae.core.runs.results import MAX_RESULT, clean, fault_of
 from horae.core.workflows import every, progress
-from horae.core.workflows.flows import Begin, Flow, FlowEnd, Move, Task, Unrun
 from horae.core.workflows.progress import End, Make, Step, TaskState
 from horae.errors import Error
 

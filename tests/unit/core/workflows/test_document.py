@@ -219,6 +219,19 @@ def test_a_hidden_secret_of_a_new_task_is_refused_at_its_path():
     assert refused.value.path == "tasks.a.spec.source.password"
 
 
+def test_a_secret_of_a_task_is_not_kept_for_another_host():
+    old = parse_job(a_workflow(a={"tasks": {"b": GIT}})).spec
+    source = {"url": "https://u:******@evil.org/a.git", "password": "******"}
+    new = parse_job(a_workflow(a={"tasks": {"b": {**GIT, "source": source}}})).spec
+
+    with pytest.raises(Invalid) as refused:
+        kinds.kept_spec("workflow", new, old)
+
+    assert (refused.value.code, refused.value.path) == (
+        "E_SECRET_AGAIN", "tasks.a.spec.tasks.b.spec.source.url",
+    )  # fmt: skip
+
+
 def test_tasks_that_are_submitted_from_a_directory_run_there():
     spec = parse_job(a_workflow(a={"tasks": {"b": SHELL}}, c={"job": "k"})).spec
 

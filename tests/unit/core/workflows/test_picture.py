@@ -77,7 +77,7 @@ def test_no_two_things_have_one_place(spec: dict):
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
     monkeypatch.setenv("COLUMNS", str(columns))
     tasks = [{"name": name, **task, "runs": COUNTS.get(name, {})} for name, task in SPEC["tasks"].items()]
-    pictures.show_tasks(Screen(as_json=False), {"tasks": tasks})
+    pictures.show_tasks(Screen(as_json=False), tasks)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
 
 

@@ -108,7 +108,7 @@ def test_data_is_rendered_and_what_cannot_be_fails_its_task():
     step = advance(spec, {}, [ended("first")])
     assert step.failed == (Fail("second", None, "data: there is no data.x: data is a mapping without it"),)
     large = advance(spec, {"x": {"y": 1}}, [ended("first", result="x" * 300_000)])
-    assert large.failed[0].message == "data: at most 256 KiB as JSON, got 292 KiB"
+    assert large.failed[0].message == "data: it is more than 256 KiB as JSON"
 
 
 # ── fan-out ──
@@ -179,6 +179,23 @@ def test_an_item_whose_data_cannot_be_fails_alone():
     step = advance(spec, {"list": [{"file": "a"}, {"file": "x" * 300_000}]}, items("each", State.SUCCEEDED))
     assert step.failed == (Fail("each", 1, "data: at most 256 KiB as JSON, got 292 KiB"),)
     assert step.end is not None
+
+
+def test_a_large_result_that_is_named_often_is_refused_before_it_is_written_out():
+    result = ["x" * 1_000_000]
+    often = ["${first.result} and more"] * 5000
+    spec = a_spec(first={}, second={"needs": ["first"], "data": {"all": often}})
+
+    step = advance(spec, None, [ended("first", result=result)])
+    assert step.failed == (Fail("second", None, "data: it is more than 256 KiB as JSON"),)
+    end = the_end(a_spec(first={}) | {"returns": often}, [ended("first", result=result)])
+    assert end.message == "returns: it is more than 2 MiB as JSON"
+    spread = a_spec(first={}, each={"needs": ["first"], "for_each": often})
+    assert advance(spread, None, [ended("first", result=result)]).failed[0].message == (
+        "for_each: it is more than 2 MiB as JSON"
+    )
+    many = a_spec(each={"for_each": list(range(10_000)), "data": {"all": "${data.text}"}})
+    assert "more than 64 MiB" in advance(many, {"text": "x" * 10_000}, []).failed[0].message
 
 
 # ── ends ──
