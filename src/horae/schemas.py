@@ -594,6 +594,7 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
+    Approval, ApprovalPage,
     Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, FieldError, Handler,
     HandlerNode, HandlerPage, Health, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview,
     PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness,
