@@ -643,7 +643,8 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError,
+    Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult,
+    Debounce, FieldError,
     Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
     Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
     QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,

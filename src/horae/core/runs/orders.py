@@ -12,7 +12,7 @@ from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.debounce import Calm
 from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 

@@ -17,7 +17,7 @@ from horae.core.runs.endings import CANCEL, Ending
 from horae.core.runs.flows import Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order, Result
-from horae.core.runs.waits import Call
+from horae.core.waits import Call
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.flows import Flows
 from horae.ports.store.runs import Runs
