@@ -32,6 +32,7 @@ from campaign.history import (
     shown,
 )
 from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
+from campaign.tasks import agreed, all_of_them, in_order, once_each, wanted, woken
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -175,7 +176,7 @@ def known(case: Case) -> Iterator[Violation]:
             if run is None or run.job_id != witness.job or run.due_at != witness.due_at:
                 what = "a process ran for a run that the ledger does not have"
                 yield Violation("phantom", what, f"job {witness.job}", witness.run, witness.due_at)
-    strangers = [run for run in case.runs.values() if run.job_id not in case.works]
+    strangers = [run for run in case.runs.values() if run.job_id not in case.works and run.parent_id is None]
     if len({run.job_id for run in strangers}) > _unanswered(case.history.operations):
         for run in strangers:
             yield Violation("phantom", "a run of a job that nobody submitted", f"job {run.job_id}", run.id, run.due_at)
@@ -210,6 +211,8 @@ def results(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         ran = case.witnesses.get(run.id, [])
         wrote = next((one for one in ran if one.fence == run.fence), None)
+        if _is_without_process(case, run):
+            continue
         if (complaint := _mismatch(run, ran, wrote)) and not _is_excused(case, run, wrote):
             yield of_run(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
         codes = {one.fence: one.code for one in ran}
@@ -219,6 +222,14 @@ def results(case: Case) -> Iterator[Violation]:
                     f"attempt {one.attempt} failed with {one.exit_code}; its process ended with {codes.get(one.fence)}"
                 )
                 yield of_run(case, "result", run, what)
+
+
+def _is_without_process(case: Case, run: Run) -> bool:
+    """Return whether it is done by servers: a workflow, or a task that only waits."""
+    work, parent = case.work_of(run), case.runs.get(run.parent_id or 0)
+    above = case.work_of(parent) if parent is not None else None
+    waits = {task.name for task in above.plan.tasks if task.waits} if above is not None else set()
+    return bool(work is not None and work.plan.tasks) or run.task in waits
 
 
 def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
@@ -406,6 +417,8 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
             return "" if is_replaced or is_deleted else "by nobody"
         case "failed", "lost":
             return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
+        case "failed", "children":
+            return "" if plan.tasks else "it has no tasks"
         case "timed_out", _:
             return "" if plan.timeout is not None else "there is no timeout"
         case (("skipped" | "cancelled" | "failed"), reason):
@@ -442,6 +455,8 @@ def losses(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
         began = {one.fence for one in case.witnesses.get(run.id, [])}
+        if _is_without_process(case, run):
+            continue
         if sum(fence not in began for fence in lost) > most:
             yield of_run(
                 case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin"
@@ -458,4 +473,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
+    once_each, in_order, all_of_them, agreed, wanted, woken,
 )  # fmt: skip

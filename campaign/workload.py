@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from campaign import witness
+from campaign import tasks, witness
 from campaign.cluster import Cluster
 from campaign.history import (
     CHANGES,
@@ -271,17 +271,31 @@ def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
 
 
 def document_of(plan: Plan, run: str) -> dict[str, Any]:
-    """Return the job document of a plan whose one step is `run`."""
+    """Return the job document of a plan whose one step is `run`; of a workflow, that of each task."""
     document: dict[str, Any] = {
-        "name": plan.name, "steps": [{"run": run}], "overlap": plan.overlap,
+        "name": plan.name, "overlap": plan.overlap, "triggers": [_trigger(plan)], **_work(plan, run),
         "misfire": {"policy": "run_all", "limit": plan.misfire_limit} if plan.misfire == "run_all" else plan.misfire,
-        "retry": {"attempts": plan.attempts, "backoff": "500ms"}, "triggers": [_trigger(plan)],
     }  # fmt: skip
     if plan.timeout is not None:
         document["timeout"] = plan.timeout
     if plan.start_deadline is not None:
         document["start_deadline"] = plan.start_deadline
     return {**document, **_sharing(plan)}
+
+
+def _work(plan: Plan, run: str) -> dict[str, Any]:
+    retry = {"attempts": plan.attempts, "backoff": "500ms"}
+    if not plan.tasks:
+        return {"steps": [{"run": run}], "retry": retry}
+    program, _, habits = run.rpartition(" ")
+    listed = {task.lists: task.items for task in plan.tasks if task.lists}
+    document: dict[str, Any] = {"tasks": {}}
+    for task in plan.tasks:
+        own = f"lists{listed[task.name]}" if task.name in listed else "echoes" if task.lists else habits
+        document["tasks"][task.name] = tasks.document_of(task, {"steps": [{"run": f"{program} {own}"}], "retry": retry})
+        if task.lists:
+            document["returns"] = f"${{{task.name}.results}}"
+    return document
 
 
 def _sharing(plan: Plan) -> dict[str, Any]:

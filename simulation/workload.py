@@ -151,9 +151,11 @@ class Workload:
             await asyncio.sleep(self._world.between(5, 40))
             runs = sorted({witness.run for witness in self._world.witnesses[-5:]})
             if runs:
-                run_id = self._world.chance.choice(runs)
-                self.cancelled.add(run_id)
-                await self._try(partial(_cancel, run_id))
+                await self.cancel(self._world.chance.choice(runs))
+
+    async def cancel(self, run_id: int) -> None:
+        self.cancelled.add(run_id)
+        await self._try(partial(_cancel, run_id))
 
     async def end(self) -> None:
         """Let nothing more come due. The cluster is healed."""
