@@ -139,6 +139,8 @@ def exit_codes() -> str:
 BODIES = {
     "JobsDocument": 'one [job document](job-document.md), or up to 10,000 as `{"jobs": […]}`, as a JSON array, or as '
     "NDJSON (`application/x-ndjson`, `application/jsonl`)",
+    "SignalValue": "any JSON of up to 256 KiB",
+    "Decision": "`comment`",
     "RerunRequest": "`runs`, a list of ids, or `where` (`job`, `state`, `due_from`, `due_until`, `node`); `dry_run`",
     "OrdersDocument": 'up to 10,000 orders as `{"runs": […]}`, as a JSON array, or as NDJSON (`application/x-ndjson`, '
     "`application/jsonl`). An order has a `job` (its id as a number, or its key as text), and if wanted `data`, "

@@ -71,7 +71,7 @@ async def _load(place: Place, size: int) -> None:
 
 async def _rest(place: Place, up: Server, seconds: int) -> dict[str, Any]:
     """What is done in a minute while nothing happens."""
-    await asyncio.sleep(3)
+    await asyncio.sleep(12)  # until the counts of its start are told, too
     before, spent = await _counts(place), up.cpu_seconds()
     await asyncio.sleep(seconds)
     found = {"cpu_percent": round((up.cpu_seconds() - spent) / seconds * 100, 2)}

@@ -86,6 +86,19 @@ class Debounce(Struct):
     per: Annotated[str, Meta(description="Which are of one kind: job, or data.<path>.")] = "job"
 
 
+class After(Struct):
+    """A job whose run must have ended before."""
+
+    job: Annotated[Id | str, Meta(description="Its id, or its key.")]
+    on: Annotated[
+        str, Meta(description="How it must have ended.", extra_json_schema={"enum": ["success", "failure", "end"]})
+    ] = "success"
+    moment: Annotated[
+        str, Meta(description="Which of its runs counts.", extra_json_schema={"enum": ["same", "latest"]})
+    ] = "same"
+    id: Annotated[Id | None, Meta(description="Of that job, as it was found when this one was submitted.")] = None
+
+
 class Policy(Struct):
     overlap: Annotated[str, Meta(extra_json_schema={"enum": ["forbid", "allow", "queue", "replace"]})]
     overlap_limit: int
@@ -111,6 +124,7 @@ class Policy(Struct):
     ] = None
     rate_limits: list[RateLimit] = []
     concurrency_limits: list[ConcurrencyLimit] = []
+    after: Annotated[list[After], Meta(description="Jobs after which it comes.")] = []
     debounce: Annotated[Debounce | None, Meta(description="Of many orders one run.")] = None
     resources: Resources = {}
     every: Annotated[
@@ -128,6 +142,14 @@ class Cursor(Struct):
     value: Annotated[Any, Meta(description="As its syncs understand it.")]
     run_id: Annotated[Id | None, Meta(description="The run that moved it; null: it was set by hand.")]
     moved_at: When
+
+
+class Follower(Struct):
+    """A job that comes after another."""
+
+    id: Id
+    name: str
+    key: str | None
 
 
 class Job(Struct):
@@ -151,6 +173,9 @@ class Job(Struct):
     deleted_at: When | UnsetType = UNSET
     cursor: Annotated[Cursor | UnsetType | None, Meta(description="Of a sync that is read by its id.")] = UNSET
     paused_because: Annotated[str | UnsetType, Meta(description="Why it has paused itself.")] = UNSET
+    followers: Annotated[
+        list[Follower] | UnsetType, Meta(description="Of a job that is read by its id: those that come after it.")
+    ] = UNSET
 
 
 class Submitted(Struct):
@@ -618,7 +643,8 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError,
+    Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult,
+    Debounce, FieldError,
     Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
     Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
     QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,

@@ -7,15 +7,19 @@ from typing import Any
 
 from horae.core.model import Overlap, Policy, Reason, Run, State
 from horae.core.runs.endings import CANCEL, RUN
+from horae.core.runs.flows import Begin, FlowEnd, Move, Moved, Unrun
 from horae.core.runs.orders import NewRun, Order, Result
-from horae.core.workflows.flows import Begin, FlowEnd, Move, Moved, Unrun
 from horae.ports.store import Store
+from horae.stores.postgres import PostgresStore
 from horae.testing import make_job
 
 from ..claiming import claim
+from . import test_orders
+from .test_orders import count
 from .test_store import submit
 
 FLOW, PART = 1, 2  # jobs
+counted = test_orders.counted
 
 
 def child(parent_id: int, task: str, job_id: int = PART, **fields: Any) -> Order:
@@ -253,3 +257,41 @@ async def test_a_workflow_that_is_replaced_is_asked_to_end_and_its_successor_wai
     assert (flow.is_cancelled, flow.reason) == (True, Reason.REPLACED)
     await store.move_flows([Move(run_id, 0, end=over(State.CANCELLED))])
     assert (await get(store, receipt.ids[0])).state is State.QUEUED
+
+
+# ── what it costs ──
+
+
+async def test_a_thousand_tasks_cost_as_many_statements_as_one(counted: tuple[PostgresStore, list[str]]):
+    """Begin, now, make, and the transaction around them; then lock, compare, drop and end."""
+    store, sent = counted
+    await submit(store, make_job(FLOW), make_job(PART))
+    run_id, fence = await claimed(store)
+    await count(sent)
+    await store.move_flows([first(run_id, fence, [f"each[{n}]" for n in range(1000)])])
+    assert await count(sent) == 4, "BEGIN, begin_flows, enqueue, COMMIT: 0.004 of a task"
+
+    given = await claim(store, "a1", "python", (), 1000)
+    await store.finish([Result(run_id, 0, State.SUCCEEDED)])  # of nothing, which opens the connection
+    await count(sent)
+    await store.finish([Result(a.run_id, a.fence, State.SUCCEEDED) for a in given])
+    assert await count(sent) == 1
+    await store.load_tasks([run_id])  # which opens the connection
+    await count(sent)
+    rows = await store.load_endings(0, 2000)
+    tasks = await store.load_tasks([run_id])
+    assert (len(rows), len(tasks)) == (1000, 1000)
+    assert await count(sent) == 2
+    await store.move_flows([Move(run_id, 0, end=over(), endings=[row.id for row in rows])])
+    assert await count(sent) == 6, "BEGIN, lock_flows, step_flows, end_flows, drop_endings, COMMIT"
+
+
+async def test_a_thousand_waiting_tasks_are_cancelled_by_one_statement(counted: tuple[PostgresStore, list[str]]):
+    store, sent = counted
+    run_id, _ = await begin(store, [f"each[{n}]" for n in range(1000)])
+    await store.cancel([run_id], Reason.REQUESTED)
+    rows = await store.load_endings(0, 10)
+    await count(sent)
+    await store.move_flows([Move(run_id, 0, cancel=Reason.REQUESTED, endings=[row.id for row in rows])])
+    assert await count(sent) == 7, "BEGIN, lock_flows, step_flows, live_tasks, cancel, drop_endings, COMMIT"
+    assert set((await tasks_of(store, run_id)).values()) == {State.CANCELLED}

@@ -10,7 +10,8 @@ from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Overlap, Policy, Reason, State
 from horae.core.runs.calls import Calls
 from horae.core.runs.orders import Assignment, NewRun, Order, Result, Waiting
-from horae.core.runs.waits import MAX_ANSWERS, Call, Signal, Told, Wait
+from horae.core.runs.waits import MAX_ANSWERS, Signal, Told
+from horae.core.waits import Call, Wait
 from horae.ports.store import Store
 from horae.testing import START, FakeClock, make_job
 

@@ -183,7 +183,7 @@ class LocalCalls:
 
     async def runs(self, job: Job | int | str | None = None, state: str | None = None) -> list[Run]:
         """Return the runs of a job, or of all, in the order of their moments."""
-        where = RunFilter(None if job is None else await self.find(job), states=_states(state))
+        where = RunFilter(None if job is None else await self.find(job), states=_states(state), tasks=True)
         found = await self._all(lambda cursor: self._jobs.list_runs(where, cursor, PAGE))
         return sorted((run_of(run) for run in found), key=lambda run: (run.due_at, run.id))
 

@@ -81,6 +81,7 @@ from horae.service.secrets.rotation import Rotation
 from horae.service.secrets.sealing import Sealing
 from horae.service.sources import Sources
 from horae.service.workflows.calls import Callers
+from horae.service.workflows.dependencies import Dependencies
 from horae.service.workflows.driver import Begin, Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
@@ -157,7 +158,9 @@ class App:
         self.execution.serve_calls(callers)
         begins: dict[str, Begin] = dict.fromkeys((kinds.WORKFLOW, kinds.EVERY), workflows.begin)
         begins[WAIT] = PlainWaits(store).begin
-        self.driver = Driver(self.link, Outbox(store, workflows, calls=callers.act), begins)
+        dependencies = Dependencies(store, self.queue, placing)
+        outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
+        self.driver = Driver(self.link, outbox, begins)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,

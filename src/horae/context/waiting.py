@@ -18,7 +18,8 @@ import msgspec
 
 from horae.core.model import Json, Moment, Reason
 from horae.core.runs.results import MAX_WAIT
-from horae.core.runs.waits import MAX_CALLS, SIGNAL_NAME, Call, Wait, read_answers
+from horae.core.runs.waits import MAX_CALLS, read_answers
+from horae.core.waits import SIGNAL_NAME, Call, Wait
 
 Seconds = float | timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

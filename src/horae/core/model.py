@@ -159,6 +159,16 @@ class ConcurrencyLimit:
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """A job whose run must have ended before (core.policy.dependencies)."""
+
+    job: int | str  # as the document names it: an id, or the key of a job of the same owner
+    on: str = "success"  # or failure, end
+    moment: str = "same"  # which of its runs: that of the same moment, or the latest
+    id: int | None = None  # of that job, found when the document was submitted
+
+
+@dataclass(frozen=True, slots=True)
 class Debounce:
     """Of many orders one run: when no more have come for a while."""
 
@@ -186,6 +196,7 @@ class Policy:
     pause_after_failures: int | None = None  # runs in a row after which the job pauses itself
     rate_limits: tuple[RateLimit, ...] = ()
     concurrency_limits: tuple[ConcurrencyLimit, ...] = ()
+    after: tuple[After, ...] = ()
     debounce: Debounce | None = None
     every: str | None = None  # EVERY_AGENT: a run is a parent, with a child on each agent that can do it
 

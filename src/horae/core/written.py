@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from horae.core.model import SECOND, Json
+from horae.core.policy.dependencies import SAME, SUCCESS
 from horae.core.policy.resources import MEMORY
 from horae.core.runs.segments import segment_of
 from horae.core.sizes import show_size
@@ -161,8 +162,15 @@ def _flat_policy(job: Json) -> Json:
     flat |= {name: policy[name] for name in _ALIKE if name in policy}
     if "resources" in policy:
         flat["resources"] = _resources(policy["resources"])
+    if "after" in policy:
+        flat["after"] = [_after(one) for one in policy["after"]]
     labels = [label for label in policy.get("labels", ()) if label not in labels_of(job["spec"])]
     return flat | ({"labels": labels} if labels else {})
+
+
+def _after(one: Json) -> Any:
+    said = {name: one[name] for name, usual in (("on", SUCCESS), ("moment", SAME)) if one[name] != usual}
+    return {"job": one["job"], **said} if said else one["job"]
 
 
 def _resources(resources: Json) -> Json:

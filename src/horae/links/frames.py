@@ -8,7 +8,7 @@ from horae import wire
 from horae.core.model import Node
 from horae.core.runs.holdings import Fenced
 from horae.core.runs.orders import Assignment, Result
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 from horae.errors import ConfigError, Conflict, Denied, Error
 from horae.wire.generated import agents_pb2 as pb
 

@@ -22,8 +22,9 @@ from horae.core.runs import lifecycle, traces
 from horae.core.runs.calls import Calls
 from horae.core.runs.holdings import Fenced, Holding
 from horae.core.runs.orders import Assignment, Finished, Held, Result, Waiting
-from horae.core.runs.waits import Wait, goes_on_at, in_words
+from horae.core.runs.waits import goes_on_at, in_words
 from horae.core.signs import Beat, Sign
+from horae.core.waits import Wait
 from horae.core.work import policies
 from horae.core.work.kinds import WRITERS
 from horae.errors import ConfigError, Invalid, Superseded, Unavailable

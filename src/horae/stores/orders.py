@@ -11,6 +11,7 @@ from horae.core.policy.order import STRIDE, share_of
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import MadeRun, NewRun, Order, Outcome, Placed, Swept
 from horae.core.work import policies
+from horae.core.work.kinds import BY_SERVERS
 from horae.stores.attempts import count_demanding
 from horae.stores.idempotency import Known, replay
 from horae.stores.rows import Row, decode
@@ -133,4 +134,5 @@ def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Mome
     """Return what a pass has come to: runs (id, demand) that were let go, and orders whose moment has come."""
     queued = len(released) + sum(run.state is State.QUEUED or run.reason == Reason.LIMIT for run in begun)
     demanding = count_demanding(released) + sum(run.reason == Reason.LIMIT for run in begun)
-    return Swept(queued, expired, now, demanding, overdue)
+    is_noted = bool(expired or overdue) or any(run.kind in BY_SERVERS for run in begun)
+    return Swept(queued, expired, now, demanding, is_noted)

@@ -6,7 +6,7 @@ A query has a name, and one home beside the part of a store that asks it: `parts
     -- load_due [fire] --
     -- One sentence on what it is for.
     SELECT …  $1 …          {ids}: the first argument, a list of ids, as a table of one column `value`;
-                            {queued}, {running} …: the numbers of states;
+                            {queued}, {running} …: the numbers of states; {true};
                             {waiting_state}, {waiting_reason}: of a row of `live` that may go to an agent;
                             {told_late}: of a row of `live` that waited in vain: it is told so;
                             {open_queues}: queues from which workers without labels may take
@@ -100,6 +100,7 @@ def _fill(statement: str, dialect: str) -> str:
     ids = "(SELECT unnest($1::bigint[]) AS value)" if dialect == "postgres" else "(SELECT value FROM json_each($1))"
     statement = (
         statement.replace("{ids}", ids)
+        .replace("{true}", "true" if dialect == "postgres" else "1")
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
         .replace("{open_queues}", OPEN_QUEUES)

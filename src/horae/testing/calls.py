@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from horae.core.model import Json, Moment, State
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 from horae.discovery import resolve
 from horae.errors import Error, Invalid
 from horae.executors.handlers.outcomes import raised, read_data, returned

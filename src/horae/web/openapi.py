@@ -18,7 +18,7 @@ import msgspec
 from horae import schemas
 from horae.core import model
 from horae.core.fields import LABEL_PATTERN, MAX_LABELS
-from horae.core.policy import limits, queues
+from horae.core.policy import dependencies, limits, queues
 from horae.core.secrets.references import MAX_VALUE
 from horae.core.time import cron, outside
 from horae.core.work import kinds, policies, specs, webhooks
@@ -361,6 +361,26 @@ _JOB: Json = {
         "description": "How many may run at once.",
     },
     "resources": RESOURCES,
+    "after": {
+        "type": "array",
+        "maxItems": dependencies.MAX_AFTER,
+        "items": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "integer"},
+                _object(
+                    {
+                        "job": {"type": ["string", "integer"], "description": "Its key, or its id."},
+                        "on": {"enum": list(dependencies.ENDINGS), "description": "How it must have ended."},
+                        "moment": {"enum": list(dependencies.MOMENTS), "description": "Which of its runs counts."},
+                        "id": {"type": ["integer", "null"], "description": "As it was found; not read."},
+                    },
+                    "job",
+                ),
+            ]
+        },
+        "description": "Jobs of the same owner after which it comes.",
+    },
     "debounce": _object(
         {
             "seconds": {**_DURATION, "description": "For which no other order may have come."},

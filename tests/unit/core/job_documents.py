@@ -67,6 +67,7 @@ policies = st.fixed_dictionaries(
         "resources": st.sampled_from([{}, {"slots": 2, "cpus": 1.501}, {"memory": "512MiB", "gpu": 1}, {"slots": 1}]),
         "rate_limits": st.just([{"rate": "100/min", "burst": 10, "per": "owner"}, {"rate": "1/s"}]),
         "concurrency_limits": st.just([{"limit": 5, "per": "data.tenant"}]),
+        "after": st.just(["extract", {"job": 7, "on": "end", "moment": "latest"}]),
     },
 )
 steps = st.lists(scripts, min_size=1, max_size=3).map(

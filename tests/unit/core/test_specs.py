@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from horae.core.fields import encode
-from horae.core.model import ConcurrencyLimit, Misfire, Overlap, Policy, RateLimit, Retry
+from horae.core.model import After, ConcurrencyLimit, Misfire, Overlap, Policy, RateLimit, Retry
 from horae.core.time import moments
 from horae.core.work import kinds, policies, schemas, specs
 from horae.errors import CODES, Denied, Error, Invalid
@@ -160,6 +160,7 @@ MORE: list[tuple[dict[str, Any], str, str, str]] = [
     (job(run_at="2027-01-01T00:00:00Z", schedule="10s"), "E_FIELD_CONFLICT", "schedule", "run_at"),
     (job(run_at="2027-01-01T00:00:00Z", run_once=False), "E_FIELD_CONFLICT", "run_once: false", "run_at"),
     (job(run_once="yes"), "E_TYPE", "true or false", "run_once"),
+    (job(every="node"), "E_ENUM", "one of agent, got 'node'", "every"),
     (job(triggers=[{"every": "1m"}], schedule="10s"), "E_FIELD_CONFLICT", "triggers are listed", "schedule"),
     (job(triggers=[], run_once=False), "E_EMPTY", "at least one", "triggers"),
     (job(triggers=[{"every": "1m"}] * 101), "E_LIMIT", "at most 100 triggers", "triggers"),
@@ -454,6 +455,7 @@ any_policy = st.builds(
     labels=st.lists(st.sampled_from(["a", "b", "gpu"]), unique=True).map(lambda names: tuple(sorted(names))),
     rate_limits=st.sampled_from([(), (RateLimit("100/min", 10, "owner"), RateLimit("5/s"))]),
     concurrency_limits=st.sampled_from([(), (ConcurrencyLimit(5, "data.tenant.id"),)]),
+    after=st.sampled_from([(), (After("extract", id=3), After(7, "end", "latest", 7))]),
     resources=st.sampled_from([(), (("cpus", 1501), ("gpu", 2)), (("memory", 2**29 + 1), ("slots", 3))]),
 )
 
@@ -493,7 +495,9 @@ def test_the_default_policy_needs_no_text_and_shows_every_field() -> None:
         "pause_after_failures": None,
         "rate_limits": [],
         "concurrency_limits": [],
+        "after": [],
         "debounce": None,
+        "every": None,
     }
 
 

@@ -18,7 +18,9 @@ from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing
 from horae.service.secrets.sealing import Sealing
+from horae.service.workflows.dependencies import Dependencies
 from horae.testing import START, FakeClock
 
 from ...claiming import claim
@@ -411,3 +413,43 @@ async def test_an_owner_may_have_so_much_waiting_in_all(probe: Probe, queue: Tol
     await asked(jobs, job, 2)
     with pytest.raises(Limited):
         await jobs.run_now(job.id)
+
+
+@pytest.mark.policy("after")
+async def test_a_job_comes_after_another(jobs: Jobs, probe: Probe, queue: Told):
+    first = await submitted(jobs, key="first")
+    await submitted(jobs, key="second", after=["first"])
+    await jobs.run_now(first.id)
+    assert await ended_after(jobs, probe, queue, State.SUCCEEDED) == ["second"]
+
+
+@pytest.mark.policy("after-on")
+async def test_a_job_comes_after_the_failure_of_another(jobs: Jobs, probe: Probe, queue: Told):
+    first = await submitted(jobs, key="first")
+    await submitted(jobs, key="clean", after=[{"job": "first", "on": "failure"}])
+    await submitted(jobs, key="log", after=[{"job": "first", "on": "end"}])
+    await submitted(jobs, key="second", after=["first"])
+    await jobs.run_now(first.id)
+    assert await ended_after(jobs, probe, queue, State.FAILED) == ["clean", "log"]
+
+
+@pytest.mark.policy("after-latest")
+async def test_a_job_comes_after_the_latest_run_of_another(jobs: Jobs, probe: Probe, queue: Told, clock: FakeClock):
+    first = await submitted(jobs, key="first")
+    await jobs.run_now(first.id)
+    await ended_after(jobs, probe, queue, State.SUCCEEDED)
+    clock.advance(5)
+    second = await submitted(jobs, key="second", after=[{"job": "first", "moment": "latest"}], run_once=True)
+    await jobs.fire_due(second.id)
+    await Dependencies(probe.store, queue, Placing(probe.store, queue)).act(await probe.store.load_endings(0, 100))
+    assert [one.job_id for one in await take(probe)] == [second.id]
+
+
+async def ended_after(jobs: Jobs, probe: Probe, queue: Told, state: State) -> list[str]:
+    """End the one run that waits; return the keys of the jobs that have one now."""
+    (one,) = await take(probe)
+    await probe.store.finish([Result(one.run_id, one.fence, state)])
+    dependencies = Dependencies(probe.store, queue, Placing(probe.store, queue))
+    while rows := await probe.store.load_endings(0, 100):
+        await dependencies.act(rows)
+    return sorted([(await jobs.get(each.job_id)).key or "" for each in await take(probe, most=9)])

@@ -343,7 +343,7 @@ async def test_a_workflow_that_waits_to_begin_is_cancelled_at_once(scene: Scene)
 async def test_a_workflow_that_takes_too_long_times_out_with_its_tasks(scene: Scene, clock: FakeClock):
     run_id = await scene.begin({"a": task("a")}, timeout="10s")
     clock.advance(11)
-    assert (await scene.probe.sweep()).overdue == 1
+    assert (await scene.probe.sweep()).noted
     await scene.settle()
     run = await scene.run(run_id)
     assert (run.state, run.reason) == (State.TIMED_OUT, Reason.TIMEOUT)

@@ -144,7 +144,9 @@ def _show_jobs(screen: Screen, jobs: list[Json]) -> None:
 
 
 def _schedules(job: Json) -> str:
-    return "; ".join(trigger["description"] for trigger in job["triggers"]) or "by hand"
+    when = "; ".join(trigger["description"] for trigger in job["triggers"])
+    after = ", ".join(str(one["job"]) for one in job["policy"].get("after", ()))
+    return when or (f"after {after}" if after else "by hand")
 
 
 def _next_and_state(job: Json) -> tuple[str, Cell]:
@@ -162,7 +164,13 @@ def _paused(job: Json) -> str:
 def show_jobs(session: Session, jobs: JobArguments) -> int:
     """Show jobs with their triggers."""
     with session.client() as client:
-        return for_each(session, jobs, client.json.find_job, partial(_show_job, session.screen), is_long=True)
+
+        def find(name: str) -> Json:
+            """By its id it says more of itself than lists do."""
+            found: Json = client.json.job(client.json.find_job(name)["id"])
+            return found
+
+        return for_each(session, jobs, find, partial(_show_job, session.screen), is_long=True)
 
 
 def _show_job(screen: Screen, found: Json) -> None:
@@ -179,6 +187,8 @@ def _show_job(screen: Screen, found: Json) -> None:
             ("created", local_time(found["created_at"])),
             ("updated", local_time(found["updated_at"])),
             ("deleted", local_time(found.get("deleted_at"))),
+            ("after", ", ".join(_after(one) for one in found["policy"].get("after", ()))),
+            ("before", ", ".join(each["key"] or str(each["id"]) for each in found.get("followers", ()))),
             ("cursor", cursor_text(found.get("cursor"))),
             ("spec", json.dumps(found["spec"], ensure_ascii=False) if "tasks" not in found["spec"] else ""),
             ("policy", json.dumps(found["policy"], ensure_ascii=False)),
@@ -191,6 +201,12 @@ def _show_job(screen: Screen, found: Json) -> None:
     if found["triggers"]:
         screen.line()
         _show_triggers(screen, [{**trigger, "job_name": found["name"]} for trigger in found["triggers"]])
+
+
+def _after(one: Json) -> str:
+    how = [] if one["on"] == "success" else [f"on {one['on']}"]
+    how += [] if one["moment"] == "same" else [one["moment"]]
+    return f"{one['job']} ({', '.join(how)})" if how else str(one["job"])
 
 
 def delete_jobs(session: Session, jobs: JobArguments, dry_run: DryRun = False) -> int:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
-
 from horae.core.model import Moment, State
+from horae.core.runs.flows import Unrun
 from horae.core.runs.orders import Order
 from horae.core.runs.waits import MAX_ANSWERS
-from horae.core.workflows.flows import Unrun
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Calls(NamedTuple):
@@ -57,9 +54,9 @@ def _member(end: CallEnd, now: Moment, used: int) -> str:
     said = {"at": now, "run": end.run_id, "state": end.state.word, "message": end.message}
     if end.state is State.SUCCEEDED and end.result is not None:
         if used + len(end.result.encode()) + 1000 <= MAX_ANSWERS:
-            return f'"{end.task}":{_encode(said).decode()[:-1]},"value":{end.result}}}'
+            return f'"{end.task}":{json.dumps(said)[:-1]},"value":{end.result}}}'
         said |= {"state": State.FAILED.word, "message": "it succeeded, but its result does not fit: return less"}
-    return f'"{end.task}":{_encode(said).decode()}'
+    return f'"{end.task}":{json.dumps(said)}'
 
 
 def is_complete(awaits: str | None, known: frozenset[str]) -> bool:

@@ -9,6 +9,7 @@ from horae.core.model import Moment, State
 RUN: Final = "run"  # a run that is followed has ended
 CANCEL: Final = "cancel"  # a parent that waits for its children shall end
 ARRIVED: Final = "arrived"  # a run was made that comes after others
+JOB: Final = "job"  # a job that is followed, or has runs that wait for others, was changed or deleted
 NODE: Final = "node"  # a node is gone
 
 

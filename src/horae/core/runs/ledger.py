@@ -67,7 +67,7 @@ def new_run(
         job_id=job_id, kind=kind, priority=policy.priority, overlap=policy.overlap, overlap_limit=policy.overlap_limit,
         start_by=None if deadline is None else due_at + round(deadline * SECOND), data=data,
         needs=() if kind in BY_SERVERS else policy.labels,
-        pin=pin, followed=followed,
+        pin=pin, followed=followed, depends=bool(policy.after),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from horae.core.model import DEFAULT_ORG, Json, Moment, State, record
 from horae.core.policy.debounce import Calm
 from horae.core.policy.demands import Demand
 from horae.core.policy.queues import DEFAULT_QUEUE
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 
 NEVER: Moment = 2**63 - 1  # the due moment of a trigger that has none
 
@@ -68,6 +68,11 @@ class NewRun:
     depends: bool = False  # it comes after others: such a run is born blocked(dependency)
     resumes: int | None = None  # the run of a workflow of which it takes over what succeeded
     placed_at: float = float("-inf")  # by the watch of this process: when queue, share and demand were decided
+
+    @property
+    def concerns_others(self) -> bool:
+        """Whether somebody acts on its birth or its end, beside agents (ports.store.endings)."""
+        return self.depends or self.followed
 
 
 @dataclass(slots=True)
@@ -295,7 +300,7 @@ class Swept:
     expired: int  # skipped(start_deadline)
     next_at: Moment | None  # when the next waiting run becomes eligible or expires
     demanding: int = 0  # of those that were released
-    overdue: int = 0  # parents that took too long, and shall end (ports.store.flows)
+    noted: bool = False  # servers may have something to do: a parent took too long, an expired run has followers, …
 
 
 class Want(NamedTuple):

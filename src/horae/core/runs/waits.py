@@ -12,57 +12,26 @@ with a colon are ours, and no signal from outside has one.
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
-
-import msgspec
 
 from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Moment, Reason
 from horae.core.runs.results import MAX_RESULT, MAX_WAIT, believable, fault_of, is_wait
 from horae.core.time.moments import format_moment
+from horae.core.waits import CALL_NAME, SIGNAL_NAME, WAITS, Wait
 
-CALL_NAME = re.compile(r"call:[1-9][0-9]{0,5}")
 MAX_CALLS = 1000  # at once
-SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 MAX_ANSWERS = 2 << 20  # bytes of all that a run was told; half of what one frame of a line may hold
 SHORTEST = SECOND  # of a wait until a moment that has passed: the clock of whoever asks is behind
-WAITS = (Reason.SNOOZED, Reason.SIGNAL, Reason.CHILDREN)  # reasons for which an attempt ends by waiting
-
-_encode = msgspec.json.Encoder().encode
-
-
-class Call(NamedTuple):
-    """A run that an attempt asks for, and waits for."""
-
-    task: str  # as which it is answered: call:1, the first that its handler asks for
-    job: str  # key or id
-    data: str | None = None  # JSON text
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """For what an attempt waits that has ended by it."""
-
-    reason: str  # of WAITS
-    awaits: str | None = None  # the name under which it shall be told
-    seconds: float | None = None  # after which it goes on whatever happens,
-    until: Moment | None = None  # or when
-    calls: tuple[Call, ...] = ()  # to be made: it goes on when all of them have ended
-
-
-def awaited(wait: Wait) -> str | None:
-    """Return the names of what a run waits to be told, as they are kept with it."""
-    return ",".join(call.task for call in wait.calls) if wait.calls else wait.awaits
 
 
 def goes_on_at(wait: Wait, now: Moment) -> Moment | None:
     """Return when a run goes on that is told nothing."""
     if wait.until is not None:
-        return min(max(wait.until, now + SHORTEST), now + round(MAX_WAIT * SECOND))
+        return max(wait.until, now + SHORTEST)
     return None if wait.seconds is None else now + round(min(max(wait.seconds, 0.0), MAX_WAIT) * SECOND)
 
 
@@ -131,7 +100,7 @@ class Told(StrEnum):
 
 def answer_parts(signal: Signal) -> tuple[str, str]:
     """Return the member of the object that a signal becomes, without the moment that belongs between the two."""
-    by = f',"by":{_encode(signal.by).decode()}' if signal.by else ""
+    by = f',"by":{json.dumps(signal.by)}' if signal.by else ""
     return f'"{signal.name}":{{"at":', f'{by},"value":{signal.value}}}'
 
 
@@ -148,4 +117,5 @@ def rounds(signals: Sequence[Signal]) -> list[list[int]]:
 
 
 def read_answers(text: str | None) -> dict[str, dict[str, Any]]:
-    return {} if text is None else msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+    told: dict[str, dict[str, Any]] = {} if text is None else json.loads(text)
+    return told

@@ -19,7 +19,7 @@ from horae.core.time import moments, schedule
 from horae.errors import Invalid, Stale
 
 _JOB = frozenset(
-    {"id", "owner", "org", "version", "created_at", "updated_at", "deleted_at", "cursor", "paused_because"}
+    {"id", "owner", "org", "version", "created_at", "updated_at", "deleted_at", "cursor", "paused_because", "followers"}
 )
 _BESIDE_WORK = _JOB - {"cursor"}  # of a sync, `cursor` is a column where its fields stand at the top
 _TRIGGER = frozenset({"id", "job_id", "description", "next_at", "last_at", "version", "created_at", "hook"})

@@ -12,8 +12,20 @@ from functools import lru_cache
 from typing import TypeVar
 
 from horae.core.fields import ABSENT, MAX_SECONDS, Fields, encode, fields_of, kind_of, read_labels, shown, type_words
-from horae.core.model import EVERY_AGENT, ConcurrencyLimit, Debounce, Json, Misfire, Overlap, Policy, RateLimit, Retry
+from horae.core.model import (
+    EVERY_AGENT,
+    After,
+    ConcurrencyLimit,
+    Debounce,
+    Json,
+    Misfire,
+    Overlap,
+    Policy,
+    RateLimit,
+    Retry,
+)
 from horae.core.policy import queues
+from horae.core.policy.dependencies import read_after
 from horae.core.policy.limits import LARGEST_BURST, parse_rate
 from horae.core.policy.resources import Asks, read_resources, render_resources, resources_from
 from horae.core.spelling import suggest
@@ -30,7 +42,8 @@ SHARE_PATTERN = r"owner|data(?:\.[^.\s]+)+"
 _DEFAULT = Policy()
 POLICY_FIELDS = frozenset({
     "policy", "timeout", "retry", "overlap", "concurrency", "misfire", "start_deadline", "priority", "labels", "queue",
-    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "debounce", "every",
+    "share", "pause_after_failures", "rate_limits", "concurrency_limits", "resources", "after", "debounce",
+    "every",
 })  # fmt: skip
 _Choice = TypeVar("_Choice", bound=IntEnum)
 
@@ -61,6 +74,7 @@ def read_policy(fields: Fields, implied: tuple[str, ...] = ()) -> Policy:
         rate_limits=_read_rates(fields),
         concurrency_limits=_read_concurrency(fields),
         resources=read_resources(fields),
+        after=read_after(fields),
         debounce=_read_debounce(fields),
         every=_read_every(fields),
     )
@@ -93,6 +107,7 @@ def _read_shown(fields: Fields, implied: tuple[str, ...]) -> Policy:
         rate_limits=_read_rates(inner),
         concurrency_limits=_read_concurrency(inner),
         resources=read_resources(inner),
+        after=read_after(inner),
         debounce=_read_debounce(inner),
         every=_read_every(inner),
         offered=inner.flag("offered") or False,
@@ -345,6 +360,7 @@ def render_policy(policy: Policy) -> Json:
         "pause_after_failures": policy.pause_after_failures,
         "rate_limits": [{"rate": one.rate, "burst": one.burst, "per": one.per} for one in policy.rate_limits],
         "concurrency_limits": [{"limit": one.limit, "per": one.per} for one in policy.concurrency_limits],
+        "after": [{"job": one.job, "on": one.on, "moment": one.moment, "id": one.id} for one in policy.after],
         "debounce": None
         if (calm := policy.debounce) is None
         else {
@@ -397,7 +413,7 @@ def policy_from_text(text: str, *, exact: bool = False) -> Policy:
     for inside, name in ((values, "labels"), (retry, "on"), (retry, "never")):
         if name in inside:
             inside[name] = tuple(inside[name])
-    for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit)):
+    for name, known in (("rate_limits", RateLimit), ("concurrency_limits", ConcurrencyLimit), ("after", After)):
         if name in values:
             values[name] = tuple(known(**one) for one in values[name])
     return Policy(**values, retry=Retry(**retry))

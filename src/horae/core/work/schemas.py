@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from horae.core import waits
 from horae.core.model import Json
 from horae.core.policy import resources
-from horae.core.runs import waits
 from horae.core.secrets.references import FILE_PATTERN, MAX_FILES, NAME_PATTERN
 from horae.core.sizes import MOST_CPUS
 from horae.core.work import builds, commands, isolation, projects, queries, repositories, requests, syncs, waiting

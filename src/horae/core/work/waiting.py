@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from horae.core.fields import Fields, fields_of
 from horae.core.model import Json, Moment, Reason, State
-from horae.core.runs.waits import SIGNAL_NAME, Wait
 from horae.core.time.moments import format_moment, parse_moment
+from horae.core.waits import SIGNAL_NAME, Wait
 from horae.errors import Invalid
 
 WAIT = "wait"

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 
 # In the message of an End that is QUEUED:
 STALE = "stale"  # the worker's code is no longer what its files say; `result` is one of those

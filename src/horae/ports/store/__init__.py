@@ -7,6 +7,7 @@ from typing import Protocol
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Leases, Nodes, Segments
 from horae.ports.store.definitions import Definitions
+from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.endings import Endings
 from horae.ports.store.flows import Flows
 from horae.ports.store.history import EndedRuns, History
@@ -44,6 +45,7 @@ class Store(
     Tokens,
     Queues,
     PolicyCounts,
+    Dependencies,
     Protocol,
 ):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.

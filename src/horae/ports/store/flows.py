@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from horae.core.workflows.flows import Flow, Move, Moved, Parent, Task
+from horae.core.runs.flows import Flow, Move, Moved, Parent, Task
 
 
 class Flows(Protocol):

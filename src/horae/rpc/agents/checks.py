@@ -15,7 +15,7 @@ from horae.core.model import Moment, Node, Reason, State
 from horae.core.policy.resources import MAX_OFFERED, is_offer
 from horae.core.runs.orders import Result
 from horae.core.runs.results import clean, is_wait
-from horae.core.runs.waits import Call, Wait
+from horae.core.waits import Call, Wait
 from horae.core.work import progress
 from horae.errors import Invalid
 from horae.ports.outputs import OutputNames

@@ -319,8 +319,8 @@ class Cluster:
             self._queue.announce("limits")
         if swept.queued:
             self._queue.announce("runs")
-        if swept.queued or swept.expired or swept.overdue:
-            self._queue.announce("endings")  # some may be done by servers, or have others wait for them
+        if swept.noted:
+            self._queue.announce("endings")
         if swept.next_at is None:
             return None
         return max(0.0, (swept.next_at - await self._store.now()) / SECOND)

@@ -384,7 +384,7 @@ class Firing:
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
-        if not BY_SERVERS.isdisjoint({fire.run.kind for fire in fires}):
+        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
             self._queue.announce("endings")
         if fired.stale:
             fires = self._give_up(fires, fired.stale)

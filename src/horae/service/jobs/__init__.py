@@ -31,6 +31,7 @@ from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
+from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
@@ -43,6 +44,7 @@ from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.due import DueMoments, Upcoming
+from horae.service.jobs.following import Following
 from horae.service.jobs.offers import Offers
 from horae.service.jobs.orders import Orders, RunRequest
 from horae.service.jobs.overdue import Overdue
@@ -61,7 +63,7 @@ from horae.service.secrets.sealing import Sealing
 
 class JobStore(
     LimitsStore, SignalsStore, Moments, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
-    Protocol,
+    Dependencies, Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -90,8 +92,9 @@ class Jobs:
         self.signals = Signals(store, queue)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
+        self.following = Following(store)
         self._submits = Submits(
-            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors
+            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
@@ -170,8 +173,7 @@ class Jobs:
         self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
-        if cancelled.noted:
-            self._queue.announce("endings")
+        self._queue.announce("endings")  # others may come after it
 
     # ── runs ──
     async def run_now(

@@ -176,10 +176,12 @@ class Changes:
             raise Conflict(f"job {other.id} has the key '{job.key}' already", code="E_KEY_TAKEN")
 
     def announce_due(self, jobs: Sequence[Job], now: Moment) -> None:
-        """Wake schedulers if one of these jobs is due soon."""
+        """Wake schedulers if one of these jobs is due soon, and whoever judges those that come after others."""
         moments = [t.next_at for job in jobs for t in job.triggers if t.next_at is not None]
         if moments and min(moments) < now + ANNOUNCED_WITHIN:
             self._queue.announce("due")
+        if any(job.followed or job.policy.after for job in jobs):
+            self._queue.announce("endings")  # runs may wait for what has changed
 
 
 def refuse_mismatch(receipt: Receipt) -> None:

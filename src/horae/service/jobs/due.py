@@ -104,7 +104,7 @@ class DueMoments:
             self._queue.announce("runs")
         if any(fire.run.overlap == Overlap.REPLACE for fire in fires):
             self._queue.announce("cancel")
-        if any(fire.run.kind in BY_SERVERS for fire in fires):
+        if any(fire.run.kind in BY_SERVERS or fire.run.concerns_others for fire in fires):
             self._queue.announce("endings")
         return [fire for fire in fires if fired is not None and fire.trigger_id in fired.advanced]
 

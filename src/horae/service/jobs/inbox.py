@@ -96,7 +96,7 @@ class Inbox:
             self._queue.announce("runs")
         if drained.replaces:
             self._queue.announce("cancel")
-        if any(run.kind in BY_SERVERS for run in drained.made):
+        if any(r.kind in BY_SERVERS or r.reason == Reason.DEPENDENCY or r.state.is_terminal for r in drained.made):
             self._queue.announce("endings")
         if any(run.reason in (Reason.LATER, Reason.DEBOUNCE) for run in drained.made):
             self._queue.announce("waiting")

@@ -228,7 +228,7 @@ class Orders:
             self._queue.announce("waiting")
         if any(recipe.policy.overlap is Overlap.REPLACE for recipe in recipes):
             self._queue.announce("cancel")
-        if any(run.kind in BY_SERVERS for run in made):
+        if any(r.kind in BY_SERVERS or r.followed or r.policy.after for r in recipes):
             self._queue.announce("endings")
         for run in made:
             if not run.replaced:

@@ -26,6 +26,7 @@ from horae.service.jobs.changes import TRIES, Change, Changes, ChangeStore, Subm
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import Request, check_made, job_from_draft, merge_triggers, refuse_changed
+from horae.service.jobs.following import Following, with_followed
 from horae.service.secrets.sealing import Sealing
 
 BATCH = 1000  # jobs in one transaction
@@ -62,6 +63,7 @@ class Submits:
         data: DataCheck,
         admission: Admission,
         cursors: Cursors,
+        following: Following,
     ) -> None:
         self._store = store
         self._events = events
@@ -70,6 +72,7 @@ class Submits:
         self._data = data
         self._admission = admission
         self._cursors = cursors
+        self._following = following
         self._waiting = Coalescer(self._make_batch, limit=BATCH, weigh=lambda request: len(request.drafts))
 
     async def submit(self, drafts: Sequence[Draft], owner: str, org: int, idempotency: Idempotency | None) -> Submitted:
@@ -93,6 +96,8 @@ class Submits:
         for start in range(0, len(drafts), BATCH):
             part = drafts[start : start + BATCH]
             known = await self._find([draft.key for draft in part], owner, org)
+            beside = {draft.key: LARGEST_ID for draft in drafts if draft.key is not None}
+            part = await self._following.resolve(part, owner, org, beside)
             found += [self._planned(draft, known.get(draft.key), now) for draft in part]
         return found
 
@@ -108,6 +113,7 @@ class Submits:
         the present one."""
         await self._admission.check_drafts([draft])
         await self._data.check_drafts([draft])
+        draft = await self._followed(job_id, draft)
         fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
         cursor = await self._cursors.get(job_id) if draft.made and draft.kind == syncs.SYNC else None
 
@@ -117,11 +123,19 @@ class Submits:
 
         return (await self._changes.change_once(job_id, change, expected_version, None)).jobs[0]
 
+    async def _followed(self, job_id: int, draft: Draft) -> Draft:
+        """Return the draft of a job that is there, with the ids of those after which it comes."""
+        if not draft.policy.after:
+            return draft
+        job = await self._changes.get_alive(job_id)
+        return (await self._following.resolve([draft], job.owner, job.org))[0]
+
     # ── what may be submitted ──
     async def _check(self, drafts: Sequence[Draft], owner: str, org: int) -> Sequence[Draft]:
         """Return the drafts, without the ids that another installation gave to triggers."""
         await self._admission.check_drafts(drafts)
         await self._data.check_drafts(drafts)
+        await self._following.check(drafts, owner, org)
         hidden = []
         for number, draft in enumerate(drafts):
             if number % BATCH == BATCH - 1:
@@ -172,6 +186,7 @@ class Submits:
             [draft] = request.drafts
             found = (await self._find([draft.key], request.owner, request.org)).get(draft.key)
             if found is not None:
+                [draft] = await self._following.resolve([draft], request.owner, request.org)
                 fresh = (await self._store.allocate(0, len(draft.triggers)))[1]
                 return await self._changes.change_once(found.id, _replacing(draft, fresh), None, request.idempotency)
         raise _contended(request.drafts[0].key)
@@ -201,11 +216,12 @@ class Submits:
         fresh = {number: item for number, item in items.items() if item.draft.key not in known}
         old = {number: item for number, item in items.items() if item.draft.key in known}
         done = await self._make(fresh, request) if fresh else {}
-        ids = iter((await self._store.allocate(0, sum(len(item.draft.triggers) for item in old.values())))[1])
+        drafts = await self._following.resolve([item.draft for item in old.values()], request.owner, request.org)
+        ids = iter((await self._store.allocate(0, sum(len(draft.triggers) for draft in drafts)))[1])
         answers = await self._changes.change_many(
             [
-                Change(known[draft.key], _replacing(draft, [next(ids) for _ in draft.triggers]), key)
-                for draft, key in old.values()
+                Change(known[draft.key], _replacing(draft, [next(ids) for _ in draft.triggers]), item.idempotency)
+                for draft, item in zip(drafts, old.values(), strict=True)
             ]
         )
         return done | {number: answer for number, answer in zip(old, answers, strict=True) if answer is not None}
@@ -224,6 +240,7 @@ class Submits:
         drafts = [draft for request in requests for draft in request.drafts]
         job_ids, trigger_ids = await self._store.allocate(len(drafts), sum(len(draft.triggers) for draft in drafts))
         now = await self._store.now()
+        requests = await self._resolve(requests, job_ids)
         ids, triggers = iter(job_ids), iter(trigger_ids)
         made = [
             [
@@ -232,6 +249,8 @@ class Submits:
             ]
             for request in requests
         ]
+        if any(draft.policy.after for draft in drafts):
+            made = _regrouped(with_followed([job for jobs in made for job in jobs]), made)
         receipts = await self._store.submit(
             [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
         )
@@ -240,6 +259,28 @@ class Submits:
             for job in jobs if receipt.ids and not receipt.replayed else ():
                 self._events.job_submitted(job)
         return list(zip(receipts, made, strict=True))
+
+    async def _resolve(self, requests: list[Request], job_ids: Sequence[int]) -> list[Request]:
+        """Return the requests with the ids of those after which their jobs come: of what is made here, too."""
+        drafts = [(request, draft) for request in requests for draft in request.drafts]
+        if not any(draft.policy.after for _, draft in drafts):
+            return requests
+        beside: dict[tuple[int, str], dict[str, int]] = {}
+        for (request, draft), job_id in zip(drafts, job_ids, strict=True):
+            if draft.key is not None:
+                beside.setdefault((request.org, request.owner), {})[draft.key] = job_id
+        found = []
+        for request in requests:
+            mine = beside.get((request.org, request.owner))
+            drafted = await self._following.resolve(request.drafts, request.owner, request.org, mine)
+            found.append(replace(request, drafts=drafted))
+        return found
+
+
+def _regrouped(jobs: Sequence[Job], groups: Sequence[Sequence[Job]]) -> list[list[Job]]:
+    """Return jobs in groups of the same sizes as these."""
+    rest = iter(jobs)
+    return [[next(rest) for _ in group] for group in groups]
 
 
 def _contended(key: str | None) -> Conflict:

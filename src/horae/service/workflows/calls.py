@@ -14,10 +14,10 @@ from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.calls import Calls
 from horae.core.runs.endings import CANCEL, Ending
+from horae.core.runs.flows import Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order, Result
-from horae.core.runs.waits import Call
-from horae.core.workflows.flows import Unrun
+from horae.core.waits import Call
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.flows import Flows
 from horae.ports.store.runs import Runs

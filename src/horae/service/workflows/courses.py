@@ -14,11 +14,11 @@ import structlog
 
 from horae.core.model import SECOND, Job, Json, Overlap, Policy, Reason, State
 from horae.core.runs.endings import CANCEL, Ending
+from horae.core.runs.flows import Begin, Flow, FlowEnd, Move, Task, Unrun
 from horae.core.runs.ledger import new_run
 from horae.core.runs.orders import NewRun, Order
 from horae.core.runs.results import MAX_RESULT, clean, fault_of
 from horae.core.workflows import every, progress
-from horae.core.workflows.flows import Begin, Flow, FlowEnd, Move, Task, Unrun
 from horae.core.workflows.progress import End, Make, Step, TaskState
 from horae.errors import Error
 
@@ -106,6 +106,7 @@ class Course:
         alone = policy if pin is None else replace(policy, every=None)
         run = new_run(job.id, job.kind, alone, 0, data=data, pin=pin, followed=True)
         run.overlap, run.parent_id, run.task = Overlap.ALLOW, self.run_id, progress.label(make.task, make.index)
+        run.depends = False  # after what a task comes, its workflow says
         if policy.priority == _DEFAULT_PRIORITY:
             run.priority = self.priority
         if EVERY in self.spec and data is None and self.data is not None:

@@ -21,10 +21,10 @@ from horae.core.model import SECOND, Job, Reason, State
 from horae.core.policy.demands import own_data
 from horae.core.policy.queues import user_of
 from horae.core.runs.endings import Ending
+from horae.core.runs.flows import Begin, Flow, Move, Moved, Parent, Task
 from horae.core.runs.orders import Assignment, Result
 from horae.core.work.kinds import BY_SERVERS, EVERY, WORKFLOW
 from horae.core.workflows import every, progress
-from horae.core.workflows.flows import Begin, Flow, Move, Moved, Parent, Task
 from horae.errors import Error, Unavailable
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.definitions import Definitions

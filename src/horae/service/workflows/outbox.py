@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from horae.core.runs.endings import Ending
-from horae.core.workflows.flows import Flow
+from horae.core.runs.flows import Flow
 from horae.errors import Unavailable
 from horae.ports.store.endings import Endings
 from horae.ports.store.flows import Flows

@@ -8,8 +8,8 @@ from horae.core.definitions import Receipt
 from horae.core.model import Moment, Reason, State
 from horae.core.runs.calls import Answered
 from horae.core.runs.endings import Ending
+from horae.core.runs.flows import Flow, Move, Parent, Task, Unrun
 from horae.core.runs.orders import Order
-from horae.core.workflows.flows import Flow, Move, Parent, Task, Unrun
 from horae.stores.database import Database
 from horae.stores.rows import encode
 

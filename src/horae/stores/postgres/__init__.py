@@ -14,6 +14,7 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.postgres.attempts import PostgresAttempts
 from horae.stores.postgres.cluster import PostgresCluster
+from horae.stores.postgres.dependencies import PostgresDependencies
 from horae.stores.postgres.history import PostgresHistory
 from horae.stores.postgres.inbox import PostgresInbox
 from horae.stores.postgres.signals import PostgresSignals
@@ -21,6 +22,7 @@ from horae.stores.postgres.signals import PostgresSignals
 
 class PostgresStore(
     PostgresInbox,
+    PostgresDependencies,
     PostgresAttempts,
     PostgresHistory,
     PostgresCluster,

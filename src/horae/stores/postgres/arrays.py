@@ -12,7 +12,8 @@ from horae.core.model import Job, State
 from horae.core.policy.order import places_of
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import NEVER, Fire, NewRun, Order, Result, Waiting, Want
-from horae.core.runs.waits import Signal, answer_parts, awaited
+from horae.core.runs.waits import Signal, answer_parts
+from horae.core.waits import awaited
 from horae.stores.attempts import next_standing
 from horae.stores.lines import Lines
 from horae.stores.orders import kept_share

@@ -288,7 +288,8 @@ WITH d AS (
 ), h AS (
   INSERT INTO history ({history_columns})
   SELECT id, job_id, trigger_id, due_at, created_at, NULL, $1, NULL, fence, NULL, {skipped}, attempt, priority, lost, kind,
-    'start_deadline', node, 'no agent took it before its start deadline', NULL, NULL, data, parent_id, task, followed
+    'start_deadline', node, CASE WHEN reason = 'dependency' THEN 'its start deadline passed: it ' || COALESCE(note, 'waits')
+      ELSE 'no agent took it before its start deadline' END, NULL, NULL, data, parent_id, task, followed
   FROM d
 )
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;

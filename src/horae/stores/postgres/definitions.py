@@ -12,6 +12,7 @@ from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
+from horae.stores.parts.following import FollowingPart, followed_by
 from horae.stores.postgres.arrays import due_rows, submit_arrays
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection, Cut
@@ -21,7 +22,7 @@ from horae.stores.rows import encode, from_json, job_values
 COPY_FROM = 500  # jobs in one submit from which COPY beats INSERT … unnest
 
 
-class PostgresDefinitions(PostgresDatabase):
+class PostgresDefinitions(PostgresDatabase, FollowingPart):
     """Jobs and triggers."""
 
     async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -46,8 +47,13 @@ class PostgresDefinitions(PostgresDatabase):
         return [Receipt(made) if done.issuperset(made[:1] or [0]) else next(receipts) for made in ids]
 
     async def _submit_once(self, submissions: Sequence[Submission]) -> list[Receipt]:
-        if all(s.idempotency is None and all(job.key is None for job in s.jobs) for s in submissions):
-            await self._insert([job for s in submissions for job in s.jobs])
+        jobs = [job for s in submissions for job in s.jobs]
+        if (
+            all(s.idempotency is None for s in submissions)
+            and all(job.key is None for job in jobs)
+            and not followed_by(jobs)
+        ):
+            await self._insert(jobs)
             return [Receipt([job.id for job in s.jobs]) for s in submissions]
         return await self._retried(self._submit, lambda connection: self._submit_checked(connection, submissions))
 
@@ -75,6 +81,7 @@ class PostgresDefinitions(PostgresDatabase):
         jobs = [job for s in fresh for job in s.jobs]
         if jobs:
             await connection.execute(self.queries["submit"], *submit_arrays(jobs))
+            await self._walk(connection, self._mark_followed(jobs))
         return receipts
 
     async def _known(self, connection: Connection, keys: Sequence[Idempotency | None]) -> Known:
@@ -124,12 +131,15 @@ class PostgresDefinitions(PostgresDatabase):
     async def _save(self, connection: Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
         kept = {t.id for job in jobs for t in job.triggers}
         gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
+        await self._walk(connection, self._refuse_cycles(jobs))
         try:
             await connection.execute(self.queries["save_jobs"], *submit_arrays(jobs))
         except asyncpg.UniqueViolationError as error:
             raise key_taken(jobs[0]) from error
         if gone:
             await connection.execute(self.queries["drop_due"], gone)
+        await self._walk(connection, self._mark_followed(jobs))
+        await self._walk(connection, self._note_changed([job.id for job in jobs]))
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
         async def bury(connection: Connection) -> Part | None:
@@ -146,6 +156,7 @@ class PostgresDefinitions(PostgresDatabase):
                 return await self._end(connection, waiting, "deleted", promote=False), False
             await connection.execute(self.queries["drop_due"], triggers)
             await connection.execute(self.queries["bury_job"], job_id, await self._moment(connection))
+            await self._walk(connection, self._note_changed([job_id]))
             runs = [row[0] for row in await connection.fetch(self.queries["live_of_job"], job_id)]
             return await self._end(connection, runs, "deleted"), True
 

@@ -15,10 +15,12 @@ from horae.stores.parts.tokens import TokenPart
 from horae.stores.parts.vault import VaultPart
 from horae.stores.sqlite.attempts import SqliteAttempts
 from horae.stores.sqlite.cluster import SqliteCluster
+from horae.stores.sqlite.dependencies import SqliteDependencies
 from horae.stores.sqlite.signals import SqliteSignals
 
 
 class SqliteStore(
+    SqliteDependencies,
     SqliteAttempts,
     SqliteCluster,
     SqliteSignals,

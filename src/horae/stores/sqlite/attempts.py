@@ -11,7 +11,8 @@ from horae.core.policy.demands import Offer
 from horae.core.runs.calls import Calls
 from horae.core.runs.lifecycle import first_phase
 from horae.core.runs.orders import Assignment, Backlog, Claimed, Finished, Result, Waiting, Want
-from horae.core.runs.waits import awaited, read_answers
+from horae.core.runs.waits import read_answers
+from horae.core.waits import awaited
 from horae.ports.store.attempts import NO_CALLS
 from horae.stores import limits
 from horae.stores.attempts import (

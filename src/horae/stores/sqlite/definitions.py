@@ -12,11 +12,12 @@ from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
+from horae.stores.parts.following import FollowingPart
 from horae.stores.rows import encode, from_json, job_values
 from horae.stores.sqlite.database import SqliteDatabase
 
 
-class SqliteDefinitions(SqliteDatabase):
+class SqliteDefinitions(SqliteDatabase, FollowingPart):
     """Jobs and triggers."""
 
     async def allocate(self, jobs: int, triggers: int) -> tuple[Sequence[int], Sequence[int]]:
@@ -39,6 +40,7 @@ class SqliteDefinitions(SqliteDatabase):
                 receipts.append(receipt)
             self._rows(connection, "insert_jobs", [job_values(job) for job in jobs])
             self._rows(connection, "insert_due", _due_rows(jobs))
+            self._walk(connection, self._mark_followed(jobs))
             self._save_ids(connection)
             return receipts
 
@@ -74,6 +76,7 @@ class SqliteDefinitions(SqliteDatabase):
         return await self._do(write)
 
     def _save(self, connection: sqlite3.Connection, jobs: Sequence[Job], before: Mapping[int, Sequence[int]]) -> None:
+        self._walk(connection, self._refuse_cycles(jobs))
         try:
             self._rows(connection, "save_jobs", [job_values(job) for job in jobs])
         except sqlite3.IntegrityError as error:
@@ -82,6 +85,8 @@ class SqliteDefinitions(SqliteDatabase):
         gone = [trigger_id for job in jobs for trigger_id in before[job.id] if trigger_id not in kept]
         self._run(connection, "drop_due", encode(gone))
         self._rows(connection, "save_due", _due_rows(jobs))
+        self._walk(connection, self._mark_followed(jobs))
+        self._walk(connection, self._note_changed([job.id for job in jobs]))
         self._save_ids(connection)
 
     async def delete_job(self, job_id: int, seen: Job | None = None) -> Cancelled | None:
@@ -98,6 +103,7 @@ class SqliteDefinitions(SqliteDatabase):
                 return self._end(connection, waiting, "deleted", promote=False), False
             self._run(connection, "drop_due", triggers)
             self._run(connection, "bury_job", job_id, self._clock())
+            self._walk(connection, self._note_changed([job_id]))
             runs = [row[0] for row in self._run(connection, "live_of_job", job_id)]
             return self._end(connection, runs, "deleted"), True
 

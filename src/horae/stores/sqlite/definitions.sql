@@ -56,7 +56,8 @@ LIMIT $2;
 -- From live to history unrun: cancelled, expired or failed while waiting.
 INSERT INTO history ({history_columns})
 SELECT id, job_id, trigger_id, due_at, created_at, NULL, $2, NULL, fence, NULL, $3, attempt, priority, lost, kind, $4,
-  node, $5, NULL, NULL, data, parent_id, task, followed
+  node, CASE WHEN $4 = 'start_deadline' AND reason = 'dependency' THEN 'its start deadline passed: it ' || COALESCE(note, 'waits')
+    ELSE $5 END, NULL, NULL, data, parent_id, task, followed
 FROM live WHERE id IN (SELECT value FROM json_each($1));
 
 -- look_up_live --

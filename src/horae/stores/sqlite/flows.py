@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from horae.core.model import Moment, State
 from horae.core.runs.calls import Answered, Calls
+from horae.core.runs.flows import Move, Moved, Unrun
 from horae.core.runs.orders import Cancelled
-from horae.core.workflows.flows import Move, Moved, Unrun
 from horae.stores.attempts import count_demanding
 from horae.stores.parts.flows import FlowPart, by_reason, made_calls, unmade, unrun_row
 from horae.stores.rows import encode

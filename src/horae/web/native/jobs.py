@@ -112,6 +112,8 @@ class Jobs:
     async def get_job(self, request: http.Request) -> http.Answer:
         job = await self._jobs.get(request.path_id("job_id"))
         reply = render.job(job)
+        if followers := await self._jobs.following.followers_of(job):
+            reply.followers = [schemas.Follower(each.id, each.name, each.key) for each in followers]
         if job.kind == syncs.SYNC:
             reply.cursor = render.cursor(await self._jobs.cursors.get(job.id))
         return http.reply(200, reply, [_etag(job)])

@@ -7,7 +7,7 @@ import msgspec
 from horae import schemas
 from horae.core.jobdata import MAX_DATA
 from horae.core.runs.results import fault_of
-from horae.core.runs.waits import SIGNAL_NAME
+from horae.core.waits import SIGNAL_NAME
 from horae.errors import Invalid, TooLarge
 from horae.service import Services
 from horae.service.jobs.signals import Decider, approval_of

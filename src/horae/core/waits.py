@@ -1,0 +1,37 @@
+"""What a run may wait for: a moment, to be told something, or the end of others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from horae.core.model import Moment, Reason
+
+SIGNAL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+CALL_NAME = re.compile(r"call:[1-9][0-9]{0,5}")
+WAITS = (Reason.SNOOZED, Reason.SIGNAL, Reason.CHILDREN)  # reasons for which an attempt ends by waiting
+
+
+class Call(NamedTuple):
+    """A run that an attempt asks for, and waits for."""
+
+    task: str  # as which it is answered: call:1, the first that its handler asks for
+    job: str  # key or id
+    data: str | None = None  # JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """For what an attempt waits that has ended by it."""
+
+    reason: str  # of WAITS
+    awaits: str | None = None  # the name under which it shall be told
+    seconds: float | None = None  # after which it goes on whatever happens,
+    until: Moment | None = None  # or when
+    calls: tuple[Call, ...] = ()  # to be made: it goes on when all of them have ended
+
+
+def awaited(wait: Wait) -> str | None:
+    """Return the names of what a run waits to be told, as they are kept with it."""
+    return ",".join(call.task for call in wait.calls) if wait.calls else wait.awaits
