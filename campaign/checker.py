@@ -32,7 +32,7 @@ from campaign.history import (
     shown,
 )
 from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
-from campaign.tasks import agreed, all_of_them, in_order, once_each, wanted, woken
+from campaign.tasks import agreed, all_of_them, followed, in_order, once_each, wanted, woken
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -112,6 +112,8 @@ def _answered(operations: Sequence[Operation]) -> Counter[str]:
 def accounted(case: Case) -> Iterator[Violation]:
     """Every due moment has exactly one record, and no record is of a moment that was not due."""
     for work in case.works.values():
+        if not work.plan.has_moments:
+            continue
         may, must = _due(work)
         if work.next_at is not None:
             first = oracle.moments(work.plan, work.created_at, work.next_at)[:1]
@@ -417,6 +419,8 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
             return "" if is_replaced or is_deleted else "by nobody"
         case "failed", "lost":
             return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
+        case "skipped", "dependency":
+            return "" if plan.after else "it comes after nobody"
         case "failed", "children":
             return "" if plan.tasks else "it has no tasks"
         case "timed_out", _:
@@ -473,5 +477,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
-    once_each, in_order, all_of_them, agreed, wanted, woken,
+    once_each, in_order, all_of_them, agreed, wanted, woken, followed,
 )  # fmt: skip

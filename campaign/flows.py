@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
 from campaign.history import SECOND, Plan, TaskPlan
 from campaign.workload import Labour
@@ -24,6 +25,18 @@ def workflows(chance: random.Random, *, listed: bool) -> Iterator[tuple[Plan, La
             attempts=chance.choice((1, 1, 2)), tasks=tasks,
         )  # fmt: skip
         yield plan, (0.0, chance.choice((0.1, 0.5, 2.0)), FAILING)
+
+
+def followers(chance: random.Random) -> Iterator[tuple[Plan, Labour]]:
+    """A job with moments of the clock, one that has the same and waits for it, and one that it makes."""
+    before = Plan(
+        "before", seconds=chance.choice((10, 15, 20)), minutes=1, overlap=chance.choice(OVERLAPS), key="before"
+    )
+    labour = (0.0, chance.choice((0.1, 0.5, 2.0)), 25.0)
+    yield before, labour
+    ons = ("success", "success", "failure", "end")
+    yield replace(before, name="beside", key="", after="before", on=chance.choice(ons), overlap="allow"), labour
+    yield Plan("behind", after="before", on=chance.choice(ons), overlap="allow"), labour
 
 
 def _fan(chance: random.Random, *, listed: bool) -> tuple[TaskPlan, ...]:

@@ -93,6 +93,14 @@ class Plan:
     burst: int = 1
     waits: bool = False  # its runs wait for a signal
     tasks: tuple[TaskPlan, ...] = ()  # it is a workflow; each behind what it needs
+    key: str = ""  # by which others name it
+    after: str = ""  # the key of the job after which it comes,
+    on: str = "success"  # and after what of it: success, failure, end
+
+    @property
+    def has_moments(self) -> bool:
+        """Return whether it has a schedule; else its runs are made by the ends of others."""
+        return not (self.every is self.at is self.seconds is None)
 
 
 @dataclass(frozen=True, slots=True)

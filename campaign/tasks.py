@@ -1,4 +1,5 @@
-"""The judge of workflows and signals: what became of each task of a run, in which order, and what the run made of it.
+"""The judge of workflows, of jobs that come after others, and of signals: what became of each task of a run, in which
+order, and what the run made of it; and whether each follower did what the run before it came to.
 
 What should have been is found from the plan and the recorded ends alone, without any code of Horae: whoever needs what
 ended, ran; whoever needs what cannot come true any more was skipped; and the run ends by what its tasks came to.
@@ -6,12 +7,12 @@ ended, ran; whoever needs what cannot come true any more was skipped; and the ru
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from campaign.case import Case, Violation, of_run
+from campaign.case import Case, Violation, Work, of_run
 from campaign.history import OK, SECOND, SIGNAL, Plan, Run, TaskPlan
 
 SUCCEEDED, SKIPPED = "succeeded", "skipped"
@@ -212,6 +213,48 @@ def woken(case: Case) -> Iterator[Violation]:
         waited = case.history.read_at - max(one.answered_at, case.history.healed_at or 0)
         if (run.state, run.reason) == ("blocked", "signal") and waited > STILL:
             yield of_run(case, "signal", run, f"it was told, and still waits after {waited / SECOND:.0f} s")
+
+
+def followed(case: Case) -> Iterator[Violation]:
+    """A job that comes after another has one record for each moment of that, and it ran if what it waits for came true,
+    else it was skipped."""
+    by_key = {work.plan.key: work for work in case.works.values() if work.plan.key}
+    for work in case.works.values():
+        if before := by_key.get(work.plan.after):
+            if not work.plan.has_moments:
+                yield from _one_each(work, before)
+            yield from _misjudged(case, work, before)
+
+
+def _one_each(work: Work, before: Work) -> Iterator[Violation]:
+    """Of a job that has no moments of its own. What was made before it was there, or ended when its job was deleted,
+    may have none."""
+    found = Counter(run.due_at for run in work.runs)
+    for run in before.runs:
+        number = found.pop(run.due_at, 0)
+        is_unsure = run.created_at < work.known_at or before.deleted is not None or run.state == "coalesced"
+        if number > 1 or (not number and not is_unsure):
+            what = f"run {run.id} of {before.plan.name} was {run.state}, and was followed by {number} runs"
+            yield Violation("followed", what, work.plan.name, at=run.due_at)
+    for due_at in found:
+        yield Violation("phantom", f"it follows no run of {before.plan.name}", work.plan.name, at=due_at)
+
+
+def _misjudged(case: Case, work: Work, before: Work) -> Iterator[Violation]:
+    theirs = {run.due_at: run for run in before.runs}
+    for run in work.runs:
+        other = theirs.get(run.due_at)
+        while other is not None and other.state == "coalesced":
+            other = case.runs.get(other.into_run_id or 0)
+        outcome = other.state if other is not None else "not there"
+        is_due = other is not None and is_met(outcome, work.plan.on, TaskPlan(before.plan.name))
+        did_run = run.state in (SUCCEEDED, "failed", "timed_out")
+        if (did_run and not is_due) or ((run.state, run.reason) == (SKIPPED, "dependency") and is_due):
+            what = f"it is {run.state}, and comes after the {work.plan.on} of {before.plan.name}, which was {outcome}"
+            yield of_run(case, "followed", run, what)
+        first = min((one.started_at for one in case.witnesses.get(run.id, ())), default=2**62)
+        if did_run and other is not None and first < _ended_at(case, other):
+            yield of_run(case, "followed", run, f"it began before the end of run {other.id} of {before.plan.name}")
 
 
 def _of(case: Case, flow: Flow, rule: str, what: str) -> Violation:

@@ -273,9 +273,15 @@ def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
 def document_of(plan: Plan, run: str) -> dict[str, Any]:
     """Return the job document of a plan whose one step is `run`; of a workflow, that of each task."""
     document: dict[str, Any] = {
-        "name": plan.name, "overlap": plan.overlap, "triggers": [_trigger(plan)], **_work(plan, run),
+        "name": plan.name, "overlap": plan.overlap, **_work(plan, run),
         "misfire": {"policy": "run_all", "limit": plan.misfire_limit} if plan.misfire == "run_all" else plan.misfire,
     }  # fmt: skip
+    if plan.has_moments:
+        document["triggers"] = [_trigger(plan)]
+    if plan.key:
+        document["key"] = plan.key
+    if plan.after:
+        document["after"] = [{"job": plan.after, "on": plan.on}]
     if plan.timeout is not None:
         document["timeout"] = plan.timeout
     if plan.start_deadline is not None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 from functools import partial
 
-from campaign.flows import workflows
+from campaign.flows import followers, workflows
 from campaign.history import FAIL, RUN, SIGNAL, Operation, Plan
 
 from horae.core.definitions import Idempotency
@@ -35,12 +35,20 @@ class Flows:
         self._retried: set[int] = set()
         self._keys = 0
 
+    @property
+    def followers(self) -> set[int]:
+        """Jobs whose runs are made by the ends of others."""
+        jobs, made = self._workload.jobs, self._workload.made
+        return {job_id for name, job_id in jobs.items() if not made[name].has_moments}
+
     async def begin(self) -> None:
         if not self.is_there:
             return
         for plan, (least, most, percent) in workflows(self._chance, listed=True):
             await self._workload.submit(plan, f"witness {least} {most} {percent} none")
             self._plans[plan.name] = plan
+        for plan, (least, most, percent) in followers(self._chance):
+            await self._workload.submit(plan, f"witness {least} {most} {percent} none")
         waiter = Plan("waiter", at=0, overlap="allow", waits=True)
         await self._workload.submit(waiter, f"witness 0.0 {self._chance.choice((0.1, 1.0))} 5.0 waits")
         self._plans[waiter.name] = waiter

@@ -17,7 +17,7 @@ from campaign.witness import TICK, chance, failure_code, line_of
 
 from horae.core.model import Reason, State
 from horae.core.runs.orders import Assignment, Result
-from horae.core.runs.waits import Wait
+from horae.core.waits import Wait
 from horae.errors import Error, Unavailable
 from horae.ports.outputs import Output
 from horae.ports.work import Command, Done, Kept, Work

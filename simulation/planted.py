@@ -15,6 +15,7 @@ from unittest import mock
 
 from horae.core.definitions import Idempotency
 from horae.core.model import Node, State
+from horae.core.policy import dependencies
 from horae.core.runs import ledger
 from horae.core.runs.endings import Ending
 from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, MadeRun, Result, Waiting, Want
@@ -337,11 +338,17 @@ def signal_in_two(stack: ExitStack) -> None:
     _put(stack, Store, "signal", signal)
 
 
+def any_end(stack: ExitStack) -> None:
+    """A run that comes after another goes whatever became of that."""
+    _put(stack, dependencies, "_is_met", lambda on, state: True)
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         unseen, late_frame, wall_clock, delete_in_two, long_trust, forgotten_claim, second_copy, early_result,
         uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two, leaked_slot, uncounted,
         forgotten_rate, unfair, lost_ending, task_twice, deaf, signal_in_two,
+        any_end,
     )
 }  # fmt: skip

@@ -30,6 +30,7 @@ from horae.service.metrics import Metrics
 from horae.service.policy.placing import Placing
 from horae.service.secrets.sealing import Sealing
 from horae.service.workflows.calls import Callers
+from horae.service.workflows.dependencies import Dependencies
 from horae.service.workflows.driver import Begin, Driver
 from horae.service.workflows.flows import Workflows
 from horae.service.workflows.outbox import Outbox
@@ -138,7 +139,9 @@ class Server:
         callers = Callers(store, self.queue, placing)
         self.execution.serve_calls(callers)
         begins: dict[str, Begin] = {kinds.WORKFLOW: workflows.begin, WAIT: PlainWaits(store).begin}
-        return Driver(self.link, Outbox(store, workflows, calls=callers.act), begins)
+        dependencies = Dependencies(store, self.queue, placing)
+        outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
+        return Driver(self.link, outbox, begins)
 
     def _node(self) -> Node:
         now = self._machine.clock.now()

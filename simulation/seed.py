@@ -215,7 +215,7 @@ class _Life:
         """A job that is neither paused nor deleted has a next moment, unless it has had its last."""
         page = await self._store.list_jobs(JobFilter(paused=False), None, 500)
         for job in page.items:
-            if job.triggers[0].next_at is None and "at" not in job.triggers[0].schedule:
+            if job.triggers and job.triggers[0].next_at is None and "at" not in job.triggers[0].schedule:
                 what = "neither deleted nor paused, but it has no next moment"
                 self.violations.append(Violation("half", what, job.name))
 
@@ -242,13 +242,18 @@ class _Life:
         finished_at, resumes = database.ends.get(run.id, run.finished_at), database.resumed.get(run.id)
         key = (run.data or {}).get("key") if resumes is None else f"retry-{resumes}"
         return past.Run(
-            id=run.id, job_id=run.job_id, by_hand=run.trigger_id is None and run.parent_id is None,
+            id=run.id, job_id=run.job_id, by_hand=self._is_by_hand(run),
             due_at=run.due_at, state=run.state.word,
             reason=run.reason, attempt=run.attempt, fence=run.fence, lost=run.lost, created_at=run.created_at,
             finished_at=finished_at, exit_code=run.exit_code, into_run_id=run.into_run_id,
             key=key, node=run.node, earlier=tuple(map(_attempt, earlier)), log=self._log(run), parent_id=run.parent_id,
             task=run.task, resumes=resumes, result=run.result,
         )  # fmt: skip
+
+    def _is_by_hand(self, run: Run) -> bool:
+        """Else a trigger made it, or it is a task of another, or follows another."""
+        by_others = run.parent_id is not None or run.job_id in self.flows.followers
+        return run.trigger_id is None and not by_others
 
     def _log(self, run: Run) -> str | None:
         place, _, ref = (run.output or "").partition(":")

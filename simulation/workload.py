@@ -107,8 +107,8 @@ class Workload:
             await asyncio.sleep(self._world.between(2, 12))
             self._keys += 1
             key = f"run-{self._keys}"
-            if self.jobs:
-                name, job_id = self._world.chance.choice(list(self.jobs.items()))
+            if jobs := {name: job_id for name, job_id in self.jobs.items() if not self.made[name].after}:
+                name, job_id = self._world.chance.choice(list(jobs.items()))
                 call = run_with(self.made[name], job_id, key)
                 for _ in range(self._world.chance.choice((1, 1, 1, 2))):
                     await self.insist(Operation(RUN, key, FAIL, 0, 0, job_id=job_id), call)
@@ -160,6 +160,8 @@ class Workload:
     async def end(self) -> None:
         """Let nothing more come due. The cluster is healed."""
         for name, job_id in self.jobs.items():
+            if not self.made[name].has_moments:
+                continue  # it follows what still runs
             self._keys += 1
             await self.insist(
                 Operation(PAUSE, f"{name} end {self._keys}", FAIL, 0, 0, job_id=job_id),
@@ -178,7 +180,7 @@ class Workload:
         answer = await self.insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
         if answer is not None:
             self.jobs[plan.name], self.made[plan.name] = answer.jobs[0].id, plan
-            if plan.at is None:
+            if plan.at is None and plan.has_moments:
                 self._plans[plan.name] = (plan, labour)
 
     async def _try(self, call: Call) -> None:
@@ -271,6 +273,5 @@ def _read(heard: Operation, answer: Any) -> Operation:
     if heard.kind != SUBMIT:
         return heard
     job = answer.jobs[0]
-    return replace(
-        heard, job_id=job.id, created_at=job.created_at, next_at=job.triggers[0].next_at, replayed=answer.replayed
-    )
+    next_at = job.triggers[0].next_at if job.triggers else None
+    return replace(heard, job_id=job.id, created_at=job.created_at, next_at=next_at, replayed=answer.replayed)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from campaign.case import Case, arrange
 from campaign.history import OK, SECOND, SIGNAL, SUBMIT, Final, History, Hold, Operation, Plan, Run, TaskPlan
-from campaign.tasks import agreed, all_of_them, in_order, once_each, wanted, woken
+from campaign.tasks import agreed, all_of_them, followed, in_order, once_each, wanted, woken
 
 BEGAN = 1_800_000_000 * SECOND
 PLAN = Plan(
@@ -143,6 +143,56 @@ def test_a_retry_that_does_again_what_failed_and_what_follows_is_sound():
 
 def test_a_retry_that_does_again_what_succeeded_is_found():
     assert found(retried(run_of(13, 4, 5, task="convert[0]", parent_id=11))) == ["twice"]
+
+
+BEFORE = Plan("before", every=10 * SECOND, key="before")
+BEHIND = Plan("behind", after="before")
+
+
+def following(*runs: Run) -> list[str]:
+    """What is found where `behind`, job 2, comes after `before`, job 1."""
+    operations = [
+        Operation(SUBMIT, plan.name, OK, BEGAN, BEGAN, job_id=number, created_at=BEGAN, plan=plan)
+        for number, plan in enumerate((BEFORE, BEHIND), 1)
+    ]
+    past = History(operations, [], Final(runs, ()), [], holds=[Hold(0, 0)])
+    return [one.rule for one in followed(arrange(past))]
+
+
+def before(**fields: Any) -> Run:
+    return run_of(1, 10, 12, job_id=1, parent_id=None, **fields)
+
+
+def behind(number: int = 2, **fields: Any) -> Run:
+    return replace(run_of(number, 12, 14, parent_id=None, **fields), due_at=at(10))
+
+
+def test_one_run_that_follows_what_succeeded_is_sound():
+    assert following(before(), behind()) == []
+    assert following(before(state="failed"), behind(state="skipped", reason="dependency")) == []
+
+
+def test_a_run_that_nobody_or_two_follow_is_found():
+    assert following(before()) == ["followed"]
+    assert following(before(), behind(), behind(3)) == ["followed"]
+
+
+def test_a_run_that_follows_nobody_is_found():
+    assert "phantom" in following(behind())
+
+
+def test_a_run_that_follows_what_did_not_come_true_is_found():
+    assert following(before(state="failed"), behind()) == ["followed"]
+
+
+def test_a_run_that_was_skipped_although_what_it_follows_came_true_is_found():
+    assert following(before(), behind(state="skipped", reason="dependency")) == ["followed"]
+
+
+def test_the_run_that_stands_for_a_coalesced_one_counts():
+    stands = run_of(3, 20, 22, job_id=1, parent_id=None)
+    coalesced = before(state="coalesced", into_run_id=3)
+    assert following(coalesced, stands, behind(), replace(behind(4), due_at=at(20))) == []
 
 
 def test_a_run_that_was_told_and_still_waits_is_found():
