@@ -21,6 +21,7 @@ from campaign.history import (
     INFO,
     KILLS,
     OK,
+    ORDER,
     PAUSES,
     RUN,
     SECOND,
@@ -32,7 +33,7 @@ from campaign.history import (
     shown,
 )
 from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
-from campaign.tasks import agreed, all_of_them, followed, in_order, once_each, wanted, woken
+from campaign.tasks import agreed, all_of_them, debounced, followed, in_order, once_each, wanted, woken
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -147,7 +148,8 @@ def in_time(case: Case) -> Iterator[Violation]:
     """No record is made before its moment, by the clock of the database, nor much later than any fault explains."""
     for run in case.runs.values():
         late = (run.created_at - run.due_at) / SECOND
-        if late < 0:
+        work = case.work_of(run)
+        if late < 0 and (work is None or work.plan.debounce is None):
             yield of_run(case, "early", run, f"its record was made {-late:.3f} s before it was due")
         elif case.history.late_after is not None and not run.by_hand and late > case.history.late_after:
             yield of_run(case, "late", run, f"its record was made {late:.1f} s after it was due")
@@ -368,7 +370,7 @@ def keyed(case: Case) -> Iterator[Violation]:
         answers = {one.run_id if first.kind == RUN else one.job_id for one in operations if one.outcome == OK}
         if len(answers) > 1:
             yield Violation("keyed", f"{first.key} was answered with different ids: {sorted(map(str, answers))}", at=at)
-    asked = {one.key for one in case.history.operations if one.kind == RUN}
+    asked = {one.key for one in case.history.operations if one.kind in (RUN, ORDER)}
     for run in case.runs.values():
         if run.by_hand and run.key not in asked:
             yield of_run(case, "phantom", run, "a run by hand that nobody asked for")
@@ -477,5 +479,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
-    once_each, in_order, all_of_them, agreed, wanted, woken, followed,
+    once_each, in_order, all_of_them, agreed, wanted, woken, followed, debounced,
 )  # fmt: skip

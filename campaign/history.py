@@ -27,7 +27,7 @@ SECOND = 1_000_000
 OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
 SUBMIT, RUN, PAUSE = "submit", "run", "pause"
 RESUME, UPDATE, DELETE = "resume", "update", "delete"
-SIGNAL = "signal"
+SIGNAL, ORDER = "signal", "order"  # an order: a run that waits for others like it, which are one run together
 CHANGES = (PAUSE, RESUME, UPDATE, DELETE)  # of a job that exists
 
 KILLS = (
@@ -96,6 +96,13 @@ class Plan:
     key: str = ""  # by which others name it
     after: str = ""  # the key of the job after which it comes,
     on: str = "success"  # and after what of it: success, failure, end
+    debounce: float | None = None  # seconds for which an order waits for the next,
+    debounce_most: float = 0.0  # and for which all of them wait
+
+    @property
+    def is_special(self) -> bool:
+        """Return whether it is not asked for as others are: it comes after another, or orders of it are one run."""
+        return bool(self.after) or self.debounce is not None
 
     @property
     def has_moments(self) -> bool:

@@ -1,5 +1,7 @@
-"""The judge of workflows, of jobs that come after others, and of signals: what became of each task of a run, in which
-order, and what the run made of it; and whether each follower did what the run before it came to.
+"""The judge of workflows, of jobs that come after others, of orders and of signals.
+
+What became of each task of a run, in which order, and what the run made of it; whether each follower did what the run
+before it came to; whether orders of one kind became one run; and whether who was told went on.
 
 What should have been is found from the plan and the recorded ends alone, without any code of Horae: whoever needs what
 ended, ran; whoever needs what cannot come true any more was skipped; and the run ends by what its tasks came to.
@@ -11,9 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 
 from campaign.case import Case, Violation, Work, of_run
-from campaign.history import OK, SECOND, SIGNAL, Plan, Run, TaskPlan
+from campaign.history import INFO, OK, ORDER, SECOND, SIGNAL, Operation, Plan, Run, TaskPlan
 
 SUCCEEDED, SKIPPED = "succeeded", "skipped"
 UNSUCCESSFUL = ("failed", "timed_out", "cancelled")
@@ -255,6 +258,36 @@ def _misjudged(case: Case, work: Work, before: Work) -> Iterator[Violation]:
         first = min((one.started_at for one in case.witnesses.get(run.id, ())), default=2**62)
         if did_run and other is not None and first < _ended_at(case, other):
             yield of_run(case, "followed", run, f"it began before the end of run {other.id} of {before.plan.name}")
+
+
+def debounced(case: Case) -> Iterator[Violation]:
+    """Orders that come while one like them waits are one run with it; and it has the data of the last of them."""
+    for work in case.works.values():
+        runs = sorted((run for run in work.runs if run.by_hand), key=lambda one: one.created_at)
+        for one, other in pairwise(runs if work.plan.debounce is not None else ()):
+            apart = (other.created_at - one.created_at) / SECOND
+            if apart < (work.plan.debounce or 0.0) and one.state != "cancelled":
+                yield of_run(case, "debounce", other, f"made {apart:.3f} s after run {one.id}, which waited for it")
+    tries: dict[str, list[Operation]] = defaultdict(list)
+    for operation in case.history.operations:
+        if operation.kind == ORDER:
+            tries[operation.key].append(operation)
+    for key, each in tries.items():
+        yield from _forgotten(case, key, each, tries)
+
+
+def _forgotten(
+    case: Case, key: str, each: Sequence[Operation], tries: Mapping[str, Sequence[Operation]]
+) -> Iterator[Violation]:
+    for answer in (one for one in each if one.outcome == OK):
+        run = case.runs.get(answer.run_id or 0)
+        if run is None:
+            yield Violation("debounce", f"{key} was answered with run {answer.run_id}, which there is not")
+            continue
+        others = tries.get(run.key or "", ())
+        last = max((2**62 if one.outcome == INFO else one.answered_at for one in others), default=0)
+        if last < each[0].invoked_at:
+            yield of_run(case, "debounce", run, f"{key} was answered with it, and it has the data of {run.key} before")
 
 
 def _of(case: Case, flow: Flow, rule: str, what: str) -> Violation:

@@ -11,7 +11,7 @@ import random
 from functools import partial
 
 from campaign.flows import followers, workflows
-from campaign.history import FAIL, RUN, SIGNAL, Operation, Plan
+from campaign.history import FAIL, ORDER, RUN, SIGNAL, Operation, Plan
 
 from horae.core.definitions import Idempotency
 from horae.core.model import Run
@@ -49,6 +49,9 @@ class Flows:
             self._plans[plan.name] = plan
         for plan, (least, most, percent) in followers(self._chance):
             await self._workload.submit(plan, f"witness {least} {most} {percent} none")
+        seconds = self._chance.choice((1.0, 3.0))
+        calm = Plan("calm", at=0, overlap="allow", debounce=seconds, debounce_most=seconds * 3)
+        await self._workload.submit(calm, "witness 0.0 0.5 0.0 none")
         waiter = Plan("waiter", at=0, overlap="allow", waits=True)
         await self._workload.submit(waiter, f"witness 0.0 {self._chance.choice((0.1, 1.0))} 5.0 waits")
         self._plans[waiter.name] = waiter
@@ -58,7 +61,7 @@ class Flows:
             return
         try:
             async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                for act in (self._ask, self._tell, self._cancel, self._retry):
+                for act in (self._ask, self._tell, self._cancel, self._retry, self._order):
                     group.create_task(act())
         except TimeoutError:
             return
@@ -79,6 +82,22 @@ class Flows:
                 job_id, key = self._workload.jobs[name], f"flow-{self._keys}"
                 blank = Operation(RUN, key, FAIL, 0, 0, job_id=job_id)
                 await self._workload.insist(blank, run_with(self._plans[name], job_id, key))
+
+    async def _order(self) -> None:
+        """Some in a row, by several clients at once, and then none for a while."""
+        while True:
+            await asyncio.sleep(self._chance.uniform(3.0, 12.0))
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._chance.randint(2, 6)):
+                    group.create_task(self._order_one(number * self._chance.uniform(0.0, 1.5)))
+
+    async def _order_one(self, after: float) -> None:
+        await asyncio.sleep(after)
+        if (job_id := self._workload.jobs.get("calm")) is not None:
+            self._keys += 1
+            key = f"order-{self._keys}"
+            call = run_with(self._workload.made["calm"], job_id, key)
+            await self._workload.insist(Operation(ORDER, key, FAIL, 0, 0, job_id=job_id), call)
 
     async def _tell(self) -> None:
         """Some before they wait, some when they do."""

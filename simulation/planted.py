@@ -343,12 +343,17 @@ def any_end(stack: ExitStack) -> None:
     _put(stack, dependencies, "_is_met", lambda on, state: True)
 
 
+def calm_twice(stack: ExitStack) -> None:
+    """An order that waits for others like it is not found by them."""
+    _say(stack, "note_calm", lambda text: text.replace("debounce = ", "debounce = NULL || "))
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         unseen, late_frame, wall_clock, delete_in_two, long_trust, forgotten_claim, second_copy, early_result,
         uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two, leaked_slot, uncounted,
         forgotten_rate, unfair, lost_ending, task_twice, deaf, signal_in_two,
-        any_end,
+        any_end, calm_twice,
     )
 }  # fmt: skip

@@ -9,7 +9,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan, QueuePlan
+from campaign.history import (
+    DELETE,
+    FAIL,
+    INFO,
+    OK,
+    ORDER,
+    PAUSE,
+    RESUME,
+    RUN,
+    SUBMIT,
+    UPDATE,
+    Operation,
+    Plan,
+    QueuePlan,
+)
 from campaign.workload import data_of, document_of
 
 from horae.core.definitions import Idempotency
@@ -107,7 +121,7 @@ class Workload:
             await asyncio.sleep(self._world.between(2, 12))
             self._keys += 1
             key = f"run-{self._keys}"
-            if jobs := {name: job_id for name, job_id in self.jobs.items() if not self.made[name].after}:
+            if jobs := {name: job_id for name, job_id in self.jobs.items() if not self.made[name].is_special}:
                 name, job_id = self._world.chance.choice(list(jobs.items()))
                 call = run_with(self.made[name], job_id, key)
                 for _ in range(self._world.chance.choice((1, 1, 1, 2))):
@@ -266,7 +280,7 @@ def run_with(plan: Plan, job_id: int, key: str) -> Call:
 
 def _read(heard: Operation, answer: Any) -> Operation:
     """Return what an answer tells."""
-    if heard.kind == RUN:
+    if heard.kind in (RUN, ORDER):
         return replace(heard, run_id=answer.id)
     if heard.kind == UPDATE:
         return replace(heard, created_at=answer.triggers[0].created_at)

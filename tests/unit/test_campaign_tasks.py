@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from campaign.case import Case, arrange
-from campaign.history import OK, SECOND, SIGNAL, SUBMIT, Final, History, Hold, Operation, Plan, Run, TaskPlan
-from campaign.tasks import agreed, all_of_them, followed, in_order, once_each, wanted, woken
+from campaign.history import OK, ORDER, SECOND, SIGNAL, SUBMIT, Final, History, Hold, Operation, Plan, Run, TaskPlan
+from campaign.tasks import agreed, all_of_them, debounced, followed, in_order, once_each, wanted, woken
 
 BEGAN = 1_800_000_000 * SECOND
 PLAN = Plan(
@@ -193,6 +193,35 @@ def test_the_run_that_stands_for_a_coalesced_one_counts():
     stands = run_of(3, 20, 22, job_id=1, parent_id=None)
     coalesced = before(state="coalesced", into_run_id=3)
     assert following(coalesced, stands, behind(), replace(behind(4), due_at=at(20))) == []
+
+
+def ordered(*runs: tuple[float, str], orders: dict[str, int]) -> list[str]:
+    """What is found where runs of a job that waits 3 s for the next order were made then, with the data of this order;
+    orders came one a second, and were answered with a run each."""
+    made = [
+        run_of(number, since, since + 9, job_id=1, parent_id=None, by_hand=True, key=key)
+        for number, (since, key) in enumerate(runs, 1)
+    ]
+    case = case_of(*made, plan=Plan("calm", at=0, debounce=3.0, debounce_most=9.0))
+    case.history.operations += [
+        Operation(ORDER, key, OK, at(number), at(number + 0.5), run_id=run_id)
+        for number, (key, run_id) in enumerate(orders.items())
+    ]
+    return [one.rule for one in debounced(case)]
+
+
+def test_orders_that_became_one_run_with_the_data_of_the_last_are_sound():
+    assert ordered((0, "b"), orders={"a": 1, "b": 1}) == []
+    assert ordered((0, "a"), (5, "b"), orders={"a": 1, "b": 2}) == []
+
+
+def test_two_runs_of_orders_that_came_together_are_found():
+    assert ordered((0, "a"), (1, "b"), orders={"a": 1, "b": 2}) == ["debounce"]
+
+
+def test_an_order_that_was_answered_and_forgotten_is_found():
+    assert ordered((0, "a"), orders={"a": 1, "b": 1}) == ["debounce"]
+    assert ordered((0, "a"), orders={"a": 1, "b": 2}) == ["debounce"]
 
 
 def test_a_run_that_was_told_and_still_waits_is_found():
