@@ -12,7 +12,7 @@ from horae.core.model import Job, JobFilter, Json, Node, Reason, Run, RunFilter,
 from horae.core.runs.orders import Assignment, Result
 from horae.core.work import specs
 from horae.core.work.kinds import EVERY, WORKFLOW
-from horae.errors import Conflict, Unavailable
+from horae.errors import Conflict, Invalid, Unavailable
 from horae.service.execution import Execution, LocalLink
 from horae.service.jobs import Jobs
 from horae.service.jobs.orders import ANYBODY
@@ -559,3 +559,25 @@ async def test_an_item_that_ends_while_others_go_on_is_not_looked_at_further(sce
     await scene.settle()
     assert scene.probe.calls["load_tasks"] == 0
     assert await scene.probe.load_endings(0, 10) == []
+
+
+async def test_a_task_that_names_a_queue_that_is_not_there_is_refused_at_its_path(scene: Scene):
+    with pytest.raises(Invalid) as refused:
+        await scene.submit({"a": {"tasks": {"b": task("b", queue="nowhere")}}})
+    assert [problem.path for problem in refused.value.listed()] == ["tasks.a.tasks.b.queue"]
+
+
+async def test_a_workflow_that_cannot_be_written_takes_no_other_with_it(scene: Scene):
+    jobs = [await scene.submit({"a": task("a")}, key=key) for key in ("one", "two")]
+    runs = [await scene.jobs.run_now(job.id) for job in jobs]
+    move_flows = scene.probe.store.move_flows
+
+    async def refuse(moves: Any) -> Any:
+        if any(move.run_id == runs[0].id for move in moves):
+            raise ValueError("a value that the store does not take")
+        return await move_flows(moves)
+
+    scene.probe.store.move_flows = refuse  # type: ignore[method-assign]
+    await scene.settle()
+    states = [(await scene.run(run.id)).state for run in runs]
+    assert states == [State.FAILED, State.BLOCKED]

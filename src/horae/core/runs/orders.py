@@ -325,7 +325,7 @@ class Queued(NamedTuple):
     """A run that waits for an agent."""
 
     run_id: int
-    attempt: int
+    attempt: int  # the fence that its next claim gets at least: one that has waited keeps its number, and not this
     kind: str
     priority: int
     is_choosy: bool  # it needs labels or a certain node: not every agent of its kind may take it

@@ -7,16 +7,18 @@ a queue that is draining does to one is in its record.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from horae.core.model import Json, Policy
 from horae.core.policy.queues import Queue, QueueState, made_for
 from horae.core.time import moments
+from horae.core.work.kinds import WORKFLOW
 from horae.core.work.specs import Draft
 from horae.errors import MAX_PROBLEMS, Conflict, Error, Invalid, Problem
 from horae.service.policy.queues import Queues
 from horae.service.policy.quotas import Ask, Quotas
+from horae.service.workflows.parts import policy_of
 
 
 class Wanted(Protocol):
@@ -41,11 +43,12 @@ class Admission:
         """Refuse jobs whose queue is not there, or does not take them."""
         found: list[Problem] = []
         for number, draft in enumerate(drafts):
-            try:
-                await self.queues.check(draft.policy, draft.kind)
-            except Invalid as error:
-                path = f"jobs[{number}].queue" if len(drafts) > 1 else "queue"
-                found.append(Problem(path, error.code, error.message, error.hint))
+            where = f"jobs[{number}]." if len(drafts) > 1 else ""
+            for path, kind, policy in _works_in(where, draft.kind, draft.spec, draft.policy):
+                try:
+                    await self.queues.check(policy, kind)
+                except Invalid as error:
+                    found.append(Problem(f"{path}queue", error.code, error.message, error.hint))
             if len(found) > MAX_PROBLEMS:
                 break
         if found:
@@ -80,6 +83,14 @@ class Admission:
                 asks[number] = Ask(job.org, made_for(job.owner, job.annotations), queue)
         answers = await self._quotas.take(list(asks.values())) if asks else ()
         return refused | {number: error for number, error in zip(asks, answers, strict=False) if error is not None}
+
+
+def _works_in(path: str, kind: str, spec: Json, policy: Policy) -> Iterator[tuple[str, str, Policy]]:
+    """A job, and the tasks that are written in it: where they stand, their kinds and policies."""
+    yield path, kind, policy
+    for name, task in spec["tasks"].items() if kind == WORKFLOW else ():
+        if "kind" in task:
+            yield from _works_in(f"{path}tasks.{name}.", task["kind"], task["spec"], policy_of(task))
 
 
 def _draining(queue: Queue) -> Conflict:

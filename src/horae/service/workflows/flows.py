@@ -75,7 +75,9 @@ class Workflows:
                 raise
             except Error as error:
                 failed.append(Result(a.run_id, a.fence, State.FAILED, Reason.ERROR, message=error.message))
-        await self._step(ways)
+        fences = {a.run_id: a.fence for a in known}
+        why = "its first step could not be written"
+        failed += [Result(i, fences[i], State.FAILED, Reason.ERROR, message=why) for i in await self._step(ways)]
         return failed
 
     async def _course(self, a: Assignment, job: Job, parent: Parent) -> Course:
@@ -137,9 +139,10 @@ class Workflows:
         await self._step(ways, told)
 
     # ── a step ──
-    async def _step(self, ways: Sequence[Course], told: Mapping[int, Sequence[Ending]] | None = None) -> None:
+    async def _step(self, ways: Sequence[Course], told: Mapping[int, Sequence[Ending]] | None = None) -> set[int]:
+        """Return the runs of which the step cannot be written."""
         if not ways:
-            return
+            return set()
         moves = await self._moves(ways)
         if told is not None:
             moves = [
@@ -148,22 +151,23 @@ class Workflows:
             ]
         try:
             await self._write(moves, ways)
+            return set()
         except Unavailable:
             raise
         except Exception:
-            if len(moves) == 1:
-                raise
             log.exception("workflows.failed", run_ids=[move.run_id for move in moves[:10]])
-            for move, way in zip(moves, ways, strict=True):
-                await self._write_alone(move, way)
+        return {move.run_id for move, way in zip(moves, ways, strict=True) if not await self._is_written(move, way)}
 
-    async def _write_alone(self, move: Move, way: Course) -> None:
+    async def _is_written(self, move: Move, way: Course) -> bool:
+        """Write one alone, so that it takes no other with it."""
         try:
             await self._write([move], [way])
         except Unavailable:
             raise
         except Exception:
             log.exception("workflow.failed", run_id=move.run_id)
+            return False
+        return True
 
     async def _moves(self, ways: Sequence[Course]) -> list[Move]:
         """Decide about each, and find the jobs of the tasks that are to be made. One without a job fails, and that may

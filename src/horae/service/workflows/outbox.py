@@ -13,6 +13,7 @@ What must stay true: one row that cannot be acted on never holds up the others.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -63,9 +64,8 @@ class Outbox:
         graphs, over = {flow.run_id for flow in flows}, {flow.run_id for flow in flows if flow.is_over}
         await self._store.drop_endings([row.id for row in rows if row.parent_id in over])
         going = [flow for flow in flows if not flow.is_over]
-        if going:
-            names = graphs - over
-            await self._flows.advance(going, [row for row in rows if row.parent_id in names])
+        names = graphs - over
+        await self._hand(partial(self._flows.advance, going), (row for row in rows if row.parent_id in names))
         await self._hand(self._calls, (r for r in rows if r.parent_id is not None and r.parent_id not in graphs))
         await self._hand(self._dependencies, (row for row in rows if row.parent_id is None))
 

@@ -10,7 +10,7 @@ WHERE n.name = $1 AND n.session = $2;
 SELECT node, id, fence FROM live WHERE state = {running} AND node IN {names};
 
 -- load_queued [claim] --
-SELECT id, attempt + 1, kind, priority, needs IS NOT NULL OR pin IS NOT NULL FROM live
+SELECT id, fence + 1, kind, priority, needs IS NOT NULL OR pin IS NOT NULL FROM live
 WHERE state = {queued} ORDER BY kind, queue, priority DESC, pass, id LIMIT $1;
 
 -- postpone --
