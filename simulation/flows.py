@@ -22,6 +22,7 @@ from simulation.workload import Workload, run_with
 from simulation.world import World
 
 SHARE = 0.4  # of the seeds that have workflows
+HASTE = 0.3  # of the looks for those that wait, those by which one is told
 LATE = 1.0  # seconds between two looks for those that were never told, once all is healed
 
 
@@ -100,10 +101,11 @@ class Flows:
             await self._workload.insist(Operation(ORDER, key, FAIL, 0, 0, job_id=job_id), call)
 
     async def _tell(self) -> None:
-        """Some before they wait, some when they do."""
+        """Some before they wait, some just then, and some long after."""
         while True:
-            await asyncio.sleep(self._chance.uniform(0.1, 2.0))
-            if waiting := self._waiting():
+            await asyncio.sleep(self._chance.uniform(0.0, 0.2))
+            waiting = self._waiting()
+            if waiting and self._chance.random() < HASTE:
                 await self._signal(self._chance.choice(waiting))
 
     async def _signal(self, run_id: int) -> None:
