@@ -17,7 +17,7 @@ import asyncio
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +29,8 @@ from campaign import history, patroni, spaces
 from campaign.checker import GREEN, RED, Verdict, judge
 from campaign.cluster import Cluster
 from campaign.crowd import NOTED_LATE, Crowd
-from campaign.history import OK, SUBMIT, History, Journal, Operation
+from campaign.flows import Flows
+from campaign.history import OK, SUBMIT, History, Journal, Operation, Plan
 from campaign.nemesis import GROUPS, Nemesis
 from campaign.observer import Observer
 from campaign.reading import Reader
@@ -95,24 +96,29 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         out, arguments.store, arguments.nodes, arguments.agents, queue=arguments.queue, files=arguments.files
     )
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
-    crowd = Crowd(cluster, workload, arguments.seed)
+    crowd, flows = Crowd(cluster, workload, arguments.seed), Flows(cluster, workload, arguments.seed)
     nemesis = Nemesis(cluster, faults, arguments.seed, arguments.seconds, arguments.faults)
     try:
         await cluster.start()
         async with _watched(observer):
             await workload.begin()
             await crowd.begin()
+            await flows.begin()
             await asyncio.sleep(CALM)
             over = asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 group.create_task(workload.run(over))
                 group.create_task(crowd.run(over))
+                group.create_task(flows.run(over))
                 await nemesis.run(arguments.patience)
                 over.set()
             await cluster.heal()
             await workload.end()
-            reader = Reader(cluster, _talkative(out))
+            reader = Reader(cluster, _ids(out, lambda plan: plan.talks), _ids(out, lambda plan: not plan.has_moments))
+            telling = asyncio.create_task(flows.tell())
             await reader.wait_until_quiet()
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
             history.save(out / "final.json", asdict(await reader.read()))
     finally:
         await cluster.close()
@@ -138,13 +144,14 @@ async def _watched(observer: Observer) -> AsyncIterator[None]:
         await asyncio.gather(watching, return_exceptions=True)
 
 
-def _talkative(out: Path) -> set[int]:
+def _ids(out: Path, is_meant: Callable[[Plan], bool]) -> set[int]:
+    """Jobs with such a plan."""
     lines = (out / "ops.jsonl").read_text().splitlines()
     operations: list[Operation] = [history.read_operation(json.loads(line)) for line in lines]
     return {
         one.job_id
         for one in operations
-        if one.kind == SUBMIT and one.outcome == OK and one.job_id and one.plan and one.plan.talks
+        if one.kind == SUBMIT and one.outcome == OK and one.job_id and one.plan and is_meant(one.plan)
     }
 
 

@@ -71,6 +71,7 @@ class Work:
     id: int
     created_at: int
     next_at: int | None  # as answered when it was made
+    known_at: int = 0  # when that was answered
     spans: list[Span] = field(default_factory=list)
     doubts: list[tuple[int, int]] = field(default_factory=list)  # times in which nobody knows what is due
     deleted: tuple[int, int] | None = None  # when that was asked for, and when it was granted
@@ -130,7 +131,7 @@ def _works(operations: Sequence[Operation], stray: float) -> Iterator[Work]:
         assert operation.created_at is not None
         seen.add(operation.job_id)
         next_at = None if operation.replayed else operation.next_at
-        work = Work(operation.plan, operation.job_id, operation.created_at, next_at)
+        work = Work(operation.plan, operation.job_id, operation.created_at, next_at, operation.answered_at)
         work.spans.append(Span(operation.plan, operation.created_at, 0, 0))
         for tries in _requests(changes[operation.job_id]):
             _apply(work, tries)

@@ -21,6 +21,7 @@ from campaign.history import (
     INFO,
     KILLS,
     OK,
+    ORDER,
     PAUSES,
     RUN,
     SECOND,
@@ -32,6 +33,7 @@ from campaign.history import (
     shown,
 )
 from campaign.sharing import let_go, shared_fairly, within_limits, within_rates
+from campaign.tasks import agreed, all_of_them, debounced, followed, in_order, once_each, wanted, woken
 from campaign.witness import failure_code, line_of
 
 GREEN, RED, UNKNOWN = "green", "RED", "UNKNOWN"
@@ -111,6 +113,8 @@ def _answered(operations: Sequence[Operation]) -> Counter[str]:
 def accounted(case: Case) -> Iterator[Violation]:
     """Every due moment has exactly one record, and no record is of a moment that was not due."""
     for work in case.works.values():
+        if not work.plan.has_moments:
+            continue
         may, must = _due(work)
         if work.next_at is not None:
             first = oracle.moments(work.plan, work.created_at, work.next_at)[:1]
@@ -144,7 +148,8 @@ def in_time(case: Case) -> Iterator[Violation]:
     """No record is made before its moment, by the clock of the database, nor much later than any fault explains."""
     for run in case.runs.values():
         late = (run.created_at - run.due_at) / SECOND
-        if late < 0:
+        work = case.work_of(run)
+        if late < 0 and (work is None or work.plan.debounce is None):
             yield of_run(case, "early", run, f"its record was made {-late:.3f} s before it was due")
         elif case.history.late_after is not None and not run.by_hand and late > case.history.late_after:
             yield of_run(case, "late", run, f"its record was made {late:.1f} s after it was due")
@@ -175,7 +180,7 @@ def known(case: Case) -> Iterator[Violation]:
             if run is None or run.job_id != witness.job or run.due_at != witness.due_at:
                 what = "a process ran for a run that the ledger does not have"
                 yield Violation("phantom", what, f"job {witness.job}", witness.run, witness.due_at)
-    strangers = [run for run in case.runs.values() if run.job_id not in case.works]
+    strangers = [run for run in case.runs.values() if run.job_id not in case.works and run.parent_id is None]
     if len({run.job_id for run in strangers}) > _unanswered(case.history.operations):
         for run in strangers:
             yield Violation("phantom", "a run of a job that nobody submitted", f"job {run.job_id}", run.id, run.due_at)
@@ -210,6 +215,8 @@ def results(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         ran = case.witnesses.get(run.id, [])
         wrote = next((one for one in ran if one.fence == run.fence), None)
+        if _is_without_process(case, run):
+            continue
         if (complaint := _mismatch(run, ran, wrote)) and not _is_excused(case, run, wrote):
             yield of_run(case, "result", run, f"{run.state} with fence {run.fence}: {complaint}")
         codes = {one.fence: one.code for one in ran}
@@ -219,6 +226,14 @@ def results(case: Case) -> Iterator[Violation]:
                     f"attempt {one.attempt} failed with {one.exit_code}; its process ended with {codes.get(one.fence)}"
                 )
                 yield of_run(case, "result", run, what)
+
+
+def _is_without_process(case: Case, run: Run) -> bool:
+    """Return whether it is done by servers: a workflow, or a task that only waits."""
+    work, parent = case.work_of(run), case.runs.get(run.parent_id or 0)
+    above = case.work_of(parent) if parent is not None else None
+    waits = {task.name for task in above.plan.tasks if task.waits} if above is not None else set()
+    return bool(work is not None and work.plan.tasks) or run.task in waits
 
 
 def _is_excused(case: Case, run: Run, wrote: Witness | None) -> bool:
@@ -355,7 +370,7 @@ def keyed(case: Case) -> Iterator[Violation]:
         answers = {one.run_id if first.kind == RUN else one.job_id for one in operations if one.outcome == OK}
         if len(answers) > 1:
             yield Violation("keyed", f"{first.key} was answered with different ids: {sorted(map(str, answers))}", at=at)
-    asked = {one.key for one in case.history.operations if one.kind == RUN}
+    asked = {one.key for one in case.history.operations if one.kind in (RUN, ORDER)}
     for run in case.runs.values():
         if run.by_hand and run.key not in asked:
             yield of_run(case, "phantom", run, "a run by hand that nobody asked for")
@@ -406,6 +421,10 @@ def _complaint(facts: Case, work: Work, run: Run) -> str:
             return "" if is_replaced or is_deleted else "by nobody"
         case "failed", "lost":
             return "" if run.lost >= LOST_LIMIT else f"lost {run.lost} times only"
+        case "skipped", "dependency":
+            return "" if plan.after else "it comes after nobody"
+        case "failed", "children":
+            return "" if plan.tasks else "it has no tasks"
         case "timed_out", _:
             return "" if plan.timeout is not None else "there is no timeout"
         case (("skipped" | "cancelled" | "failed"), reason):
@@ -442,6 +461,8 @@ def losses(case: Case) -> Iterator[Violation]:
     for run in case.runs.values():
         lost = [one.fence for one in run.earlier if one.reason == "lost"] + [run.fence] * (run.reason == "lost")
         began = {one.fence for one in case.witnesses.get(run.id, [])}
+        if _is_without_process(case, run):
+            continue
         if sum(fence not in began for fence in lost) > most:
             yield of_run(
                 case, "losses", run, f"lost {len(lost)} times, and with fences {sorted(began)} only did it begin"
@@ -458,4 +479,5 @@ def unbroken(case: Case) -> Iterator[Violation]:
 RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
+    once_each, in_order, all_of_them, agreed, wanted, woken, followed, debounced,
 )  # fmt: skip

@@ -27,6 +27,7 @@ SECOND = 1_000_000
 OK, FAIL, INFO = "ok", "fail", "info"  # happened; did not happen; nobody knows
 SUBMIT, RUN, PAUSE = "submit", "run", "pause"
 RESUME, UPDATE, DELETE = "resume", "update", "delete"
+SIGNAL, ORDER = "signal", "order"  # an order: a run that waits for others like it, which are one run together
 CHANGES = (PAUSE, RESUME, UPDATE, DELETE)  # of a job that exists
 
 KILLS = (
@@ -50,6 +51,19 @@ def moment(text: str) -> int:
 
 def shown(at: int) -> str:
     return datetime.datetime.fromtimestamp(at / SECOND, datetime.UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """A task of a workflow."""
+
+    name: str
+    needs: tuple[tuple[str, str], ...] = ()  # task, and on what of it: success, failure, end
+    items: int | None = None  # of a fan-out
+    lists: str = ""  # the task that returns its items; empty: they are written there
+    at_once: int | None = None  # of its items
+    may_fail: bool = False
+    waits: bool = False  # for a signal; else it is work
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,23 @@ class Plan:
     rate: int | None = None  # starts a minute, of one …
     rate_per: str = "job"
     burst: int = 1
+    waits: bool = False  # its runs wait for a signal
+    tasks: tuple[TaskPlan, ...] = ()  # it is a workflow; each behind what it needs
+    key: str = ""  # by which others name it
+    after: str = ""  # the key of the job after which it comes,
+    on: str = "success"  # and after what of it: success, failure, end
+    debounce: float | None = None  # seconds for which an order waits for the next,
+    debounce_most: float = 0.0  # and for which all of them wait
+
+    @property
+    def is_special(self) -> bool:
+        """Return whether it is not asked for as others are: it comes after another, or orders of it are one run."""
+        return bool(self.after) or self.debounce is not None
+
+    @property
+    def has_moments(self) -> bool:
+        """Return whether it has a schedule; else its runs are made by the ends of others."""
+        return not (self.every is self.at is self.seconds is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +194,10 @@ class Run:
     node: str | None = None
     earlier: tuple[Attempt, ...] = ()  # attempts that did not end it
     log: str | None = None  # of the talkative
+    parent_id: int | None = None  # the run of which it is a task,
+    task: str | None = None  # and its name there
+    resumes: int | None = None  # the workflow run of which it takes over what succeeded
+    result: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +293,15 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_operation(line: dict[str, Any]) -> Operation:
     plan = line.pop("plan")
-    return Operation(**line, plan=Plan(**plan) if plan else None)
+    return Operation(**line, plan=_plan(plan) if plan else None)
+
+
+def _plan(value: dict[str, Any]) -> Plan:
+    tasks = [
+        TaskPlan(**{**task, "needs": tuple((need, on) for need, on in task["needs"])})
+        for task in value.pop("tasks", ())
+    ]
+    return Plan(**value, tasks=tuple(tasks))
 
 
 def _final(value: dict[str, Any]) -> Final:

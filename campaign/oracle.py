@@ -10,6 +10,8 @@ from campaign.history import SECOND, Plan
 
 def moments(plan: Plan, created_at: int, until: int) -> list[int]:
     """Every due moment of a job up to `until`, in order."""
+    if not plan.has_moments:
+        return []
     if plan.at is not None:
         return [max(plan.at, created_at)]
     if plan.every is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -17,10 +19,11 @@ AT_ONCE = 8  # requests
 
 
 class Reader:
-    def __init__(self, cluster: Cluster, talkative: set[int]) -> None:
+    def __init__(self, cluster: Cluster, talkative: set[int], followers: Collection[int] = ()) -> None:
         self._cluster = cluster
         self._url = cluster.nodes[0].url
         self._talkative = talkative  # ids of jobs whose logs are read
+        self._followers = followers  # ids of jobs whose runs are made by the ends of others
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def wait_until_quiet(self) -> None:
@@ -36,7 +39,7 @@ class Reader:
         alive = tuple(self._cluster.living_witnesses())
         try:
             jobs = [job["name"] for job in await self._all("/v1/jobs")]
-            runs = await asyncio.gather(*(self._run(run) for run in await self._all("/v1/runs")))
+            runs = await asyncio.gather(*(self._run(run) for run in await self._all("/v1/runs", tasks="true")))
         except (httpx.HTTPError, KeyError, ValueError) as error:
             return Final((), (), alive, f"{type(error).__name__}: {error}")
         return Final(tuple(runs), tuple(jobs), alive)
@@ -45,11 +48,11 @@ class Reader:
         response = await self._cluster.http.get(f"{self._url}{path}", params=query, timeout=30)
         return response.raise_for_status().json()
 
-    async def _all(self, path: str) -> list[Any]:
+    async def _all(self, path: str, **query: str) -> list[Any]:
         items: list[Any] = []
         cursor: dict[str, str] = {}
         while True:
-            page = await self._get(path, limit=1000, **cursor)
+            page = await self._get(path, limit=1000, **query, **cursor)
             items += page["items"]
             if not page["cursor"]:
                 return items
@@ -59,7 +62,8 @@ class Reader:
         async with self._turn:
             earlier = (await self._get(f"/v1/runs/{shown['id']}"))["attempts"] if shown["attempt"] > 1 else []
             log = await self._log(shown["id"]) if shown["job_id"] in self._talkative and shown["attempt"] else None
-        return read_run(shown, earlier, log)
+        run = read_run(shown, earlier, log)
+        return replace(run, by_hand=False) if run.job_id in self._followers else run
 
     async def _log(self, run_id: int) -> str:
         response = await self._cluster.http.get(f"{self._url}/v1/runs/{run_id}/log", timeout=30)
@@ -69,11 +73,12 @@ class Reader:
 def read_run(shown: dict[str, Any], earlier: list[dict[str, Any]], log: str | None) -> Run:
     finished_at, data = shown["finished_at"], shown["data"] or {}
     return Run(
-        id=shown["id"], job_id=shown["job_id"], by_hand=shown["trigger_id"] is None, due_at=moment(shown["due_at"]),
+        id=shown["id"], job_id=shown["job_id"], due_at=moment(shown["due_at"]),
         state=shown["state"], reason=shown["reason"], attempt=shown["attempt"], fence=shown["fence"],
         lost=shown["lost"], created_at=moment(shown["created_at"]), log=log,
         finished_at=moment(finished_at) if finished_at else None, exit_code=shown["exit_code"],
-        into_run_id=shown["into_run_id"], key=data.get("key"), node=shown["node"],
+        by_hand=shown["trigger_id"] is None and shown.get("parent_id") is None, parent_id=shown.get("parent_id"),
+        task=shown.get("task"), into_run_id=shown["into_run_id"], key=data.get("key"), node=shown["node"],
         earlier=tuple(
             Attempt(one["attempt"], one["fence"], one["state"], one["reason"], one["exit_code"]) for one in earlier
         ),

@@ -20,7 +20,7 @@ from typing import Any
 
 import httpx
 
-from campaign import witness
+from campaign import tasks, witness
 from campaign.cluster import Cluster
 from campaign.history import (
     CHANGES,
@@ -184,7 +184,9 @@ class Workload:
             await asyncio.sleep(self._chance.uniform(0.5, 1.5) * RUN_EVERY)
             self._keys += 1
             key = f"run-{self._keys}"
-            name, job_id = self._chance.choice(list(self.jobs.items()))
+            name, job_id = self._chance.choice(
+                [pair for pair in self.jobs.items() if not self._made[pair[0]].is_special]
+            )
             body = {"data": data_of(self._made[name], key)}
             repeats = self._chance.choice((1, 1, 1, 2))  # an answered request may be sent again, too
             for _ in range(repeats):
@@ -200,6 +202,8 @@ class Workload:
             if job["id"] not in known:
                 self.jobs[f"stranger {job['id']}"] = job["id"]
         for name, job_id in self.jobs.items():
+            if name in self._made and not self._made[name].has_moments:
+                continue  # it follows what still runs
             await self.insist(PAUSE, name, f"/v1/jobs/{job_id}/pause", {}, job_id=job_id)
 
     async def submit(self, plan: Plan, labour: Labour) -> bool:
@@ -251,10 +255,10 @@ def _read(heard: Operation, answer: Any) -> Operation:
         return replace(heard, outcome=OK, run_id=answer["id"])
     if heard.kind == UPDATE:
         return replace(heard, outcome=OK, created_at=moment(answer["triggers"][0]["created_at"]))
-    if heard.kind in CHANGES:
+    if heard.kind != SUBMIT:
         return replace(heard, outcome=OK)
     job = answer["jobs"][0]
-    next_at = job["triggers"][0]["next_at"]
+    next_at = job["triggers"][0]["next_at"] if job["triggers"] else None
     return replace(
         heard, outcome=OK, job_id=job["id"], created_at=moment(job["created_at"]), replayed=answer["replayed"],
         next_at=moment(next_at) if next_at else None,
@@ -271,17 +275,39 @@ def _document(plan: Plan, labour: Labour, directory: Path) -> dict[str, Any]:
 
 
 def document_of(plan: Plan, run: str) -> dict[str, Any]:
-    """Return the job document of a plan whose one step is `run`."""
+    """Return the job document of a plan whose one step is `run`; of a workflow, that of each task."""
     document: dict[str, Any] = {
-        "name": plan.name, "steps": [{"run": run}], "overlap": plan.overlap,
+        "name": plan.name, "overlap": plan.overlap, **_work(plan, run),
         "misfire": {"policy": "run_all", "limit": plan.misfire_limit} if plan.misfire == "run_all" else plan.misfire,
-        "retry": {"attempts": plan.attempts, "backoff": "500ms"}, "triggers": [_trigger(plan)],
     }  # fmt: skip
+    if plan.has_moments:
+        document["triggers"] = [_trigger(plan)]
+    if plan.key:
+        document["key"] = plan.key
+    if plan.debounce is not None:
+        document["debounce"] = {"seconds": plan.debounce, "at_most": plan.debounce_most}
+    if plan.after:
+        document["after"] = [{"job": plan.after, "on": plan.on}]
     if plan.timeout is not None:
         document["timeout"] = plan.timeout
     if plan.start_deadline is not None:
         document["start_deadline"] = plan.start_deadline
     return {**document, **_sharing(plan)}
+
+
+def _work(plan: Plan, run: str) -> dict[str, Any]:
+    retry = {"attempts": plan.attempts, "backoff": "500ms"}
+    if not plan.tasks:
+        return {"steps": [{"run": run}], "retry": retry}
+    program, _, habits = run.rpartition(" ")
+    listed = {task.lists: task.items for task in plan.tasks if task.lists}
+    document: dict[str, Any] = {"tasks": {}}
+    for task in plan.tasks:
+        own = f"lists{listed[task.name]}" if task.name in listed else "echoes" if task.lists else habits
+        document["tasks"][task.name] = tasks.document_of(task, {"steps": [{"run": f"{program} {own}"}], "retry": retry})
+        if task.lists:
+            document["returns"] = f"${{{task.name}.results}}"
+    return document
 
 
 def _sharing(plan: Plan) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class Database:
         self.holds: list[Hold] = []  # every time that a run was running
         self._holding: dict[int, Hold] = {}  # run → that of now
         self._note_holds()
+        self.resumed: dict[int, int] = {}  # run → the one of which it takes over what succeeded
+        self._note_resumed()
         self.is_away = False
         self.is_silent = False  # while it is away it does not even refuse
         self.apart: set[str] = set()  # nodes that do not reach it
@@ -94,6 +96,14 @@ class Database:
             ("ended", "DELETE ON live WHEN old.state = 1", "note_stop(old.id)"),
         ):
             connection.execute(f"CREATE TEMP TRIGGER note_{name} AFTER {event} BEGIN SELECT {body}; END")
+
+    def _note_resumed(self) -> None:
+        """That is forgotten when it ends."""
+        self.connection.create_function("note_resumed", 2, lambda run, other: self.resumed.update({run: other}))
+        self.connection.execute(
+            "CREATE TEMP TRIGGER note_resumed AFTER INSERT ON live WHEN new.resumes IS NOT NULL "
+            "BEGIN SELECT note_resumed(new.id, new.resumes); END"
+        )
 
     def _note_start(self, run: int) -> None:
         hold = self._holding[run] = Hold(run, self.world.now())

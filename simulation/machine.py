@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 from campaign.history import Witness
 from campaign.witness import TICK, chance, failure_code, line_of
 
 from horae.core.model import Reason, State
-from horae.core.runs.orders import Result
+from horae.core.runs.orders import Assignment, Result
+from horae.core.waits import Wait
 from horae.errors import Error, Unavailable
 from horae.ports.outputs import Output
 from horae.ports.work import Command, Done, Kept, Work
@@ -55,6 +57,7 @@ class WitnessProcess:
         self._agent = agent
         self.is_stubborn = "stubborn" in habits
         self._talks = "talks" in habits
+        self.habits = habits
         self._work = work
         seconds = float(least) + (float(most) - float(least)) * chance(f"time {a.run_id} {a.fence}")
         seconds = min(seconds, SHORT) if world.is_healed else seconds
@@ -229,7 +232,17 @@ class WitnessExecutor:
             return self._result(work, None, "lease ran out")
         witness = self._processes[run_id] = WitnessProcess(self._machine, work, CURRENT.get())
         code = await asyncio.shield(witness.gone)
-        return self._result(work, code, "" if witness.witness.code is not None else "killed")
+        if code == 0 and "waits" in witness.habits and work.assignment.answers is None:
+            return self._wait(work)
+        result = self._result(work, code, "" if witness.witness.code is not None else "killed")
+        result.result = _returned(witness.habits, work.assignment) if code == 0 else None
+        return result
+
+    def _wait(self, work: Work) -> Result:
+        """As handlers do: it is begun again when it was told."""
+        a, now = work.assignment, self._machine.clock.now()
+        wait = Wait(Reason.SIGNAL, "go")
+        return Result(a.run_id, a.fence, State.BLOCKED, wait.reason, work.started_at, now, wait=wait)
 
     def _result(self, work: Work, code: int | None, why: str = "") -> Result:
         a, reason = work.assignment, self._stopped.get(work.assignment.run_id)
@@ -249,6 +262,13 @@ class WitnessExecutor:
             self.stop(run_id, Reason.LOST)
         while self._tasks:
             await asyncio.sleep(0.01)
+
+
+def _returned(habits: str, a: Assignment) -> str | None:
+    """Return what a witness returns: a list to fan out over, or what it was given."""
+    if habits.startswith("lists"):
+        return msgspec.json.encode(list(range(int(habits.removeprefix("lists"))))).decode()
+    return a.data if habits == "echoes" else None
 
 
 # ── output ─────────────────────────────────────────────────────────────────────────────────────────

@@ -15,8 +15,11 @@ from unittest import mock
 
 from horae.core.definitions import Idempotency
 from horae.core.model import Node, State
+from horae.core.policy import dependencies
 from horae.core.runs import ledger
+from horae.core.runs.endings import Ending
 from horae.core.runs.orders import Assignment, Cancelled, Finished, Fire, Fired, MadeRun, Result, Waiting, Want
+from horae.core.runs.waits import Signal, Told
 from horae.links.spool import AgentSpool
 from horae.service.agent import leash as leash_module
 from horae.service.agent.agent import Agent, read_assignment
@@ -26,10 +29,13 @@ from horae.service.execution import LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import changes as changes_module
 from horae.service.jobs.changes import Changes
+from horae.service.workflows.outbox import Outbox
 from horae.stores.attempts import QUEUE, RUN, room_by_kind
+from horae.stores.idempotency import repeated
 from horae.stores.queries import load_queries
 from horae.stores.rows import encode
 from horae.stores.sqlite import SqliteStore
+from horae.stores.sqlite import signals as signals_module
 from simulation.database import Store
 
 Plant = Callable[[ExitStack], None]
@@ -280,11 +286,74 @@ def unfair(stack: ExitStack) -> None:
     _say(stack, "pick", lambda text: text.replace("r.priority DESC, r.pass, r.id", "r.priority DESC, r.id"))
 
 
+# ── workflows and signals ──────────────────────────────────────────────────────────────────────────
+
+
+def lost_ending(stack: ExitStack) -> None:
+    """What is to be acted on is dropped before the act, in a transaction of its own."""
+    original = Outbox._act_on
+
+    async def act(self: Outbox, rows: Sequence[Ending]) -> None:
+        await self._store.drop_endings([row.id for row in rows])
+        await original(self, rows)
+
+    _put(stack, Outbox, "_act_on", act)
+
+
+def task_twice(stack: ExitStack) -> None:
+    """A workflow moves on whether or not somebody else has moved it."""
+    _say(stack, "step_flows", lambda text: text.replace(" AND flows.version = x.version", ""))
+
+
+def deaf(stack: ExitStack) -> None:
+    """Who begins to wait does not look at what it was told before."""
+    _put(stack, SqliteStore, "_is_told", lambda self, connection, run_id, name: False)
+
+
+def signal_in_two(stack: ExitStack) -> None:
+    """Whether a run waits for a signal is looked at in one transaction, and it is told in another."""
+
+    async def signal(self: Store, signals: Sequence[Signal]) -> list[Told]:
+        def look(connection: sqlite3.Connection) -> list[Any]:
+            return [self._run(connection, "load_answers", encode([one.run_id])).fetchone() for one in signals]
+
+        rows = await self._do(look)
+
+        def write(connection: sqlite3.Connection) -> list[Told]:
+            known = self._known(connection, [one.idempotency for one in signals])
+            told = [tell(connection, one, row) for one, row in zip(signals, rows, strict=True)]
+            return repeated(signals, told, known)
+
+        def tell(connection: sqlite3.Connection, one: Signal, row: Any) -> Told:
+            text = Told.ABSENT if row is None else signals_module._with(one, row, self._clock())
+            if isinstance(text, Told):
+                return text
+            is_due = bool(row[2]) and row[3] == one.name
+            self._run(connection, "tell", one.run_id, text, int(is_due))
+            self._note(connection, [(one.idempotency, [one.run_id])])
+            return Told.WOKEN if is_due else Told.KEPT
+
+        return await self._do(write)
+
+    _put(stack, Store, "signal", signal)
+
+
+def any_end(stack: ExitStack) -> None:
+    """A run that comes after another goes whatever became of that."""
+    _put(stack, dependencies, "_is_met", lambda on, state: True)
+
+
+def calm_twice(stack: ExitStack) -> None:
+    """An order that waits for others like it is not found by them."""
+    _say(stack, "note_calm", lambda text: text.replace("debounce = ", "debounce = NULL || "))
+
+
 PLANTED: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         unseen, late_frame, wall_clock, delete_in_two, long_trust, forgotten_claim, second_copy, early_result,
         uncompared, fire_in_two, unwritten, robbed, forgotten_key, no_fence, claim_in_two, leaked_slot, uncounted,
-        forgotten_rate, unfair,
+        forgotten_rate, unfair, lost_ending, task_twice, deaf, signal_in_two,
+        any_end, calm_twice,
     )
 }  # fmt: skip

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from horae.app.machine import end_task
-from horae.app.roles import REMOTE_POLL, AgentRole, CoordinatorRole, SchedulerRole, persist
+from horae.app.roles import REMOTE_POLL, AgentRole, CoordinatorRole, SchedulerRole, WorkflowRole, persist
 from horae.app.server import DRAIN, LONGEST_GATHERING, LONGEST_GRACE
 from horae.core.model import Node
 from horae.core.signs import Terms
+from horae.core.work import kinds
+from horae.core.work.waiting import WAIT
 from horae.errors import Superseded, Unavailable
 from horae.links.session import Credentials
 from horae.links.spool import AgentSpool
@@ -25,6 +27,15 @@ from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
+from horae.service.policy.placing import Placing
+from horae.service.secrets.sealing import Sealing
+from horae.service.workflows.calls import Callers
+from horae.service.workflows.dependencies import Dependencies
+from horae.service.workflows.driver import Begin, Driver
+from horae.service.workflows.flows import Workflows
+from horae.service.workflows.outbox import Outbox
+from horae.service.workflows.parts import Parts
+from horae.service.workflows.waits import PlainWaits
 from simulation.database import Database, Store
 from simulation.loop import CURRENT
 from simulation.machine import Machine, SimulatedKeeper, WitnessExecutor
@@ -103,6 +114,7 @@ class Server:
         )
         self.firing = Firing(roles, self.queue, clock, self.metrics, offer_seconds=settings.scan_interval)
         self.link = LocalLink(self.execution, roles, self.queue, place=name)
+        self.driver = self._make_driver()
         self.cluster = Cluster(
             roles, self.queue, clock, self.execution, node=name, lease_seconds=settings.lease,
             dead_after=settings.dead_after, is_exclusive=False, is_shared=settings.is_shared,
@@ -118,6 +130,18 @@ class Server:
             self.execution, roles, self.queue, machine.files, clock, node=name, version=settings.version,
             terms=Terms(settings.lease, settings.heartbeat),
         )  # fmt: skip
+
+    def _make_driver(self) -> Driver:
+        """As horae.app.server."""
+        store = self.store.for_roles()
+        placing = Placing(store, self.queue)
+        workflows = Workflows(store, self.queue, placing, Parts(store, Sealing(store)))
+        callers = Callers(store, self.queue, placing)
+        self.execution.serve_calls(callers)
+        begins: dict[str, Begin] = {kinds.WORKFLOW: workflows.begin, WAIT: PlainWaits(store).begin}
+        dependencies = Dependencies(store, self.queue, placing)
+        outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
+        return Driver(self.link, outbox, begins)
 
     def _node(self) -> Node:
         now = self._machine.clock.now()
@@ -164,6 +188,7 @@ class Server:
         tasks = {
             "coordinator": group.create_task(coordinator.run()),
             "scheduler": group.create_task(scheduler.run()),
+            "workflows": group.create_task(WorkflowRole(self.driver, self.queue, clock).run()),
         }
         if self._executors:
             agent = AgentRole(self.agent, self.link, clock, interval=settings.heartbeat)
@@ -181,6 +206,7 @@ class Server:
         """As horae.app.server.App.stop."""
         await _tell(self.cluster.hand_over(self.link.session))
         await end_task(tasks["scheduler"])
+        await end_task(tasks["workflows"])
         if self._executors:
             await self.agent.drain(DRAIN)
         await end_task(tasks["agent"])

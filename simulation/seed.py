@@ -19,11 +19,13 @@ from campaign import history as past
 from campaign.case import Violation
 from campaign.checker import RED, Verdict, judge
 
+from horae.app.machine import end_task
 from horae.core.model import Attempt, JobFilter, Run, RunFilter
 from simulation.cluster import Cluster
 from simulation.crowd import Crowd
 from simulation.database import Store
 from simulation.faults import Faults
+from simulation.flows import Flows
 from simulation.loop import Livelock, Stuck
 from simulation.processes import Settings
 from simulation.workload import Workload
@@ -158,11 +160,14 @@ class _Life:
             self.cluster.add_agent(f"a{number}", tuple(chance.sample(names, len(names))))
         self.workload = Workload(world, self.cluster, jobs=chance.randint(2, 8))
         self.crowd = Crowd(world, self.workload)
+        self.flows = Flows(world, self.cluster, self.workload)
         self.seconds = seconds if seconds is not None else chance.choice((30.0, 60.0, 90.0, 120.0))
         self.faults = Faults(world, self.cluster, faults)
         self.shape = (
             f"{servers} servers, {agents} agents, lease {lease:g} s, {self.seconds:g} s of "
-            f"{', '.join(self.faults.names) or 'no faults'}" + (", with a crowd" if self.crowd.queue else "")
+            f"{', '.join(self.faults.names) or 'no faults'}"
+            + (", with a crowd" if self.crowd.queue else "")
+            + (", with workflows" if self.flows.is_there else "")
         )
         self._healed_at: int | None = None
         self.final = past.Final((), (), incomplete="it was not read")
@@ -176,9 +181,11 @@ class _Life:
         await asyncio.sleep(CALM)
         await self.workload.begin()
         await self.crowd.begin()
+        await self.flows.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.workload.run(self.seconds))
             group.create_task(self.crowd.run(self.seconds))
+            group.create_task(self.flows.run(self.seconds))
             group.create_task(self.faults.run(self.seconds))
         self.world.tell("everything is healed")
         self.faults.heal()
@@ -187,16 +194,19 @@ class _Life:
             await asyncio.sleep(SETTLED)
         await self._look_for_halves()
         await self.workload.end()
+        telling = asyncio.create_task(self.flows.tell_the_rest())
         await self._wait_until_quiet()
+        await end_task(telling)
         self.final = await self._read()
 
     async def _wait_until_quiet(self) -> None:
         deadline = self.world.elapsed + QUIET
         while self.world.elapsed < deadline:
-            live, due = self.cluster.database.connection.execute(
-                "SELECT (SELECT count(*) FROM live), (SELECT count(*) FROM due WHERE next_at <= ?)", (self.world.now(),)
-            ).fetchone()
-            if not live and not due and not self._alive():
+            live, due, endings = self.cluster.database.connection.execute(
+                "SELECT (SELECT count(*) FROM live), (SELECT count(*) FROM due WHERE next_at <= ?), "
+                "(SELECT count(*) FROM endings)", (self.world.now(),),
+            ).fetchone()  # fmt: skip
+            if not live and not due and not endings and not self._alive():
                 return
             await asyncio.sleep(1.0)
         self.violations.append(Violation("progress", f"not done {QUIET:g} s after everything was healed"))
@@ -205,7 +215,7 @@ class _Life:
         """A job that is neither paused nor deleted has a next moment, unless it has had its last."""
         page = await self._store.list_jobs(JobFilter(paused=False), None, 500)
         for job in page.items:
-            if job.triggers[0].next_at is None and "at" not in job.triggers[0].schedule:
+            if job.triggers and job.triggers[0].next_at is None and "at" not in job.triggers[0].schedule:
                 what = "neither deleted nor paused, but it has no next moment"
                 self.violations.append(Violation("half", what, job.name))
 
@@ -216,7 +226,7 @@ class _Life:
         runs: list[Run] = []
         cursor: str | None = None
         while True:
-            page = await self._store.list_runs(RunFilter(), cursor, 500)
+            page = await self._store.list_runs(RunFilter(tasks=True), cursor, 500)
             runs += page.items
             cursor = page.cursor
             if cursor is None:
@@ -228,13 +238,22 @@ class _Life:
 
     async def _row(self, run: Run) -> past.Run:
         earlier = await self._store.list_attempts(run.id) if run.attempt > 1 else []
-        finished_at = self.cluster.database.ends.get(run.id, run.finished_at)
+        database = self.cluster.database
+        finished_at, resumes = database.ends.get(run.id, run.finished_at), database.resumed.get(run.id)
+        key = (run.data or {}).get("key") if resumes is None else f"retry-{resumes}"
         return past.Run(
-            id=run.id, job_id=run.job_id, by_hand=run.trigger_id is None, due_at=run.due_at, state=run.state.word,
+            id=run.id, job_id=run.job_id, by_hand=self._is_by_hand(run),
+            due_at=run.due_at, state=run.state.word,
             reason=run.reason, attempt=run.attempt, fence=run.fence, lost=run.lost, created_at=run.created_at,
             finished_at=finished_at, exit_code=run.exit_code, into_run_id=run.into_run_id,
-            key=(run.data or {}).get("key"), node=run.node, earlier=tuple(map(_attempt, earlier)), log=self._log(run),
+            key=key, node=run.node, earlier=tuple(map(_attempt, earlier)), log=self._log(run), parent_id=run.parent_id,
+            task=run.task, resumes=resumes, result=run.result,
         )  # fmt: skip
+
+    def _is_by_hand(self, run: Run) -> bool:
+        """Else a trigger made it, or it is a task of another, or follows another."""
+        by_others = run.parent_id is not None or run.job_id in self.flows.followers
+        return run.trigger_id is None and not by_others
 
     def _log(self, run: Run) -> str | None:
         place, _, ref = (run.output or "").partition(":")

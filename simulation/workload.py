@@ -9,7 +9,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from campaign.history import DELETE, FAIL, INFO, OK, PAUSE, RESUME, RUN, SUBMIT, UPDATE, Operation, Plan, QueuePlan
+from campaign.history import (
+    DELETE,
+    FAIL,
+    INFO,
+    OK,
+    ORDER,
+    PAUSE,
+    RESUME,
+    RUN,
+    SUBMIT,
+    UPDATE,
+    Operation,
+    Plan,
+    QueuePlan,
+)
 from campaign.workload import data_of, document_of
 
 from horae.core.definitions import Idempotency
@@ -107,8 +121,8 @@ class Workload:
             await asyncio.sleep(self._world.between(2, 12))
             self._keys += 1
             key = f"run-{self._keys}"
-            if self.jobs:
-                name, job_id = self._world.chance.choice(list(self.jobs.items()))
+            if jobs := {name: job_id for name, job_id in self.jobs.items() if not self.made[name].is_special}:
+                name, job_id = self._world.chance.choice(list(jobs.items()))
                 call = run_with(self.made[name], job_id, key)
                 for _ in range(self._world.chance.choice((1, 1, 1, 2))):
                     await self.insist(Operation(RUN, key, FAIL, 0, 0, job_id=job_id), call)
@@ -151,13 +165,17 @@ class Workload:
             await asyncio.sleep(self._world.between(5, 40))
             runs = sorted({witness.run for witness in self._world.witnesses[-5:]})
             if runs:
-                run_id = self._world.chance.choice(runs)
-                self.cancelled.add(run_id)
-                await self._try(partial(_cancel, run_id))
+                await self.cancel(self._world.chance.choice(runs))
+
+    async def cancel(self, run_id: int) -> None:
+        self.cancelled.add(run_id)
+        await self._try(partial(_cancel, run_id))
 
     async def end(self) -> None:
         """Let nothing more come due. The cluster is healed."""
         for name, job_id in self.jobs.items():
+            if not self.made[name].has_moments:
+                continue  # it follows what still runs
             self._keys += 1
             await self.insist(
                 Operation(PAUSE, f"{name} end {self._keys}", FAIL, 0, 0, job_id=job_id),
@@ -176,7 +194,7 @@ class Workload:
         answer = await self.insist(Operation(SUBMIT, key, FAIL, 0, 0, plan=plan), call)
         if answer is not None:
             self.jobs[plan.name], self.made[plan.name] = answer.jobs[0].id, plan
-            if plan.at is None:
+            if plan.at is None and plan.has_moments:
                 self._plans[plan.name] = (plan, labour)
 
     async def _try(self, call: Call) -> None:
@@ -262,13 +280,12 @@ def run_with(plan: Plan, job_id: int, key: str) -> Call:
 
 def _read(heard: Operation, answer: Any) -> Operation:
     """Return what an answer tells."""
-    if heard.kind == RUN:
+    if heard.kind in (RUN, ORDER):
         return replace(heard, run_id=answer.id)
     if heard.kind == UPDATE:
         return replace(heard, created_at=answer.triggers[0].created_at)
     if heard.kind != SUBMIT:
         return heard
     job = answer.jobs[0]
-    return replace(
-        heard, job_id=job.id, created_at=job.created_at, next_at=job.triggers[0].next_at, replayed=answer.replayed
-    )
+    next_at = job.triggers[0].next_at if job.triggers else None
+    return replace(heard, job_id=job.id, created_at=job.created_at, next_at=next_at, replayed=answer.replayed)

@@ -127,6 +127,17 @@ async def test_the_end_of_a_task_is_noted_and_that_of_an_ordinary_run_is_not(sto
     assert await store.load_endings(0, 10) == []
 
 
+async def test_whoever_drops_a_row_late_drops_no_other(store: Store):
+    await begin(store, ["a", "b"])
+    await end_task(store)
+    [row] = await store.load_endings(0, 10)
+    await store.drop_endings([row.id])
+    await end_task(store)
+    await store.drop_endings([row.id])
+    [other] = await store.load_endings(0, 10)
+    assert other.id > row.id
+
+
 # ── a step ──
 
 

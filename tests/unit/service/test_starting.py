@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import uvloop
 
 from horae.core.model import Overlap, Policy
 from horae.core.policy.demands import Demand, Offer, Use
@@ -203,6 +204,19 @@ async def test_the_end_of_a_run_wakes_nobody_while_nothing_waits():
     scene.starting.note_ended([1])
     await asyncio.sleep(0)
     assert not scene.runs.is_due
+
+
+def test_a_wait_that_is_over_at_once_is_no_error_on_any_loop():
+    async def look_twice() -> int:
+        scene = Scene(*[Claimed([[]], [{"python": 4}], is_waiting=True, wait=0.0) for _ in range(2)])
+        await scene.claim()
+        scene.starting._looks.clear()
+        await scene.claim()
+        return scene.store.looks
+
+    for loop in (asyncio.new_event_loop(), uvloop.new_event_loop()):
+        assert loop.run_until_complete(look_twice()) == 2
+        loop.close()
 
 
 # ── what new runs demand ──

@@ -48,7 +48,8 @@ class Starting:
         self._is_waiting = True  # as far as is known when it begins
         self._wanted: frozenset[str] | None = None  # by what waits: as Claimed has it
         self._held: dict[int, Demand] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._wakes_at = 0.0  # by the loop's clock; a timer of uvloop that is due at once does not know it
 
     async def claim(self, offers: Sequence[Offer], labels: Sequence[str], standby: str | None) -> Given:
         """Return what was started for these, which have the same labels."""
@@ -119,11 +120,12 @@ class Starting:
 
     def _wake_in(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        if self._timer is not None and self._timer.when() <= loop.time() + seconds:
+        wakes_at = loop.time() + seconds
+        if self._timer is not None and self._wakes_at <= wakes_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._wake)
+        self._timer, self._wakes_at = loop.call_later(seconds, self._wake), wakes_at
 
     def _wake(self) -> None:
         self._timer = None

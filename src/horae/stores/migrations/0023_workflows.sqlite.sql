@@ -27,7 +27,7 @@ CREATE INDEX history_parent ON history (parent_id) WHERE parent_id IS NOT NULL;
 -- ended ('run'), a run was made that comes after others ('arrived'), a waiting parent shall end ('cancel'), a node is
 -- gone ('node').
 CREATE TABLE endings (
-  id INTEGER PRIMARY KEY,
+  id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used twice: a row is dropped by it
   kind TEXT NOT NULL,
   run_id INTEGER,
   job_id INTEGER,
