@@ -118,6 +118,13 @@ async def test_a_repeated_signal_is_the_same_even_when_the_run_has_ended(store: 
     assert await store.signal([first]) == [Told.REPEATED]
 
 
+async def test_a_signal_that_comes_twice_at_once_is_the_same(store: Store) -> None:
+    one = await claimed_run(store)
+    first = Signal(one.run_id, "go", "1", "ann", Idempotency("ann POST", "key-1", "digest"))
+    other = first._replace(idempotency=Idempotency("ann POST", "key-1", "other"))
+    assert await store.signal([first, first, other]) == [Told.KEPT, Told.REPEATED, Told.MISMATCH]
+
+
 async def test_a_signal_to_no_live_run_is_absent(store: Store) -> None:
     one = await claimed_run(store)
     await store.finish([Result(one.run_id, one.fence, State.SUCCEEDED)])
