@@ -54,6 +54,21 @@ class HookAnswer(Struct):
     message: Annotated[str, Meta(description="Why there is no run, or why it waits.")]
 
 
+class Callback(Struct):
+    """Where a run can be told something without a login."""
+
+    run_id: Id
+    name: str
+    path: Annotated[str, Meta(description="On any server of the installation. Its last part is a secret.")]
+
+
+class CallbackAnswer(Struct):
+    """What a run was told, now or when the same came before."""
+
+    run_id: Id
+    name: str
+
+
 class Retry(Struct):
     attempts: Annotated[int, Meta(description="How often it is tried in all.")]
     backoff_seconds: float
@@ -643,10 +658,10 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor,
-    DataResult, Debounce, FieldError, Follower, Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage,
-    KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed,
-    Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource,
-    ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan,
-    Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
+    After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, Callback, CallbackAnswer, CatchUp, Census,
+    ConcurrencyLimit, Cursor, DataResult, Debounce, FieldError, Follower, Handler, HandlerNode, HandlerPage, Health,
+    HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy,
+    Preview, Previewed, Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness, Rerun,
+    RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage,
+    Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

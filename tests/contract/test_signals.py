@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from horae.core.definitions import Idempotency
 from horae.core.model import SECOND, Overlap, Policy, Reason, State
@@ -117,6 +118,13 @@ async def test_a_repeated_signal_is_the_same_even_when_the_run_has_ended(store: 
     assert await store.signal([first]) == [Told.REPEATED]
 
 
+async def test_a_signal_that_comes_twice_at_once_is_the_same(store: Store) -> None:
+    one = await claimed_run(store)
+    first = Signal(one.run_id, "go", "1", "ann", Idempotency("ann POST", "key-1", "digest"))
+    other = first._replace(idempotency=Idempotency("ann POST", "key-1", "other"))
+    assert await store.signal([first, first, other]) == [Told.KEPT, Told.REPEATED, Told.MISMATCH]
+
+
 async def test_a_signal_to_no_live_run_is_absent(store: Store) -> None:
     one = await claimed_run(store)
     await store.finish([Result(one.run_id, one.fence, State.SUCCEEDED)])
@@ -173,6 +181,19 @@ async def test_a_signal_that_does_not_come_in_time_is_told_as_late(store: Store,
     assert msgspec.json.decode(again.answers or "")["go"] == {"at": START + 10 * SECOND, "late": True}
     assert said(again, "other") == 2
     assert await store.signal([Signal(one.run_id, "go", "1")]) == [Told.LATE]
+
+
+@pytest.mark.parametrize(("kind", "is_noted"), [("python", False), ("wait", True)])
+async def test_servers_are_told_of_what_goes_on_only_where_they_do_it_themselves(
+    store: Store, clock: FakeClock, kind: str, is_noted: bool
+) -> None:
+    await submit(store, make_job(1))
+    await store.enqueue([Order(NewRun(1, kind, 5, 0))])
+    (one,) = await claim(store, "n1", kind, (), 1)
+    await store.finish([], [waiting(one, Wait(Reason.SNOOZED), START + 5 * SECOND)])
+    clock.advance(5)
+    swept = await store.sweep()
+    assert (swept.queued, swept.noted) == (1, is_noted)
 
 
 async def test_a_snoozed_run_goes_on_at_its_moment(store: Store, clock: FakeClock) -> None:

@@ -48,8 +48,8 @@ LAST_PORT = 65535
 COMMANDS = {
     "up": "local", "agent": "local", "submit": "jobs.jobs", "export": "jobs.exporting", "jobs": "jobs.jobs",
     "triggers": "jobs.jobs", "runs": "runs.runs", "logs": "runs.logs", "artifacts": "runs.builds", "run": "runs.runs",
-    "cancel": "runs.runs", "signal": "runs.signals", "approve": "runs.signals", "reject": "runs.signals",
-    "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
+    "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
+    "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
     "preview": "jobs.jobs",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",

@@ -132,6 +132,7 @@ class Client:
     cancel = _method(calls.cancel)
     retry = _method(calls.retry)
     signal = _method(calls.signal)
+    callback = _method(calls.callback)
     approve = _method(calls.approve)
     reject = _method(calls.reject)
     approvals = _method(calls.approvals)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from horae.schemas import (
         ApprovalPage,
         ArtifactPage,
+        Callback,
         HandlerPage,
         Health,
         Job,
@@ -329,6 +330,11 @@ def signal(run_id: int, name: str, value: Any = None, *, key: str = "") -> Call[
     answered once."""
     headers = {"Content-Type": "application/json", "Idempotency-Key": key or new_key()}
     return one(Request("POST", f"/v1/runs/{run_id}/signals/{quote(name, safe='')}", dump(value), headers), has="id")
+
+
+def callback(run_id: int, name: str) -> Call[Callback]:
+    """The address at which others can tell a run something under a name, without a login."""
+    return get(f"/v1/runs/{run_id}/callbacks/{quote(name, safe='')}", has="path")
 
 
 def approve(run_id: int, comment: str = "") -> Call[Run]:

@@ -131,8 +131,9 @@ def waited(row: Row) -> Order:
 
 
 def swept(released: Sequence[Row], begun: Sequence[Run], expired: int, now: Moment, overdue: int) -> Swept:
-    """Return what a pass has come to: runs (id, demand) that were let go, and orders whose moment has come."""
+    """Return what a pass has come to: runs (id, demand, kind) that were let go, and orders whose moment has come."""
     queued = len(released) + sum(run.state is State.QUEUED or run.reason == Reason.LIMIT for run in begun)
     demanding = count_demanding(released) + sum(run.reason == Reason.LIMIT for run in begun)
-    is_noted = bool(expired or overdue) or any(run.kind in BY_SERVERS for run in begun)
+    kinds = {row[2] for row in released} | {run.kind for run in begun}
+    is_noted = bool(expired or overdue or kinds & BY_SERVERS)
     return Swept(queued, expired, now, demanding, is_noted)

@@ -1,4 +1,4 @@
-"""Commands about runs that wait to be told something: signal, approve, reject, approvals."""
+"""Commands about runs that wait to be told something: signal, callback, approve, reject, approvals."""
 
 from __future__ import annotations
 
@@ -31,6 +31,24 @@ def signal(
     with session.client() as client:
         _say(session, client.json.signal(run, name, value), f"was told {name}")
     return 0
+
+
+def callback(
+    session: Session,
+    run: RunArgument,
+    name: Annotated[str, Argument(metavar="NAME", help="Of the signal, as the handler asks for it.")],
+) -> None:
+    """Show the address at which others can tell a run something, without a login.
+
+    It is always the same. POST any JSON to it, once: it is what the run is told.
+    """
+    with session.client() as client:
+        found = client.json.callback(run, name)
+    address = session.address_of(found["path"])
+    if session.as_json:
+        session.screen.json({"run_id": found["run_id"], "name": found["name"], "address": address})
+    else:
+        session.screen.line(address)
 
 
 Comment = Annotated[str, Option("--comment", metavar="TEXT", help="Why; it is kept with the run.")]
@@ -82,6 +100,7 @@ def _say(session: Session, run: Json, what: str) -> None:
 
 def register(app: click.Group) -> None:
     command(app, "signal", 'horae signal 42 approve --data \'{"by": "ann"}\'')(signal)
+    command(app, "callback", "horae callback 42 paid")(callback)
     command(app, "approve", "horae approve 42 --comment 'looks good'")(approve)
     command(app, "reject", "horae reject 42 --comment 'not before Monday'")(reject)
     command(app, "approvals", "horae approvals")(approvals)

@@ -40,6 +40,7 @@ from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
 from horae.service.events import Events
 from horae.service.jobs.admission import Admission
+from horae.service.jobs.callbacks import Callbacks
 from horae.service.jobs.changes import TRIES, Changes, Submitted
 from horae.service.jobs.cursors import Cursors
 from horae.service.jobs.data import DataCheck
@@ -90,6 +91,7 @@ class Jobs:
         self.reruns = Reruns(store, self.orders)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
+        self.callbacks = Callbacks(self.signals, self._sealing)
         self.triggers = Triggers(store, self._changes, self._data)
         self.cursors = Cursors(store)
         self.following = Following(store)

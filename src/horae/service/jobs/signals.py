@@ -102,12 +102,16 @@ class Signals:
         return told
 
 
+def answered_already(run_id: int, name: str) -> Conflict:
+    return Conflict(f"run {run_id} was told {name} already; a name is answered once", code="E_ANSWERED")
+
+
 def _refusal(run: Run, name: str, told: Told) -> Error | None:
     match told:
         case Told.ABSENT:
             return Conflict(f"run {run.id} has ended: {run.state.word}; it cannot be told anything", code="E_TERMINAL")
         case Told.ANSWERED:
-            return Conflict(f"run {run.id} was told {name} already; a name is answered once", code="E_ANSWERED")
+            return answered_already(run.id, name)
         case Told.LATE:
             return Conflict(f"run {run.id} waited for {name} in vain, and has gone on", code="E_ANSWERED")
         case Told.FULL:

@@ -13,6 +13,7 @@ What must stay true:
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -33,6 +34,7 @@ from horae.ports.store.vault import Settings
 
 log = structlog.get_logger(__name__)
 WITNESS = "sealed"  # the setting that opens for everybody who has the keys of this cluster
+CALLBACKS = "callbacks"  # the setting with the key of callback addresses (service.jobs.callbacks)
 _TO_TEXT = str.maketrans("+/", "-_")  # a sealed text must be able to stand within an address
 _FROM_TEXT = str.maketrans("-_", "+/")
 
@@ -60,6 +62,25 @@ class Sealing:
             await self.verify()
             witness = await self._store.keep_setting(WITNESS, self._keys.seal("", WITNESS))
             self._keys.open(witness, WITNESS)
+        except ConfigError as error:
+            raise Conflict(error.message, code=error.code, hint=error.hint) from error
+
+    # ── keys of the installation ──
+    async def make_key(self, name: str) -> str:
+        """Return the random key that is kept sealed as this setting; whoever asks first makes it. Conflict as check."""
+        await self.check()
+        with self.writing():
+            fresh = self._keys.seal(secrets.token_urlsafe(32), name)
+            return self._opened(name, await self._store.keep_setting(name, fresh))
+
+    async def load_key(self, name: str) -> str | None:
+        """Return it if it was made. Conflict as check."""
+        kept = await self._store.get_setting(name)
+        return None if kept is None else self._opened(name, kept)
+
+    def _opened(self, name: str, kept: str) -> str:
+        try:
+            return self._keys.open(kept, name)
         except ConfigError as error:
             raise Conflict(error.message, code=error.code, hint=error.hint) from error
 
@@ -116,7 +137,8 @@ class Sealing:
     def resealed(self, row: Sealed) -> str | None:
         """Return the text of a row, sealed by the newest key as a whole; None where it is. ConfigError as open_job."""
         if row.place == "setting":
-            return None if self._keys.is_newest(row.text) else self._keys.seal("", WITNESS)
+            is_newest = self._keys.is_newest(row.text)
+            return None if is_newest else self._keys.seal(self._keys.open(row.text, row.name), row.name)
         value: Any = msgspec.json.decode(row.text)
         again: Any
         if row.place == "trigger":

@@ -37,7 +37,7 @@ SELECT id, kind, triggers FROM jobs WHERE id > $1 AND triggers LIKE '%"sealed.v%
 SELECT id, org, config FROM sources WHERE id > $1 ORDER BY id LIMIT $2;
 
 -- sealable_setting --
-SELECT 0, name, value FROM settings WHERE name = 'sealed';
+SELECT 0, name, value FROM settings WHERE name IN ('sealed', 'callbacks');
 
 -- reseal_job --
 UPDATE jobs SET spec = $4 WHERE id = $1 AND kind = $2 AND spec = $3 RETURNING id;

@@ -259,7 +259,7 @@ WHERE s.id = ANY(ARRAY(
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY($1::bigint[])
     AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
   GROUP BY w.job_id))
-RETURNING s.id, s.demand;
+RETURNING s.id, s.demand, s.kind;
 
 -- look_over [finish] --
 -- What the sweep has to do, in one cheap look: the next moment, and jobs whose successors may wait in vain.
@@ -279,7 +279,7 @@ WHERE id = ANY(ARRAY(
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy', 'snoozed', 'signal')
     AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
-  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id, demand;
+  ORDER BY w.eligible_at LIMIT $2 FOR UPDATE OF w)) RETURNING id, demand, kind;
 
 -- expire --
 WITH d AS (

@@ -91,7 +91,7 @@ UPDATE live SET state = {waiting_state}, gate = job_id, reason = {waiting_reason
   SELECT min(w.id) FROM live w
   WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id IN (SELECT value FROM json_each($1))
     AND NOT EXISTS (SELECT 1 FROM live g WHERE g.gate = w.job_id)
-  GROUP BY w.job_id) RETURNING id, demand;
+  GROUP BY w.job_id) RETURNING id, demand, kind;
 
 -- look_over [finish] --
 SELECT
@@ -110,7 +110,7 @@ WHERE id IN (
   SELECT w.id FROM live w WHERE w.state = {blocked} AND w.reason IN ('retry', 'destination_busy', 'snoozed', 'signal')
     AND w.eligible_at <= $1
     AND NOT EXISTS (SELECT 1 FROM live h WHERE h.id = w.waits_for AND h.state = {running})
-  ORDER BY w.eligible_at LIMIT $2) RETURNING id, demand;
+  ORDER BY w.eligible_at LIMIT $2) RETURNING id, demand, kind;
 
 -- expired --
 SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END

@@ -18,9 +18,9 @@ class SqliteSignals(SqliteDefinitions):
     async def signal(self, signals: Sequence[Signal]) -> list[Told]:
         def write(connection: sqlite3.Connection) -> list[Told]:
             now = self._clock()
-            known = self._known(connection, [signal.idempotency for signal in signals])
             told = [self._tell(connection, signal, now) for signal in signals]
-            return repeated(signals, told, known)
+            undone = [s.idempotency for s, answer in zip(signals, told, strict=True) if not answer.is_done]
+            return repeated(signals, told, self._known(connection, undone))  # also by another of them
 
         return await self._do(write)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from horae.service import Services
 from horae.web import http
+from horae.web.native.callbacks import Callbacks
 from horae.web.native.cluster import Cluster
 from horae.web.native.hooks import Hooks
 from horae.web.native.jobs import Jobs
@@ -33,7 +34,7 @@ class Native:
         self._resources = (
             Jobs(services, intake), Triggers(services, self.organisations), Runs(services, streams, intake),
             Reruns(services), Signals(services), self.cluster, Queues(services), Limits(services), Tokens(services),
-            Secrets(services), Hooks(services),
+            Secrets(services), Hooks(services), Callbacks(services),
         )  # fmt: skip
 
     def operations(self) -> list[http.Operation]:

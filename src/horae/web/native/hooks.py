@@ -17,7 +17,7 @@ MAX_FIELDS = 1000  # of a form
 EXAMPLE = {"path": "reports/today.csv"}
 
 
-def _no_credential(_: http.Request) -> str | None:
+def no_credential(_: http.Request) -> str | None:
     """Whatever login a caller sends is for somebody else: the address is what proves him."""
     return None
 
@@ -33,7 +33,7 @@ class Hooks:
         op, body = http.Operation, http.Body("HookCall", EXAMPLE, required=False)
         return [
             op("POST", "/v1/hooks/{trigger_id}/{token}", self.call, "triggers", "Fire a webhook", "HookAnswer", 202,
-               body=body, errors=(401, 409, 429), is_open=True, credential=_no_credential),
+               body=body, errors=(401, 409, 429), is_open=True, credential=no_credential),
             op("POST", "/v1/triggers/{trigger_id}/hook", self.rotate, "triggers",
                "Give a webhook a new address", "Trigger", errors=(409,)),
         ]  # fmt: skip

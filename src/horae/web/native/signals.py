@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from horae import schemas
@@ -101,7 +103,11 @@ def read_signal_name(name: str) -> str:
 
 def read_value(request: http.Request, body: bytes) -> str:
     """Return what a signal says, as JSON text that can be kept."""
-    text = msgspec.json.encode(request.parse(body) if body.strip() else None).decode()
+    return keepable(request.parse(body) if body.strip() else None)
+
+
+def keepable(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
     if fault := fault_of(text, MAX_DATA):
         raise (TooLarge if len(text.encode()) > MAX_DATA else Invalid)(f"what a run is told {fault}")
     return text
