@@ -41,9 +41,9 @@ def followers(chance: random.Random) -> Iterator[tuple[Plan, Labour]]:
     )
     labour = (0.0, chance.choice((0.1, 0.5, 2.0)), 25.0)
     yield before, labour
-    ons = ("success", "success", "failure", "end")
-    yield replace(before, name="beside", key="", after="before", on=chance.choice(ons), overlap="allow"), labour
-    yield Plan("behind", after="before", on=chance.choice(ons), overlap="allow"), labour
+    ends = ("success", "success", "failure", "end")
+    yield replace(before, name="beside", key="", after="before", on=chance.choice(ends), overlap="allow"), labour
+    yield Plan("behind", after="before", on=chance.choice(ends), overlap="allow"), labour
 
 
 def _fan(chance: random.Random, *, listed: bool) -> tuple[TaskPlan, ...]:

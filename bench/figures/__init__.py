@@ -19,6 +19,7 @@ from bench.figures import (
     snapshot,
     submits,
     sync,
+    workflows,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "snapshot",
     "submits",
     "sync",
+    "workflows",
 ]

@@ -643,11 +643,10 @@ class SubmitPlan(Struct):
 
 
 SHOWN = (
-    Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor, DataResult,
-    Debounce, FieldError,
-    Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage, KeyRotation, Limit, LimitPage, NewToken,
-    Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed, Problem, Progress, Queue, QueueFigures,
-    QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource, ResourcePage, Retry, Run, RunDetail, RunPage,
-    Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan, Submitted, TableResult, Task, Token, TokenPage,
-    Trigger, TriggerPage,
+    After, Approval, ApprovalPage, Artifact, ArtifactPage, Attempt, CatchUp, Census, ConcurrencyLimit, Cursor,
+    DataResult, Debounce, FieldError, Follower, Handler, HandlerNode, HandlerPage, Health, HookAnswer, Job, JobPage,
+    KeyRotation, Limit, LimitPage, NewToken, Node, NodePage, Overview, PlannedJob, Policy, Preview, Previewed,
+    Problem, Progress, Queue, QueueFigures, QueuePage, RateLimit, Readiness, Rerun, RerunAnswers, Resource,
+    ResourcePage, Retry, Run, RunDetail, RunPage, Secret, SecretPage, Segment, SegmentPage, Share, SubmitPlan,
+    Submitted, TableResult, Task, Token, TokenPage, Trigger, TriggerPage,
 )  # fmt: skip

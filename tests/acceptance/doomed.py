@@ -42,16 +42,16 @@ class Doom:
 
     def around(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
-        async def awaited(*args: Any) -> Any:
+        async def awaited(*args: Any, **named: Any) -> Any:
             self.pass_by("before")
-            result = await method(*args)
+            result = await method(*args, **named)
             self.pass_by("after", result)
             return result
 
         @functools.wraps(method)
-        def called(*args: Any) -> Any:
+        def called(*args: Any, **named: Any) -> Any:
             self.pass_by("before")
-            result = method(*args)
+            result = method(*args, **named)
             self.pass_by("after", result)
             return result
 

@@ -38,6 +38,10 @@ class Server:
         self.http = httpx.Client(base_url=self.url, timeout=30, verify=trust)
 
     def start(self, *program: str) -> Server:
+        self.launch(*program)
+        return self.wait_until_up()
+
+    def launch(self, *program: str) -> None:
         """`program` is another than `horae`, which takes the same words after its own (doomed.py)."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HORAE_")}
         if program:
@@ -48,6 +52,8 @@ class Server:
             argv += ["--sandbox", "plain"]  # jobs of tests write down what they saw where the test can read it
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=self.directory, env=environment)
+
+    def wait_until_up(self) -> Server:
         self.wait_until(self._answers, "the server to answer")
         return self
 

@@ -16,10 +16,11 @@ from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service.jobs import Jobs
 from horae.service.jobs.orders import BATCH, Asker, RunRequest
-from horae.stores.postgres import PostgresStore, database
+from horae.stores.postgres import PostgresStore
 from horae.testing import START, FakeClock, changed, make_job
 
 from ..claiming import claim
+from ..counting import counted_store, take
 from .test_store import ended, runs_of, submit
 
 HOUR = 3600 * SECOND
@@ -128,28 +129,13 @@ async def test_one_key_from_two_servers_at_once_makes_one_run(
 
 @pytest.fixture
 async def counted(postgres_url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch):
-    """A store on PostgreSQL, and the statements it has sent."""
-    sent: list[str] = []
-    connect = database.connect  # type: ignore[attr-defined]
-
-    async def counting(*args: Any, **settings: Any) -> Any:
-        connection = await connect(*args, **settings)
-        connection.add_query_logger(lambda record: sent.append(record.query))
-        return connection
-
-    monkeypatch.setattr(database, "connect", counting)
-    store = PostgresStore(postgres_url, clock=clock.now)
-    await store.open()
-    yield store, sent
-    await store.close()
+    async with counted_store(postgres_url, clock, monkeypatch) as pair:
+        yield pair
 
 
 async def count(sent: list[str]) -> int:
-    """Return how many were sent since the last look; the driver tells of each when the loop comes round."""
-    await asyncio.sleep(0)
-    number = len(sent)
-    sent.clear()
-    return number
+    """Return how many were sent since the last look."""
+    return len(await take(sent))
 
 
 async def test_requests_that_wait_together_are_one_statement(counted: tuple[PostgresStore, list[str]]):

@@ -57,6 +57,9 @@ async def test_what_get_returns_is_put_back_without_a_change_and_submitted_as_a_
     world: World, count: int
 ) -> None:
     await world.jobs.queues.put("reports", {})
+    await made(world, {"name": "extract", "key": "extract", "steps": [{"run": "date"}]})
+    for number in range(6):  # up to job 7, which others come after too
+        await made(world, {"name": f"other {number}", "steps": [{"run": "date"}]})
     for document in invented(count):
         shown = await made(world, document)
 

@@ -122,11 +122,11 @@ async def test_a_resource_is_set_listed_changed_and_dropped(world: World) -> Non
 
 
 async def test_whoever_sets_or_drops_a_resource_wakes_what_waits_for_it(world: World) -> None:
-    limits, runs = world.queue.watch("limits"), world.queue.watch("runs")
+    units, runs = world.queue.watch("units"), world.queue.watch("runs")
     await world.http.put("/v1/resources/license-x", json={"capacity": 2})
-    assert [await limits.wait(0), await runs.wait(0)] == [True, True]
+    assert [await units.wait(0), await runs.wait(0)] == [True, True]
     await world.http.delete("/v1/resources/license-x")
-    assert [await limits.wait(0), await runs.wait(0)] == [True, True]
+    assert [await units.wait(0), await runs.wait(0)] == [True, True]
 
 
 @pytest.mark.parametrize(

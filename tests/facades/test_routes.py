@@ -145,6 +145,12 @@ ADDRESSES = {  # where the first of its kind will not do
     ("POST", "/v1/triggers/{trigger_id}/hook"): "/v1/triggers/2/hook",
     ("POST", "/v1/hooks/{trigger_id}/{token}"): "/v1/hooks/2/known",
     ("GET", "/v1/runs/{run_id}/artifacts/{path}"): "/v1/runs/2/artifacts/report.txt",
+    ("POST", "/v1/runs/{run_id}/signals/{name}"): "/v1/runs/1/signals/paid",
+}
+REFUSED = {  # carried out as far as the state of the run allows: it is no workflow, and waits for nobody
+    "/v1/runs/{run_id}/retry": (409, "E_NO_TASKS"),
+    "/v1/runs/{run_id}/approve": (409, "E_NOT_ASKED"),
+    "/v1/runs/{run_id}/reject": (409, "E_NOT_ASKED"),
 }
 
 
@@ -195,5 +201,8 @@ async def test_every_operation_is_carried_out(world: World, method: str, path: s
 
     answer = await world.http.request(method, address(method, path), json=body)
 
-    assert 200 <= answer.status_code < 300, answer.text
+    if path in REFUSED:
+        assert (answer.status_code, answer.json()["code"]) == REFUSED[path]
+    else:
+        assert 200 <= answer.status_code < 300, answer.text
     assert str(answer.status_code) in shown["responses"]
