@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -311,13 +312,14 @@ def deaf(stack: ExitStack) -> None:
 
 
 def signal_in_two(stack: ExitStack) -> None:
-    """Whether a run waits for a signal is looked at in one transaction, and it is told in another."""
+    """Whether a run waits for a signal is looked at in one transaction, and it is told in another, a little later."""
 
     async def signal(self: Store, signals: Sequence[Signal]) -> list[Told]:
         def look(connection: sqlite3.Connection) -> list[Any]:
             return [self._run(connection, "load_answers", encode([one.run_id])).fetchone() for one in signals]
 
         rows = await self._do(look)
+        await asyncio.sleep(0.2)
 
         def write(connection: sqlite3.Connection) -> list[Told]:
             known = self._known(connection, [one.idempotency for one in signals])

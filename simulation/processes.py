@@ -198,7 +198,7 @@ class Server:
         return tasks
 
     async def _beat(self) -> None:
-        if await self.link.beat(0) is None:
+        if await self.driver.beat() is None:
             await self.link.hello(self._node())
         await self._machine.clock.sleep(self._settings.heartbeat)
 

@@ -19,7 +19,7 @@ BLOCK = 20
 QUICK = {
     "claim-in-two": 30, "forgotten-claim": 100, "forgotten-key": 30, "robbed": 60, "uncompared": 30,
     "unwritten": 30, "leaked-slot": 40, "uncounted": 10, "forgotten-rate": 10, "unfair": 20,
-    "lost-ending": 10, "task-twice": 10, "deaf": 30, "signal-in-two": 30, "any-end": 15, "calm-twice": 15,
+    "lost-ending": 10, "task-twice": 10, "deaf": 30, "signal-in-two": 15, "any-end": 15, "calm-twice": 15,
 }  # fmt: skip
 
 

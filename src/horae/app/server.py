@@ -410,7 +410,7 @@ class App:
         return await self.services.access.check_proof(proof, "agent", peer)
 
     async def _beat(self) -> None:
-        if await self.link.beat(0) is None:
+        if await self.driver.beat() is None:
             await self.link.hello(self._node())
         await self.clock.sleep(self.config.heartbeat_interval)
 

@@ -453,6 +453,19 @@ async def test_a_server_that_dies_between_claim_and_beginning_loses_nothing(scen
     assert (await scene.run(run.id)).lost == 1
 
 
+async def test_a_claim_whose_answer_was_lost_is_given_back_by_a_server_without_an_agent(scene: Scene):
+    job = await scene.submit({"a": task("a")})
+    run = await scene.jobs.run_now(job.id)
+    assert len(await scene.link.claim({WORKFLOW: 10})) == 1  # and the driver never hears of it
+
+    for _ in range(2):
+        await scene.driver.beat()
+
+    assert (await scene.run(run.id)).state is not State.RUNNING
+    await scene.settle()
+    assert await scene.states(run.id) == {"a": "queued"}
+
+
 async def test_a_step_whose_answer_is_lost_is_not_done_twice(scene: Scene):
     run_id = await scene.begin({"a": task("a"), "b": task("b", needs=["a"])})
     [given] = await scene.claim()

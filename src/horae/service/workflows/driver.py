@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from horae.core.runs.holdings import holding_of
 from horae.core.runs.orders import Assignment, Result
+from horae.core.signs import Beat
 from horae.errors import Superseded
 from horae.ports.transport import Link
 from horae.service.workflows.outbox import Outbox
@@ -25,6 +27,15 @@ class Driver:
         self._outbox = outbox
         self._begins = begins
         self._claimed: list[Assignment] = []  # not begun yet
+
+    async def beat(self) -> Beat | None:
+        """Say that a server lives that has no agent; what an agent of its node does for it otherwise. A claim whose
+        answer was lost is found by the books, and given back."""
+        held = {(a.run_id, a.fence) for a in self._claimed}
+        answer = await self._link.beat(0, holding_of(held))
+        if answer is not None and answer.in_doubt:
+            await self._link.disown(held)
+        return answer
 
     async def step(self) -> bool:
         """Begin what waits, and act on what has ended; return whether there may be more."""
