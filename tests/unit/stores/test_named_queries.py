@@ -47,6 +47,6 @@ def test_a_query_has_a_lane_that_there_is(dialect: str) -> None:
 def test_states_of_runs_are_named(dialect: str) -> None:
     texts = [file.read_text() for room in ("parts", dialect) for file in (STORES / room).glob("*.sql")]
     assert re.findall(r"\bstate (?:=|<>|<|>) \d+|\bstate IN \(\d", "".join(texts)) == []
-    paths = re.compile(r"'\{[a-z_,]*\}?'|\":\{\"")  # into JSON, as PostgreSQL writes them, and where an object begins
+    paths = re.compile(r"'\{[a-z_,]*\}?'|\":\{")  # into JSON, as PostgreSQL writes them, and where an object begins
     filled = [paths.sub("", text) for text in load_queries(dialect).values()]
     assert all("{" not in text.replace("{rows}", "").replace("{where}", "") for text in filled)
