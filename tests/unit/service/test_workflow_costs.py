@@ -44,6 +44,11 @@ async def waiting(scene: CountedScene, count: int) -> int:
     return run_id
 
 
+def lasting(sent: list[str]) -> list[str]:
+    """Without looks at what is remembered for a second or so: a slow machine takes them where a fast one does not."""
+    return [one for one in sent if "FROM queues ORDER BY name" not in one]
+
+
 async def cancelled(scene: CountedScene, count: int) -> list[str]:
     """Return what is sent as such a workflow is cancelled."""
     run_id = await waiting(scene, count)
@@ -52,7 +57,7 @@ async def cancelled(scene: CountedScene, count: int) -> list[str]:
     sent = await take(scene.sent)
     assert (await scene.run(run_id)).state is State.CANCELLED
     assert (await scene.probe.tally_tasks(run_id)).counts == {"each": {"cancelled": count}}
-    return sent
+    return lasting(sent)
 
 
 async def test_a_thousand_waiting_tasks_are_cancelled_in_as_many_statements_as_ten(scene: CountedScene):
@@ -73,7 +78,7 @@ async def done(scene: CountedScene, count: int) -> list[str]:
     await take(scene.sent)
     await scene.settle()
     assert (await scene.run(run.id)).state is State.SUCCEEDED
-    return sent + await take(scene.sent)
+    return lasting(sent + await take(scene.sent))
 
 
 async def test_a_thousand_tasks_are_made_and_seen_through_in_as_many_statements_as_ten(scene: CountedScene):
