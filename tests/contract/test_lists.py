@@ -211,6 +211,15 @@ async def test_the_jobs_of_a_user_are_reached_by_their_index(store: Any, monkeyp
     assert "jobs_made_for" in plans
 
 
+async def test_those_who_come_after_others_are_reached_by_their_index(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.submit([Submission([make_job(1)])])
+    plans = await explained(store, monkeypatch, lambda: store.load_following(1, "ann"))
+    assert "jobs_following" in plans
+    assert not is_half_used(plans)
+
+
 def is_walked(plans: str) -> bool:
     """Return whether the primary key is followed from its end, where what is rare comes last."""
     lines = plans.splitlines()

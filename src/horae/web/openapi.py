@@ -252,7 +252,7 @@ _SCHEDULE: Json = {
     "jitter": _DURATION,
     "dst": _object({"gap": {"enum": ["run_after", "skip"]}, "fold": {"enum": ["first", "second", "both"]}}),
 }
-_SCHEDULE_KINDS = ("cron", "every", "at", "period", "rrule", "webhook", "schedule")
+_SCHEDULE_KINDS = ("cron", "every", "at", "period", "rrule", "webhook", "on", "schedule")
 _AS_TEXT: Json = {
     "type": ["string", "object"],
     "description": "A cron expression, a macro, a duration, a moment or a rule as text; or a schedule document.",
@@ -269,7 +269,20 @@ _WEBHOOK = _object(
         "events": {**_NAMES, "description": "Of GitHub or Gitea: push, unless said."},
     }
 )
+_EVENT = _object(
+    {
+        "job": {
+            "anyOf": [{"type": "string", "minLength": 1}, {"type": "integer", "minimum": 1}],
+            "description": "Whose ends: the key or the id of a job of the same owner.",
+        },
+        "states": {"type": "array", "minItems": 1, "items": {"enum": list(outside.STATES)}},
+        "id": {"type": ["integer", "null"], "description": "Of that job, found when this was submitted; ignored."},
+    },
+    "job",
+    "states",
+)
 _TRIGGER: Json = {
+    "on": {**_EVENT, "description": "It is fired by the ends of another job's runs, in place of a schedule."},
     "webhook": {**_WEBHOOK, "description": "It is fired by calls to an address of its own, in place of a schedule."},
     **{name: _or_null(schema) for name, schema in _SCHEDULE.items()},
     "schedule": _AS_TEXT,

@@ -113,7 +113,7 @@ def refuse_cycle(after: Mapping[int, Collection[int]], names: Mapping[int, str],
         f"jobs would wait for each other in a circle: {' after '.join(shown)}",
         code="E_CYCLE",
         path="after",
-        hint="take one of them out of `after`",
+        hint="take one of them out of `after`, or out of a trigger `on`",
     )
 
 

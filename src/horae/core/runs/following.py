@@ -14,7 +14,7 @@ class Birth(NamedTuple):
 
     ending_id: int  # the row of the outbox that says so
     order: Order
-    once: bool  # one for each moment of its job: `order.run_at`
+    once: bool  # one for each moment of its job: `order.run_at`; else its idempotency key says what it is for
 
 
 @record
@@ -35,4 +35,5 @@ class Followed:
     queued: int = 0  # runs that wait for an agent now
     demanding: int = 0  # of these, who demand more than a slot
     noted: bool = False  # something else is to be acted on now
+    held: bool = False  # some wait for others of their kind (core.policy.debounce)
     stale: bool = False  # a job has changed since it was read: nothing was done

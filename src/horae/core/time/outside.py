@@ -1,43 +1,67 @@
 """Triggers from outside: documents that say who may fire a trigger, in place of when.
 
     webhook  {"format": "github", "secret": {"secret": "hook-key"}, "branches": ["main"]}     a call over HTTP
+    on       {"job": "extract", "states": ["failed", "timed_out"], "id": 12}                  the end of another's run
 
-They stand where a schedule stands, and have no moment of their own. How they are read is in core.work.webhooks; what a
-call must be, and what it says, in core.hooks.
+They stand where a schedule stands, and have no moment of their own. How they are read is in core.work.webhooks and
+core.work.events; what a call must be, and what it says, in core.hooks; who listens to whom in core.policy.listening.
 """
 
 from __future__ import annotations
 
-from horae.core.model import Json
+from horae.core.model import Json, State
 from horae.errors import Invalid
 
 WEBHOOK = "webhook"
-KINDS = (WEBHOOK,)
+ON = "on"
+KINDS = (WEBHOOK, ON)
 PLAIN, GITHUB, GITEA = "plain", "github", "gitea"
 FORMATS = (PLAIN, GITHUB, GITEA)
 PUSH = "push"
+STATES = tuple(s.word for s in (State.SUCCEEDED, State.FAILED, State.TIMED_OUT, State.CANCELLED, State.SKIPPED))
+_PAST = {"timed_out": "timed out", "cancelled": "was cancelled", "skipped": "was skipped"}
 _SYSTEMS = {GITHUB: "GitHub", GITEA: "Gitea"}
 
 
 def is_outside(document: Json) -> bool:
     """Return whether a trigger document is one of these."""
-    return WEBHOOK in document
+    return WEBHOOK in document or ON in document
 
 
 def is_webhook(document: Json) -> bool:
     return WEBHOOK in document
 
 
+def is_event(document: Json) -> bool:
+    return ON in document
+
+
 def checked(document: Json) -> Json:
     """Return a document that was read before, if this version knows what it is."""
+    return _checked_event(document) if is_event(document) else _checked_webhook(document)
+
+
+def _checked_webhook(document: Json) -> Json:
     hook = document[WEBHOOK]
     if not isinstance(hook, dict) or hook.get("format") not in FORMATS:
         raise Invalid(f"a webhook has one of the formats {', '.join(FORMATS)}", code="E_ENUM", path="webhook.format")
     return document
 
 
+def _checked_event(document: Json) -> Json:
+    event = document[ON]
+    states = event.get("states") if isinstance(event, dict) and "job" in event else None
+    if not isinstance(states, list) or not states or not all(state in STATES for state in states):
+        words = "names a job, and some of the states " + ", ".join(STATES)
+        raise Invalid(f"a trigger on an event {words}", code="E_ENUM", path="on.states")
+    return document
+
+
 def describe(document: Json) -> str:
     """Return it in English."""
+    if is_event(document):
+        event = document[ON]
+        return f"when a run of {event['job']} {' or '.join(_PAST.get(state, state) for state in event['states'])}"
     hook = document[WEBHOOK]
     if hook["format"] == PLAIN:
         words = "when its address is called"

@@ -29,8 +29,8 @@ from horae.core.fields import Fields, Problems, encoded, fields_of, json_problem
 from horae.core.jobdata import MAX_DATA
 from horae.core.model import LARGEST_ID, SEGMENTS, Json, Moment, Policy, record
 from horae.core.time import moments, schedule
-from horae.core.time.outside import is_webhook
-from horae.core.work import webhooks
+from horae.core.time.outside import is_event, is_webhook
+from horae.core.work import events, webhooks
 from horae.core.work.kinds import READ_ONLY, read_all
 from horae.core.work.made import Made, take_from_job, take_from_trigger
 from horae.errors import MAX_PROBLEMS, Error, Invalid
@@ -288,6 +288,8 @@ def _read_document(document: Json, path: str, problems: Problems) -> Json | None
         problems.add(path, "E_LEN", f"a schedule has at most {MAX_SCHEDULE} characters")
     else:
         try:
+            if is_event(document):
+                return events.canonical(document)
             return webhooks.canonical(document) if is_webhook(document) else schedule.canonical(document)
         except Invalid as error:
             problems.adopt(path, error)

@@ -90,9 +90,9 @@ class Jobs:
         self.reruns = Reruns(store, self.orders)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
-        self.triggers = Triggers(store, self._changes, self._data)
-        self.cursors = Cursors(store)
         self.following = Following(store)
+        self.triggers = Triggers(store, self._changes, self._data, self.following)
+        self.cursors = Cursors(store)
         self._submits = Submits(
             store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
         )

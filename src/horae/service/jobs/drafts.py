@@ -174,7 +174,9 @@ def _next_moment(old: Trigger | None, new: Trigger, was_paused: bool, is_paused:
 
 def movable(job: Job, trigger: Trigger, next_at: Moment) -> Moment:
     if outside.is_outside(trigger.schedule):
-        raise Invalid("a trigger from outside has no moments to move", code="E_FIELD_CONFLICT", path="next_at")
+        raise Invalid(
+            "a trigger that something else fires has no moments to move", code="E_FIELD_CONFLICT", path="next_at"
+        )
     if trigger.last_at is not None and next_at <= trigger.last_at:
         raise Invalid(
             "next_at must lie after the last moment that fired; a moment never fires twice",

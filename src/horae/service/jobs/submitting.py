@@ -16,6 +16,7 @@ from horae.core.definitions import Idempotency, Receipt, Submission
 from horae.core.fields import Problems
 from horae.core.model import LARGEST_ID, Job, Moment
 from horae.core.policy.breaker import without_reason
+from horae.core.policy.listening import is_following
 from horae.core.work import kinds, syncs, webhooks
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, Invalid
@@ -125,7 +126,7 @@ class Submits:
 
     async def _followed(self, job_id: int, draft: Draft) -> Draft:
         """Return the draft of a job that is there, with the ids of those after which it comes."""
-        if not draft.policy.after:
+        if not is_following(draft):
             return draft
         job = await self._changes.get_alive(job_id)
         return (await self._following.resolve([draft], job.owner, job.org))[0]
@@ -249,7 +250,7 @@ class Submits:
             ]
             for request in requests
         ]
-        if any(draft.policy.after for draft in drafts):
+        if any(map(is_following, drafts)):
             made = _regrouped(with_followed([job for jobs in made for job in jobs]), made)
         receipts = await self._store.submit(
             [Submission(jobs, request.idempotency) for jobs, request in zip(made, requests, strict=True)]
@@ -263,7 +264,7 @@ class Submits:
     async def _resolve(self, requests: list[Request], job_ids: Sequence[int]) -> list[Request]:
         """Return the requests with the ids of those after which their jobs come: of what is made here, too."""
         drafts = [(request, draft) for request in requests for draft in request.drafts]
-        if not any(draft.policy.after for _, draft in drafts):
+        if not any(is_following(draft) for _, draft in drafts):
             return requests
         beside: dict[tuple[int, str], dict[str, int]] = {}
         for (request, draft), job_id in zip(drafts, job_ids, strict=True):

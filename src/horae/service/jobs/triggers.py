@@ -16,12 +16,14 @@ from horae.ports.store.definitions import Definitions
 from horae.service.jobs.changes import Changes
 from horae.service.jobs.data import DataCheck
 from horae.service.jobs.drafts import movable, redrafted, trigger_from_draft, trigger_of, with_token
+from horae.service.jobs.following import Following
 
 UNSET = object()  # a field that was not sent, where null is a value
 
 
 class Triggers:
-    def __init__(self, store: Definitions, changes: Changes, data: DataCheck) -> None:
+    def __init__(self, store: Definitions, changes: Changes, data: DataCheck, following: Following) -> None:
+        self._following = following
         self._store = store
         self._changes = changes
         self._data = data
@@ -38,7 +40,7 @@ class Triggers:
         return trigger
 
     async def add(self, job_id: int, draft: TriggerDraft) -> Trigger:
-        await self._check(job_id, draft.data)
+        draft = await self._check_draft(job_id, draft)
         trigger_id = (await self._store.allocate(0, 1))[1][0]
 
         def change(job: Job, now: Moment) -> Job:
@@ -48,13 +50,21 @@ class Triggers:
 
         return trigger_of(await self._changes.change(job_id, change), trigger_id)
 
+    async def _check_draft(self, job_id: int, draft: TriggerDraft) -> TriggerDraft:
+        """Return the draft with the id of the job to which it listens, if it does."""
+        await self._check(job_id, draft.data)
+        if not outside.is_event(draft.schedule):
+            return draft
+        job = await self._changes.get_alive(job_id)
+        return await self._following.resolve_trigger(draft, job.owner, job.org)
+
     async def _check(self, job_id: int, data: Json | None) -> None:
         """Refuse data that does not fit the job's handler."""
         if data is not None:
             await self._data.check_run(await self._changes.get(job_id), data)
 
     async def replace(self, trigger_id: int, draft: TriggerDraft) -> Trigger:
-        await self._check((await self.get(trigger_id)).job_id, draft.data)
+        draft = await self._check_draft((await self.get(trigger_id)).job_id, draft)
 
         def change(_: Job, trigger: Trigger, now: Moment) -> Trigger:
             problems = Problems()

@@ -1,7 +1,8 @@
 """What is done when a run ends after which others come, or when one arrives that comes after others.
 
     a run ended ──► jobs that come after its job ──► without triggers: a run for the same moment is made
-                                                └──► their runs that wait are judged anew
+              │                                 └──► their runs that wait are judged anew
+              └───► triggers that listen to it ────► each makes a run, once
     a run arrived that waits ───────────────────────► it is judged
     a job was changed or deleted ───────────────────► runs that wait for it, and its own, are judged anew
 
@@ -14,9 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from horae.core.model import SECOND, Job, Moment, State
+from horae.core.definitions import Idempotency
+from horae.core.fields import encoded
+from horae.core.model import SECOND, Job, Moment, Run, State, Trigger
+from horae.core.policy.debounce import calm_of
 from horae.core.policy.demands import own_data
 from horae.core.policy.dependencies import makers
+from horae.core.policy.listening import fired_by, followed_ids, told
 from horae.core.policy.queues import user_of
 from horae.core.runs.endings import ARRIVED, JOB, RUN, Ending
 from horae.core.runs.following import Birth, Follow, Followed
@@ -25,6 +30,7 @@ from horae.core.runs.orders import NewRun, Order
 from horae.errors import Conflict
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies as DependencyPort
+from horae.ports.store.runs import Runs
 from horae.ports.transport import Queue
 from horae.service.policy.placing import Candidate, Placing
 
@@ -32,8 +38,8 @@ ROWS = 200  # that are acted on in one transaction
 TRIES = 8  # of rows whose followers are being changed
 
 
-class DependencyStore(Definitions, DependencyPort, Protocol):
-    """Jobs, and who comes after whom."""
+class DependencyStore(Definitions, DependencyPort, Runs, Protocol):
+    """Jobs, who comes after whom, and what became of runs."""
 
 
 class Dependencies:
@@ -59,20 +65,20 @@ class Dependencies:
         ids = sorted({row.job_id for row in rows if row.job_id is not None and row.kind != ARRIVED})
         jobs = await self._store.load_jobs(ids) if ids else []
         followers = await self._followers_of(jobs)
-        births = await self._births(rows, followers)
+        births = await self._births(rows, followers) + await self._events(rows, followers)
         waiting = {job.id for after in followers.values() for job in after}
         waiting |= {row.job_id for row in rows if row.kind == JOB and row.job_id is not None}
         idle = [job.id for job in jobs if job.followed and not followers[job.id]]
         return Follow([row.id for row in rows], births, sorted(waiting), idle)
 
     async def _followers_of(self, jobs: Iterable[Job]) -> dict[int, list[Job]]:
-        """Job → those that come after it."""
+        """Job → those that come after it, or listen to it."""
         found: dict[int, list[Job]] = {job.id: [] for job in jobs}
         for org, owner in {(job.org, job.owner) for job in jobs}:
             for follower in await self._store.load_following(org, owner):
-                for one in follower.policy.after:
-                    if one.id in found:
-                        found[one.id].append(follower)
+                for job_id in followed_ids(follower):
+                    if job_id in found:
+                        found[job_id].append(follower)
         return found
 
     async def _births(self, rows: Iterable[Ending], followers: dict[int, list[Job]]) -> list[Birth]:
@@ -84,6 +90,28 @@ class Dependencies:
             for job in followers.get(row.job_id or 0, ())
             if any(one.id == row.job_id for one in makers(job))
         ]
+        return await self._placed(made)
+
+    async def _events(self, rows: Iterable[Ending], followers: dict[int, list[Job]]) -> list[Birth]:
+        """Return the runs that triggers make which listen to these ends."""
+        fired = [
+            (row, job, trigger)
+            for row in rows
+            if row.kind == RUN
+            for job in followers.get(row.job_id or 0, ())
+            for trigger in fired_by(job, row.job_id, row.state)
+        ]
+        ids = sorted({row.run_id for row, _, _ in fired if row.run_id is not None})
+        runs = {run.id: run for run in await self._store.load_runs(ids)} if ids else {}
+        return await self._placed(
+            [
+                (job, Birth(row.id, _event_order(job, trigger, run), once=False))
+                for row, job, trigger in fired
+                if (run := runs.get(row.run_id or 0)) is not None  # else it is so old that it was removed
+            ]
+        )
+
+    async def _placed(self, made: Sequence[tuple[Job, Birth]]) -> list[Birth]:
         await self._placing.place([_candidate(job, birth.order.run) for job, birth in made])
         return [birth for _, birth in made]
 
@@ -95,13 +123,27 @@ class Dependencies:
             self._queue.announce("runs")
         if done.noted:
             self._queue.announce("endings")
+        if done.held:
+            self._queue.announce("waiting")
 
 
 def _order(job: Job, due_at: Moment) -> Order:
-    deadline = job.policy.start_deadline_seconds
-    within = None if deadline is None else round(deadline * SECOND)
     run = new_run(job.id, job.kind, job.policy, due_at, followed=job.followed)
-    return Order(run, None, job.version, due_at, within)
+    return Order(run, None, job.version, due_at, _start_within(job))
+
+
+def _event_order(job: Job, trigger: Trigger, ended: Run) -> Order:
+    """Return what a trigger asks for: now, and once for a run that has ended."""
+    data = encoded(told(job, trigger, ended))
+    run = new_run(job.id, job.kind, job.policy, 0, data=data, followed=job.followed)
+    once = Idempotency(f"on {trigger.id}", str(ended.id), "")
+    calm = calm_of(job.policy.debounce, data)
+    return Order(run, once, job.version, None, _start_within(job), trigger_id=trigger.id, calm=calm)
+
+
+def _start_within(job: Job) -> int | None:
+    deadline = job.policy.start_deadline_seconds
+    return None if deadline is None else round(deadline * SECOND)
 
 
 def _candidate(job: Job, run: NewRun) -> Candidate:

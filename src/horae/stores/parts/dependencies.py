@@ -27,12 +27,14 @@ from horae.core.policy.dependencies import (
     shares_moment,
     why_missing,
 )
+from horae.core.policy.listening import all_followed
 from horae.core.runs.endings import ARRIVED
 from horae.core.runs.following import Birth, Follow, Followed
 from horae.core.runs.orders import Order, Placed
+from horae.core.work.kinds import BY_SERVERS
 from horae.stores.attempts import count_demanding
 from horae.stores.database import Steps
-from horae.stores.parts.following import FollowingPart, followed_by
+from horae.stores.parts.following import FollowingPart
 from horae.stores.rows import Row, decode, decode_result, encode, from_json, job_from_row
 
 
@@ -96,7 +98,7 @@ class DependencyPart(FollowingPart):
         rows = yield "load_jobs", self._list(job_ids)
         for job in [job_from_row(row, {}) for row in rows]:
             following = yield "load_following", job.org, job.owner
-            if job.id not in followed_by([job_from_row(row, {}) for row in following]):
+            if job.id not in all_followed(job_from_row(row, {}) for row in following):
                 yield "forget_followed", job.id
 
     # ── judging ──
@@ -218,8 +220,11 @@ def placed(birth: Birth, run_id: int, now: Moment) -> Order:
 def followed(taken: int, made: Sequence[Run], released: Released) -> Followed:
     limited = sum(run.reason == Reason.LIMIT for run in made)
     queued = sum(run.state is State.QUEUED for run in made) + limited
-    is_noted = released.ended or any(run.reason == Reason.DEPENDENCY or run.state.is_terminal for run in made)
-    return Followed(taken, released.queued + queued, released.demanding + limited, noted=is_noted)
+    is_noted = released.ended or any(
+        run.reason == Reason.DEPENDENCY or run.state.is_terminal or run.kind in BY_SERVERS for run in made
+    )
+    is_held = any(run.reason == Reason.DEBOUNCE for run in made)
+    return Followed(taken, released.queued + queued, released.demanding + limited, noted=is_noted, held=is_held)
 
 
 def _seen(row: Row) -> Seen:

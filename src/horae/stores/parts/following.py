@@ -1,4 +1,4 @@
-"""Who comes after whom, as jobs are written.
+"""Who comes after whom, or listens to whom, as jobs are written.
 
 Whoever is followed knows it: the ends of its runs are noted (`endings`), and so is every change of it. It comes to know
 it in the transaction in which its follower is written, and its version moves on, so that nothing that was looked up
@@ -14,13 +14,9 @@ from collections.abc import Sequence
 
 from horae.core.model import Job
 from horae.core.policy import dependencies
+from horae.core.policy.listening import all_followed, followed_ids, is_following
 from horae.stores.database import Database, Steps
 from horae.stores.rows import Row, job_from_row, trigger_ids
-
-
-def followed_by(jobs: Sequence[Job]) -> list[int]:
-    """Return the jobs after which these come."""
-    return sorted({one.id for job in jobs for one in job.policy.after if one.id is not None})
 
 
 class FollowingPart(Database):
@@ -31,7 +27,7 @@ class FollowingPart(Database):
 
     def _mark_followed(self, jobs: Sequence[Job]) -> Steps[None]:
         """Let those know that these come after them."""
-        ids = followed_by(jobs)
+        ids = all_followed(jobs)
         if not ids:
             return
         yield "lock_jobs", self._list(ids)  # whoever would forget meanwhile that they are followed, waits
@@ -43,13 +39,13 @@ class FollowingPart(Database):
 
     def _refuse_cycles(self, jobs: Sequence[Job]) -> Steps[None]:
         """Refuse jobs that would come after themselves, by whatever way round."""
-        following = [job for job in jobs if job.policy.after]
+        following = [job for job in jobs if is_following(job)]
         for org, owner in sorted({(job.org, job.owner) for job in following}):
             yield "hold_following", f"{org} {owner}"
             rows = yield "load_following", org, owner
             known = {job.id: job for job in _jobs(rows)} | {job.id: job for job in following}
             dependencies.refuse_cycle(
-                {job.id: followed_by([job]) for job in known.values()},
+                {job.id: followed_ids(job) for job in known.values()},
                 {job.id: job.key or job.name for job in known.values()},
                 [job.id for job in following],
             )

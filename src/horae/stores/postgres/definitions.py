@@ -8,11 +8,12 @@ import asyncpg
 
 from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job
+from horae.core.policy.listening import is_following
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
-from horae.stores.parts.following import FollowingPart, followed_by
+from horae.stores.parts.following import FollowingPart
 from horae.stores.postgres.arrays import due_rows, submit_arrays
 from horae.stores.postgres.database import PostgresDatabase
 from horae.stores.postgres.lanes import Connection, Cut
@@ -51,7 +52,7 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
         if (
             all(s.idempotency is None for s in submissions)
             and all(job.key is None for job in jobs)
-            and not followed_by(jobs)
+            and not any(map(is_following, jobs))
         ):
             await self._insert(jobs)
             return [Receipt([job.id for job in s.jobs]) for s in submissions]

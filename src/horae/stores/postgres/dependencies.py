@@ -19,12 +19,12 @@ class PostgresDependencies(PostgresOrders, DependencyPart):
             count = sum(birth.once for birth in births)
             ids = iter(await connection.fetch(self.queries["new_run_ids"], count) if count else ())
             orders = [placed(birth, next(ids)[0], now) if birth.once else birth.order for birth in births]
-            receipts = await self._carry_out(connection, orders) if orders else []
-            if any(receipt is not None and receipt.stale for receipt in receipts):
+            receipts = await self._carry_out_once(connection, orders) if orders else []
+            if any(receipt.stale for receipt in receipts):
                 raise Changed
             released = await self._walk(connection, self._judge_waiting(taken.values(), follow.waiting, now))
             await self._walk(connection, self._forget(follow.unfollowed))
-            runs = [receipt.run for receipt in receipts if receipt is not None and receipt.run is not None]
+            runs = [receipt.run for receipt in receipts if receipt.run is not None]
             return followed(len(taken), runs, released)
 
         try:

@@ -19,7 +19,7 @@ class SqliteDependencies(SqliteOrders, DependencyPart):
             births = self._walk(connection, self._births(taken, follow.births))
             ids = iter(self._next("run", sum(birth.once for birth in births)))
             orders = [placed(birth, next(ids), now) if birth.once else birth.order for birth in births]
-            receipts = self._carry_out(connection, orders, now) if orders else []
+            receipts = self._carry_out_once(connection, orders, now) if orders else []
             if any(receipt.stale for receipt in receipts):
                 raise Changed
             released = self._walk(connection, self._judge_waiting(taken.values(), follow.waiting, now))

@@ -19,21 +19,21 @@ class SqliteOrders(SqliteMoments):
     """What people ask for, and what waits."""
 
     async def enqueue(self, asked: Sequence[Order]) -> list[Receipt]:
-        def write(connection: sqlite3.Connection) -> list[Receipt]:
-            known = self._known(connection, [order.idempotency for order in asked])
-            first = [n for n in orders.first_of_each(asked) if replay(asked[n].idempotency, known) is None]
-            now = self._clock()
-            calm = [n for n in first if asked[n].calm is not None]
-            rest = [n for n in first if asked[n].calm is None]
-            made = {n: self._calm(connection, asked[n], now) for n in calm}
-            receipts = self._carry_out(connection, [asked[n] for n in rest], now)
-            made |= zip(rest, receipts, strict=True)
-            keys = [(asked[n].idempotency, receipt.ids) for n, receipt in made.items() if receipt.ids]
-            self._note(connection, keys)
-            known |= {(key.scope, key.key): (key.digest, ids) for key, ids in keys if key}
-            return orders.replies(asked, made, known)
+        return await self._do(lambda connection: self._carry_out_once(connection, asked, self._clock()))
 
-        return await self._do(write)
+    def _carry_out_once(self, connection: sqlite3.Connection, asked: Sequence[Order], now: Moment) -> list[Receipt]:
+        """Of orders with the same idempotency key the first, if nobody was before; the others get its answer."""
+        known = self._known(connection, [order.idempotency for order in asked])
+        first = [n for n in orders.first_of_each(asked) if replay(asked[n].idempotency, known) is None]
+        calm = [n for n in first if asked[n].calm is not None]
+        rest = [n for n in first if asked[n].calm is None]
+        made = {n: self._calm(connection, asked[n], now) for n in calm}
+        receipts = self._carry_out(connection, [asked[n] for n in rest], now)
+        made |= zip(rest, receipts, strict=True)
+        keys = [(asked[n].idempotency, receipt.ids) for n, receipt in made.items() if receipt.ids]
+        self._note(connection, keys)
+        known |= {(key.scope, key.key): (key.digest, ids) for key, ids in keys if key}
+        return orders.replies(asked, made, known)
 
     def _carry_out(self, connection: sqlite3.Connection, asked: Sequence[Order], now: Moment) -> list[Receipt]:
         versions = dict(self._json(connection, "alive", encode([order.run.job_id for order in asked])))
