@@ -70,9 +70,7 @@ class Following:
         return found
 
     async def resolve_trigger(self, draft: TriggerDraft, owner: str, org: int) -> TriggerDraft:
-        """As resolve, of one trigger."""
-        if not is_event(draft.schedule):
-            return draft
+        """As resolve, of one trigger on an event."""
         problems = Problems()
         known = await self._known([draft.schedule[ON]["job"]], owner, org)
         found = _heard(draft, known, "", problems)

@@ -1,7 +1,8 @@
 -- load_following --
 -- Jobs of an owner that come after others, or have triggers that listen to others (and may be some that do neither).
 SELECT {job_columns} FROM jobs
-WHERE org = $1 AND owner = $2 AND deleted_at IS NULL AND (policy LIKE '%"after":[%' OR triggers LIKE '%"on":{%') ORDER BY id;
+WHERE org = $1 AND owner = $2 AND deleted_at IS NULL AND (policy LIKE '%"after":[%' OR triggers LIKE '%"on":_"%')
+ORDER BY id;
 
 -- mark_followed --
 -- Those that did not know it. Their versions move on: what was looked up before makes no more runs.
