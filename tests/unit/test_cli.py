@@ -870,9 +870,10 @@ def test_an_edited_job_is_put_with_its_version_and_a_wrong_one_is_shown_again(
     ("text", "expected"), [("7", 7), ("nightly", 8), ("backup", 7), ("11", 9)], ids=["id", "key", "name", "number"]
 )
 def test_a_job_is_named_by_id_key_or_unique_name(api: Fake, text: str, expected: int) -> None:
-    api.get(
-        "/v1/jobs", find_among([JOB, {**JOB, "id": 8, "name": "x", "key": "nightly"}, {**JOB, "id": 9, "name": "11"}])
-    )
+    jobs = [JOB, {**JOB, "id": 8, "name": "x", "key": "nightly"}, {**JOB, "id": 9, "name": "11"}]
+    api.get("/v1/jobs", find_among(jobs))
+    for job in jobs:
+        api.get(f"/v1/jobs/{job['id']}", job)
     result = invoke(api, "jobs", "show", text, "--json")
     assert json.loads(result.stdout)["id"] == expected
 
