@@ -535,7 +535,7 @@ def test_the_operators_settings_are_seen_by_builds_that_ask_for_them_only(
     settings.write_text("<settings>a password</settings>")
     (workspace / "project").mkdir(parents=True)
     spec = {"source": {"url": "https://example.org/x.git"}, "build_tool": "maven", "build_cmd": "true", **asked}
-    work: Any = SimpleNamespace(spec=spec)
+    work: Any = SimpleNamespace(spec=spec, assignment=SimpleNamespace(data=None))
 
     seen = {
         section.name: [path.read_text() for path in workspace.rglob("settings.xml")]
