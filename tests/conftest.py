@@ -55,14 +55,15 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
+# A logger that was cached would not be heard by those that look at what is logged, in all later tests of this process:
+# also one of a server that a whole module shares.
+_configure = structlog.configure
+structlog.configure = lambda **given: _configure(**{**given, "cache_logger_on_first_use": False})
+
+
 @pytest.fixture(autouse=True)
-def hearing_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test sets up of logging ends with it: a logger that was cached would not be heard by those that look at
-    what is logged, in all later tests of this process."""
-    configure = structlog.configure
-    monkeypatch.setattr(
-        structlog, "configure", lambda **given: configure(**{**given, "cache_logger_on_first_use": False})
-    )
+def hearing_logs() -> Iterator[None]:
+    """What a test sets up of logging ends with it."""
     yield
     structlog.reset_defaults()
 
