@@ -230,8 +230,8 @@ def claim_in_two(stack: ExitStack) -> None:
     """Runs are chosen in one transaction, and given in another."""
 
     async def claim(
-        self: Store, wants: Sequence[Want], labels: Sequence[str] = (), *, standby: str | None = None
-    ) -> list[list[Assignment] | None]:
+        self: Store, wants: Sequence[Want], labels: Sequence[str], standby: str | None, passed: Sequence[int] | None
+    ) -> tuple[list[list[Assignment] | None], bool]:
         given: list[list[Assignment] | None] = []
         for want in wants:
 
@@ -253,9 +253,9 @@ def claim_in_two(stack: ExitStack) -> None:
 
             await self._do(give) if rows else None
             given.append([Assignment(*row[RUN:QUEUE]) for row in rows])
-        return given
+        return given, passed is not None
 
-    _put(stack, Store, "claim", claim)
+    _put(stack, Store, "_claim_runs", claim)
 
 
 # ── queues and limits ──────────────────────────────────────────────────────────────────────────────
