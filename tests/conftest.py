@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sys
 import uuid
 import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -63,9 +64,22 @@ structlog.configure = lambda **given: _configure(**{**given, "cache_logger_on_fi
 
 @pytest.fixture(autouse=True)
 def hearing_logs() -> Iterator[None]:
-    """What a test sets up of logging ends with it."""
+    """What a test sets up of logging ends with it, and so do the loggers that a Horae within our own process took."""
+    before = _loggers()
     yield
     structlog.reset_defaults()
+    for name, log in _loggers().items():
+        if name not in before or log is not before[name]:
+            vars(sys.modules[name])["log"] = before.get(name) or structlog.get_logger()
+
+
+def _loggers() -> dict[str, Any]:
+    """Return the loggers of our modules, by the name of the module."""
+    found = {name: vars(module).get("log") for name, module in list(sys.modules.items()) if name.startswith("horae.")}
+    return {name: log for name, log in found.items() if isinstance(log, _LOGGER)}
+
+
+_LOGGER = type(structlog.get_logger())
 
 
 @pytest.fixture(scope="session")
