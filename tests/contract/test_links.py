@@ -49,7 +49,7 @@ from horae.rpc.server import Certificate, RpcServer
 from horae.service.announcer import WorkAnnouncer
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.execution import Execution, LocalLink
-from horae.service.insight import Insight
+from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.local_node import LocalNode
 from horae.service.metrics import Metrics

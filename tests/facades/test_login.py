@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from horae.contracts import CONTRACTS
 from horae.errors import Unavailable
 from horae.service.access import CACHE_SECONDS, TRIES
-from horae.service.insight import READY_SECONDS
+from horae.service.insight.views import READY_SECONDS
 from horae.web import app as web
 from horae.web import streams
 from tests.facades.test_native import DEADLINE, JOB, Follower, break_store, problem_of, submitted

@@ -18,7 +18,7 @@ from horae.core.model import JobFilter, Json, Moment, Page, RunFilter
 from horae.core.work import specs
 from horae.errors import ConfigError, Conflict, Invalid, NotFound
 from horae.handlers import Handler, handler_of
-from horae.service.insight import Insight
+from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.web import documents
 

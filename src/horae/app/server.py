@@ -67,7 +67,7 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
-from horae.service.insight import Insight
+from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
 from horae.service.jobs.hooks import Hooks

@@ -14,7 +14,7 @@ from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
-from horae.service.insight import Insight
+from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.hooks import Hooks
 from horae.service.local_node import LocalNode

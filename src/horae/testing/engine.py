@@ -30,7 +30,7 @@ from horae.service.agent.agent import Agent
 from horae.service.cluster.coordination import Cluster
 from horae.service.execution import Execution, LocalLink
 from horae.service.firing import Firing
-from horae.service.insight import Insight
+from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
 from horae.service.metrics import Metrics

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 
 from horae.core.time import moments
 from horae.errors import NotFound
-from horae.service.insight import Artifact, Insight
+from horae.service.insight.views import Artifact, Insight
 from horae.web.streams import FileStream, Streams
 
 

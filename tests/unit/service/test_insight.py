@@ -14,10 +14,10 @@ from horae.core.runs.orders import Assignment, Result
 from horae.errors import NotFound
 from horae.files import ObjectFiles, open_files
 from horae.files import objects as files_module
-from horae.service import insight as module
 from horae.service.execution import Execution
 from horae.service.firing import Firing
-from horae.service.insight import Insight, LogSlice
+from horae.service.insight import views as module
+from horae.service.insight.views import Insight, LogSlice
 from horae.service.jobs import Jobs
 from horae.service.metrics import Metrics
 from horae.testing import START, FakeClock

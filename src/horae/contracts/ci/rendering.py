@@ -11,7 +11,7 @@ from urllib.parse import quote
 from horae.core.model import Attempt, Job, Json, Moment, Run, Standing, State
 from horae.core.time import moments
 from horae.errors import Error, Unauthenticated
-from horae.service.insight import artifacts_of
+from horae.service.insight.views import artifacts_of
 from horae.web import http
 
 WORDS: dict[State, str] = {

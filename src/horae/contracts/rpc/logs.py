@@ -6,7 +6,7 @@ import codecs
 
 from horae.contracts.rpc.rendering import WORDS
 from horae.core.model import Json
-from horae.service.insight import LogSlice
+from horae.service.insight.views import LogSlice
 
 PIECE, LARGEST = 256 * 1024, 1024 * 1024  # bytes in one answer: unless said, and at most
 LEAST = 4  # bytes of the longest character

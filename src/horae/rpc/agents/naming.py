@@ -16,7 +16,7 @@ from horae import wire
 from horae.core.runs.orders import Result
 from horae.errors import Error
 from horae.ports.outputs import OutputWriter
-from horae.service.insight import Artifact, artifacts_in
+from horae.service.insight.views import Artifact, artifacts_in
 
 log = structlog.get_logger()
 

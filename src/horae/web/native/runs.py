@@ -17,7 +17,7 @@ from horae.core import model
 from horae.core.definitions import Idempotency
 from horae.errors import Error, Invalid
 from horae.service import Services
-from horae.service.insight import LogSlice
+from horae.service.insight.views import LogSlice
 from horae.service.jobs.orders import BATCH, Asker, RunRequest
 from horae.web import http, params, render
 from horae.web.artifacts import send_artifact

@@ -1,0 +1,1 @@
+"""What the records say: why something ran or did not, and what is to come. Pure."""

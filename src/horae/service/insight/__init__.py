@@ -1,0 +1,1 @@
+"""What can be seen, and said, of what was, is and will be. Reads only."""
