@@ -23,8 +23,9 @@ class Runs(Protocol):
         one where the job has another version than the order: the receipt is `stale`.
         """
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported."""
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        """Queued and blocked runs end as cancelled(reason); running ones are marked and reported. `note` says who wants
+        it, for people: it begins the message with which a run ends by this."""
 
     async def get_run(self, run_id: int) -> Run | None: ...
 
