@@ -235,9 +235,9 @@ class App:
         )  # fmt: skip
 
     def _run_keys(self) -> RunKeys | None:
-        """Without a server there is nobody whom systems outside could tell anything."""
-        load = partial(self.sealing.make_key, CALLBACKS)
-        return RunKeys(load, self.config.public_url) if self._is_served else None
+        """Where nobody says how systems outside reach this server, no key is made: all servers would need it."""
+        load, address = partial(self.sealing.make_key, CALLBACKS), self.config.public_url
+        return RunKeys(load, address) if self._is_served and address else None
 
     def _members(self, store: Store) -> ExternalMembers:
         config = self.config
