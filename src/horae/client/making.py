@@ -16,7 +16,7 @@ from horae.errors import Invalid
 PAGE = 1000  # most items the server gives at once
 MANY = 10_000  # most orders or jobs that it takes at once
 MANY_BYTES = 16 << 20  # of those, in one request
-TOGETHER = 100  # that are written at once; MANY is a multiple of it
+TOGETHER = 100  # that are written at once; MANY is a multiple
 
 
 def body_of(request: Request) -> Steps:
@@ -69,7 +69,7 @@ def parts(every: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     part: list[bytes] = []
     count = size = 0
     items = iter(every)
-    while some := list(islice(items, TOGETHER)):
+    while some := list(islice(items, min(TOGETHER, MANY))):
         for number, piece in _pieces(some):
             if part and (count + number > MANY or size + len(piece) > MANY_BYTES):
                 yield b"[%b]" % b",".join(part)
