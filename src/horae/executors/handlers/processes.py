@@ -134,6 +134,7 @@ class WorkerProcess(asyncio.Protocol):
                 live.work.installation,
                 given.answers,
                 live.started_at,
+                given.callbacks,
             )
         )
 
