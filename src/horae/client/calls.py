@@ -508,12 +508,13 @@ def create_token(
     node: str | None = None,
     kinds: Sequence[str] | None = None,
     labels: Sequence[str] | None = None,
+    resources: Sequence[str] | None = None,
     org: int | None = None,
 ) -> Call[NewToken]:
     """Make a token; the answer's `token` is shown this once. `expires_in` is as 30d, or in seconds. `org` is the
     organisation that it is good for. One of scope agent is good for the agent `node` (`*` for any), which may take
-    `kinds` and have `labels`."""
-    bounds = {"node": node, "kinds": kinds and list(kinds), "labels": labels and list(labels)}
+    `kinds`, have `labels` and offer `resources`, as gpu=2."""
+    bounds = {"node": node, "kinds": kinds, "labels": labels, "resources": resources}
     wanted = {"name": name, "scope": scope, "owner": owner, "expires_in": expires_in, "org": org, **bounds}
     return send("POST", "/v1/tokens", given(wanted))
 

@@ -77,7 +77,7 @@ class WaitingRuns(Protocol):
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
         """Runs of a kind not in `kinds` that wait for an agent or for limits end as failed(no_agent), with the message
         and the remedy of the kind. Of very many, some: whoever calls repeats it until it answers 0. Of those that wait
-        for limits it may take until one is among the first with its demand."""
+        for limits, each call looks at the first of each demand and at the next ones of all: many calls get to all."""
 
     async def lift_starved(self, before: Moment, limit: int) -> int:
         """Queued runs that wait at their priority since before a moment, of the first `limit` of each line, go one
