@@ -478,6 +478,7 @@ class Token(Struct):
     ]
     kinds: Annotated[list[str] | None, Meta(description="What that agent may take; `*` is any.")]
     labels: Annotated[list[str] | None, Meta(description="What that agent may say to have; `*` is any.")]
+    resources: Annotated[list[str] | None, Meta(description="What that agent may offer at most: gpu=2; `*` is any.")]
 
 
 class NewToken(Token):

@@ -134,9 +134,10 @@ class PostgresAttempts(PostgresFlows, WritePart, LimitPart):
             await self._put("set_phases", *map(list, zip(*phases, strict=True)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        found = await self._look_through(kinds)
         async with self._upkeep.use() as connection:
             now = await self._moment(connection)
-            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE, HEADS, DEMANDS)
+            given = (list(kinds), message, now, encode(dict(remedies)), limits.ROWS_AT_ONCE, HEADS, DEMANDS, found)
             return len(await connection.fetch(self.queries["fail_unrunnable"], *given))
 
     async def mark_unlabelled(self, agents: Sequence[Sequence[str]]) -> int:

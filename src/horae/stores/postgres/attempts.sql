@@ -297,7 +297,8 @@ SELECT id, CASE WHEN overlap >= 2 AND gate IS NOT NULL THEN job_id END FROM d;
 
 -- fail_unrunnable --
 -- Kind by kind along the index: what can be run is not looked through. What is being claimed is left to that.
--- Of what waits for limits, demands are looked through whose first runs nobody can run: $6 of each of the newest $7.
+-- Of what waits for limits, demands are looked through whose first runs nobody can run ($6 of each of the newest $7), and
+-- what was found on the way through all ($8).
 WITH RECURSIVE waiting(id, n) AS (
   SELECT max(demand), 1 FROM live WHERE state = {blocked} AND reason = 'limit'
   UNION ALL
@@ -320,7 +321,9 @@ WITH RECURSIVE waiting(id, n) AS (
     LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 ), b AS (
   DELETE FROM live WHERE id = ANY(ARRAY(
-    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.demand = ANY(ARRAY(SELECT id FROM unfit))
+    SELECT l.id FROM live l WHERE l.state = {blocked} AND l.reason = 'limit' AND l.id = ANY($8::bigint[] || ARRAY(
+        SELECT u.id FROM live u WHERE u.state = {blocked} AND u.reason = 'limit' AND u.demand = ANY(ARRAY(SELECT id FROM unfit))
+          AND u.kind <> ALL($1::text[]) AND (u.pin IS NULL OR u.pin NOT LIKE '@%') LIMIT $5))
       AND l.kind <> ALL($1::text[]) AND (l.pin IS NULL OR l.pin NOT LIKE '@%')
     LIMIT $5 FOR UPDATE SKIP LOCKED)) RETURNING *
 )

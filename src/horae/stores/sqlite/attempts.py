@@ -158,8 +158,10 @@ class SqliteAttempts(SqliteFlows, WritePart, LimitPart):
         await self._put("set_phases", encode(list(phases)), session)
 
     async def fail_unrunnable(self, kinds: Sequence[str], message: str, remedies: Mapping[str, str]) -> int:
+        unfit = await self._look_through(kinds)
+
         def write(connection: sqlite3.Connection) -> int:
-            given = encode(list(kinds)), limits.ROWS_AT_ONCE, HEADS, DEMANDS
+            given = encode(list(kinds)), limits.ROWS_AT_ONCE, HEADS, DEMANDS, encode(unfit)
             found = self._run(connection, "unrunnable", *given).fetchall()
             for kind in {row[1] for row in found}:
                 words = f"{message}: {remedies[kind]}" if kind in remedies else message
