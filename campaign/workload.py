@@ -28,6 +28,7 @@ from campaign.history import (
     FAIL,
     INFO,
     OK,
+    ORDER,
     PAUSE,
     RESUME,
     RUN,
@@ -251,7 +252,7 @@ class Workload:
 
 def _read(heard: Operation, answer: Any) -> Operation:
     """Return what an answer tells."""
-    if heard.kind == RUN:
+    if heard.kind in (RUN, ORDER):
         return replace(heard, outcome=OK, run_id=answer["id"])
     if heard.kind == UPDATE:
         return replace(heard, outcome=OK, created_at=moment(answer["triggers"][0]["created_at"]))
