@@ -78,13 +78,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return arguments
 
 
-def demands(arguments: argparse.Namespace, kinds: Sequence[str]) -> dict[str, int]:
-    """Return what must have been seen: of each fault that was chosen one, of some so many, scaled to the length."""
+def demands(arguments: argparse.Namespace, kinds: Sequence[str], slowness: float) -> dict[str, int]:
+    """Return what must have been seen: of each fault that was chosen one, of some so many, scaled to the length and to
+    the machine."""
     asked = dict.fromkeys(kinds, 1)
     for name, number in DEMANDS.items():
         given = getattr(arguments, f"min_{name.replace(' ', '_')}")
         is_possible = arguments.nodes > 1 or name == "kills"
-        least = number * arguments.seconds // 600 or (arguments.seconds >= 60)
+        least = number * arguments.seconds / slowness // 600 or (arguments.seconds >= 60)
         asked[name] = given if given is not None else int(least) if is_possible else 0
     return {name: least for name, least in asked.items() if least}
 
@@ -130,8 +131,9 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
         meta = {
             "seed": arguments.seed, "seconds": arguments.seconds, "store": arguments.store, "queue": arguments.queue,
             "files": arguments.files, "nodes": arguments.nodes, "agents": arguments.agents,
-            "faults": arguments.faults, "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
-            "demands": demands(arguments, nemesis.kinds), "counts": observer.counts(),
+            "faults": arguments.faults, "slowness": round(cluster.slowness, 1),
+            "left_out": nemesis.left_out, "late_after": LATE, "stray": STRAY,
+            "demands": demands(arguments, nemesis.kinds, cluster.slowness), "counts": observer.counts(),
             "queues": [asdict(crowd.queue)], "noted_late": NOTED_LATE, **times,
         }  # fmt: skip
         history.save(out / "meta.json", meta)

@@ -232,7 +232,7 @@ class Workload:
         method = {UPDATE: "PUT", DELETE: "DELETE"}.get(blank.kind, "POST")
         sent = None
         try:
-            async with asyncio.timeout(REQUEST):
+            async with asyncio.timeout(REQUEST * self._cluster.slowness):
                 response = await self._cluster.http.request(method, url, json=body, headers=headers)
         except httpx.ConnectError:
             return replace(blank, answered_at=now()), None
