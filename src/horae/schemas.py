@@ -308,7 +308,7 @@ class RunDetail(Run, kw_only=True):
     """A run with its earlier attempts."""
 
     attempts: list[Attempt]
-    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow.")] = UNSET
+    tasks: Annotated[list[Task] | UnsetType, Meta(description="Of a workflow; of a run on every agent: these.")] = UNSET
     awaits: Annotated[
         str | UnsetType, Meta(description="While it is blocked(signal): the name of what it waits to be told.")
     ] = UNSET

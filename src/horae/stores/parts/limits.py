@@ -409,4 +409,4 @@ def _supply(row: Row) -> resources.Supply:
 def _assignment(row: Row) -> Assignment:
     *run, job, data, answers = row
     name, spec, policy, owner = from_json(job)
-    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers))
+    return Assignment._make((*run, name, spec, policy, data, owner, None, None, None, answers, None))

@@ -205,9 +205,10 @@ WITH c AS (
     SELECT min(w.id) FROM live w
     WHERE w.state = {blocked} AND w.reason = 'overlap' AND w.job_id = ANY(ARRAY(SELECT job_id FROM d WHERE overlap >= 2))
     GROUP BY w.job_id))
-  RETURNING s.id, s.demand
+  RETURNING s.id, s.demand, s.kind
 )
-SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p), (SELECT bool_or(followed) FROM d);
+SELECT (SELECT array_agg(id) FROM d), (SELECT count(*) FROM p), (SELECT count(demand) FROM p),
+  (SELECT bool_or(followed) FROM d) OR (SELECT bool_or(kind IN {by_servers}) FROM p);
 
 -- lock_held --
 -- Whether somebody wants these cancelled; from now on nobody else can say so.
@@ -243,13 +244,13 @@ WITH c AS (
     LEAST(GREATEST(x.started_at, r.started_at), (SELECT now FROM c)) AS started_at,
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
-    END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand
+    END AS finished_at, x.exit_code, x.message, x.output, x.begun, x.waits, x.is_told, r.demand, r.kind
 ), a AS (
   INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
   SELECT id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output FROM u
   WHERE begun OR (waits AND output IS NOT NULL)
 )
-SELECT id, is_told, demand FROM u;
+SELECT id, demand, kind, is_told FROM u;
 
 -- promote --
 -- The oldest waiting successor of each job takes the free gate.

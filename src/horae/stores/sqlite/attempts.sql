@@ -80,7 +80,7 @@ UPDATE live SET state = CASE WHEN $2 = {queued} OR $9 THEN {waiting_state} ELSE 
   eligible_at = CASE WHEN $9 THEN NULL ELSE $4 END, lost = lost + $5,
   attempt = attempt - CASE WHEN $7 THEN $9 ELSE $6 IS NOT NULL END, phase = 1, note = CASE WHEN $9 THEN NULL ELSE $6 END,
   awaits = CASE WHEN $9 THEN NULL ELSE $8 END
-WHERE id = $1 RETURNING id, demand;
+WHERE id = $1 RETURNING id, demand, kind;
 
 -- add_attempt --
 INSERT INTO attempts (run_id, attempt, fence, node, state, reason, started_at, finished_at, exit_code, message, output)
