@@ -67,6 +67,7 @@ def share_key(schedule: str, next_at: Moment) -> tuple[object, ...]:
     return (step or schedule, next_at // SECOND)
 
 
+@lru_cache(maxsize=8192)
 def _step_of(schedule: str) -> int:
     """Return the µs of an interval that goes on for ever; 0 for anything else. Cheaper than reading it."""
     if not schedule.startswith('{"every"') or '"mode"' in schedule or '"end_at"' in schedule:
@@ -89,7 +90,7 @@ def series_of(schedule: str, next_at: Moment, window: Window, *, seed: int, crea
     if step:
         return Series(_evenly(next_at, step, window), is_exact=next_at % SECOND == 0)
     if schedule.startswith('{"at"'):
-        return Series(_evenly(next_at, DAY, window)[:1] if next_at >= window.start else ())
+        return Series(_once(next_at, window))
     try:
         plan = read_text(schedule)
         return _of_plan(plan, schedule, next_at, window, seed, created_at)
@@ -102,7 +103,7 @@ def _of_plan(plan: Plan, schedule: str, next_at: Moment, window: Window, seed: i
     if plan.kind in outside.KINDS:
         return NOTHING
     if plan.delay:
-        return Series(_evenly(next_at, DAY, window)[:1], delay=plan.step)
+        return Series(_once(max(next_at, window.start), window), delay=plan.step)
     if plan.kind == "cron" and plan.end is None and _keeps_offset(plan, window):
         repeated = _repeated(cron.parse(plan.expression, plan.dialect), plan.spread)
         if repeated == HOUR and not plan.spread:
@@ -125,6 +126,10 @@ def _repeated(expression: Cron, is_spread: bool) -> int:
     if len(expression.times.hours) == 24 and (not is_spread or len(expression.times.within) == 1):
         return HOUR
     return DAY if len(expression.times) == 1 else 0
+
+
+def _once(moment: Moment, window: Window) -> tuple[Stretch, ...]:
+    return (Stretch(moment, DAY, 1),) if window.start <= moment < window.end else ()
 
 
 def _evenly(first: Moment, step: int, window: Window) -> tuple[Stretch, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import nlargest
 from math import sqrt
 from typing import NamedTuple
@@ -95,29 +95,37 @@ class Forecast:
     notes: list[str]  # what it assumes, and cannot foresee
 
 
-@dataclass(slots=True)
+class _Cell:
+    """Triggers with the same moments, whose runs need the same places and take about as long: counted together."""
+
+    __slots__ = ("busy", "delay", "expected", "group", "moments", "profile", "runs", "weight")
+
+    def __init__(self, group: _Group, profile: Profile, expected: Expected, delay: float = 0.0) -> None:
+        """`delay`: seconds that its runs wait for those of others."""
+        self.group, self.profile, self.expected, self.delay = group, profile, expected, delay
+        self.weight = 0.0  # triggers; of what others make, runs for each of their moments
+        self.moments = group.moments
+        kept = 0.0 if profile.is_closed else share_kept(group.series, group.moments, expected, profile.overlap)
+        self.runs = self.moments * kept
+        self.busy = self.runs * expected.median if profile.pools else 0.0
+
+
 class _Group:
     """Triggers with the same moments."""
 
-    schedule: str
-    series: Series
-    names: list[str] = field(default_factory=list)
-    shares: dict[tuple[Overlap, Expected], float] = field(default_factory=dict)
+    __slots__ = ("moments", "names", "schedule", "series", "triggers")
 
-    def kept(self, overlap: Overlap, expected: Expected) -> float:
-        """Return the share of its moments that become runs."""
-        found = self.shares.get((overlap, expected))
-        if found is None:
-            found = self.shares[overlap, expected] = share_kept(self.series, expected, overlap)
-        return found
+    def __init__(self, schedule: str, series: Series) -> None:
+        self.schedule, self.series = schedule, series
+        self.moments = series.moments  # of each trigger
+        self.triggers = 0
+        self.names: list[str] = []
 
 
 class _Row(NamedTuple):
     it: Planned | Follower
-    group: _Group
-    profile: Profile
-    expected: Expected
-    weight: float  # runs of it for each moment, before any is skipped
+    cell: _Cell
+    weight: float = 1.0
 
 
 def forecast(
@@ -132,59 +140,95 @@ def forecast(
 ) -> Forecast:
     """Return what a window will see. All triggers load the pools; items and names are of one organisation, or of
     all."""
-    made = _Making(
-        window, places, [*((it.kind, it.median) for it in planned), *((it.kind, it.median) for it in followers)]
-    )
-    made.place(planned, org)
+    made = _Making(window, places, org)
+    made.place(planned)
     made.follow(followers)
     made.fill()
-    return made.finish(by, org, limit)
+    return made.finish(by, limit)
 
 
 class _Making:
     """A forecast while it is made."""
 
-    def __init__(self, window: Window, places: Places, known: Iterable[tuple[str, int | None]]) -> None:
-        self.window, self.grid, self.places = window, Grid.of(window), places
+    def __init__(self, window: Window, places: Places, org: int | None) -> None:
+        self.window, self.grid, self.places, self.org = window, Grid.of(window), places, org
         self.profiles = Profiles(places, self.grid)
-        self.durations = Durations(known)
+        self.durations = Durations()
         self.groups: dict[tuple[object, ...], _Group] = {}
+        self.cells: dict[tuple[int, int, int, float], _Cell] = {}
         self.rows: list[_Row] = []
-        self.held = 0
 
     # ── reading ──
 
-    def place(self, planned: Sequence[Planned], org: int | None) -> None:
-        """Put each trigger into the group of its moments."""
-        groups, rows = self.groups, self.rows
-        for it in planned:
-            key = share_key(it.schedule, it.next_at)
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = self._group(it)
+    def place(self, planned: Sequence[Planned]) -> None:
+        """Put each trigger into the cell of its moments. Those that need to know the others come after them."""
+        later = [it for it in planned if not self._place(it)]
+        medians = {row.it.job_id: row.cell.expected.median for row in self.rows} if later else {}
+        for it in later:
             profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
-            expected = self.durations.of(it.kind, it.median, it.spread)
-            if len(group.names) < MOST_NAMES and org in (None, it.org):
-                group.names.append(it.name)
-            if group.series.delay:
-                group = _Group(it.schedule, _with_delay(group.series, expected, self.window))
-            rows.append(_Row(it, group, profile, expected, 1.0))
+            expected = self.durations.of(it.kind, it.median, it.spread) or self.durations.guess(it.kind)
+            delay = max((medians.get(one, 0.0) for one in profile.after), default=0.0)
+            self._add(it, profile, expected, delay)
+
+    def _place(self, it: Planned) -> bool:
+        """Return whether enough is known of a trigger to place it at once."""
+        profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
+        expected = None if profile.after else self.durations.of(it.kind, it.median, it.spread)
+        if expected is None:
+            return False
+        self._add(it, profile, expected, 0.0)
+        return True
+
+    def _add(self, it: Planned, profile: Profile, expected: Expected, delay: float) -> None:
+        key = share_key(it.schedule, it.next_at)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = self._group(it)
+        group.triggers += 1
+        if group.triggers <= MOST_NAMES and self.org in (None, it.org):
+            group.names.append(it.name)
+        cell = self._cell(group, profile, expected, delay)
+        cell.weight += 1
+        self.rows.append(_Row(it, cell))
+        if it.last_at is not None:
+            self._add_under_way(cell, it.last_at)
 
     def _group(self, it: Planned) -> _Group:
         found = series_of(it.schedule, it.next_at, self.window, seed=it.trigger_id, created_at=it.created_at)
         return _Group(it.schedule, found)
 
+    def _cell(self, group: _Group, profile: Profile, expected: Expected, delay: float = 0.0) -> _Cell:
+        key = (id(group), id(profile), id(expected), delay)
+        found = self.cells.get(key)
+        if found is None:
+            if group.series.delay:
+                group = _Group(group.schedule, _with_delay(group.series, expected, self.window))
+            found = self.cells[key] = _Cell(group, profile, expected, delay)
+        return found
+
+    def _add_under_way(self, cell: _Cell, last_at: Moment) -> None:
+        """What began before the window may go on in it; what repeats within the hour is counted as if it always had."""
+        left = (last_at - self.window.start) / SECOND + cell.expected.median
+        if left <= 0 or last_at >= self.window.start:
+            return
+        stretches = cell.group.series.stretches
+        if len(stretches) != 1 or stretches[0].times == 1 or stretches[0].step > 3600 * SECOND:
+            for pool in cell.profile.pools:
+                pool.load.add_under_way(1.0, left)
+
+    # ── following ──
+
     def follow(self, followers: Sequence[Follower]) -> None:
         """Give jobs that follow others the moments at which those end; tasks of workflows one after another."""
+        wanted = {source for it in followers for source in _sources_of(it)}
         sources: dict[int, list[_Row]] = {}
-        wanted = {heard for it in followers for heard, _ in it.heard} | {it.part_of for it in followers if it.part_of}
-        for row in self.rows:
+        for row in self.rows if wanted else ():
             if row.it.job_id in wanted:
                 sources.setdefault(row.it.job_id, []).append(row)
         left, passed = list(followers), dict[int, float]()
         for _ in range(DEEPEST):
             ready = [it for it in left if any(source in sources for source in _sources_of(it))]
-            left = [it for it in left if it not in ready]
+            left = [it for it in left if not any(source in sources for source in _sources_of(it))]
             for it in ready:
                 made = list(self._followed(it, sources, passed))
                 sources.setdefault(it.job_id, []).extend(made)
@@ -193,93 +237,71 @@ class _Making:
     def _followed(
         self, it: Follower, sources: Mapping[int, Sequence[_Row]], passed: dict[int, float]
     ) -> Iterator[_Row]:
-        profile = self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
-        expected = self.durations.of(it.kind, it.median, it.spread)
+        expected = self.durations.of(it.kind, it.median, it.spread) or self.durations.guess(it.kind)
         for job_id, ending in it.heard:
             for row in sources.get(job_id, ()):
-                later = _shifted(row.group.series, row.expected.median)
-                weight = (
-                    row.weight * row.group.kept(row.profile.overlap, row.expected) * _share_of(ending, row.it.share)
-                )
-                yield _Row(it, _Group("", later), profile, expected, weight)
-        for row in sources.get(it.part_of, ()) if it.part_of else ():
-            later = _shifted(row.group.series, passed.get(it.part_of or 0, 0.0))
-            yield _Row(it, _Group("", later), profile, expected, row.weight)
-        if it.part_of:
+                weight = row.weight * _share_of(ending, row.it.share)
+                yield self._following(it, row, expected, row.cell.expected.median, weight)
+        if it.part_of is not None:
+            for row in sources.get(it.part_of, ()):
+                yield self._following(it, row, expected, passed.get(it.part_of, 0.0), row.weight)
             passed[it.part_of] = passed.get(it.part_of, 0.0) + expected.median
+
+    def _following(self, it: Follower, source: _Row, expected: Expected, later: float, weight: float) -> _Row:
+        """Return the runs of one job that those of another make, so many seconds after those have begun."""
+        cell, profile = source.cell, self.profiles.of(it.kind, it.policy, it.owner, it.job_id)
+        made = self._cell(_Group("", _shifted(cell.group.series, cell.delay + later)), profile, expected)
+        weight *= cell.runs / cell.moments if cell.moments else 0.0
+        made.weight += weight
+        return _Row(it, made, weight)
 
     # ── loading ──
 
     def fill(self) -> None:
-        """Load the pools with all runs, those of equal moments and equal durations together."""
-        together: dict[tuple[int, int, Expected, float], tuple[_Row, float]] = {}
-        medians = {row.it.job_id: row.expected.median for row in self.rows}
-        for row in self.rows:
-            if row.profile.is_closed or row.profile.is_held:
-                self.held += row.profile.is_held
-                continue
-            delay = max((medians.get(one, 0.0) for one in row.profile.after), default=0.0)
-            key = (id(row.group), id(row.profile), row.expected, delay)
-            found = together.get(key)
-            together[key] = (row, row.weight if found is None else found[1] + row.weight)
-            if isinstance(row.it, Planned):
-                self._add_under_way(row, row.it)
-        for (_, _, expected, delay), (row, runs) in together.items():
-            self._load(row, expected, delay, runs)
+        """Load the pools with all runs."""
+        for cell in self.cells.values():
+            if cell.runs and not cell.profile.is_held:
+                self._load(cell)
 
-    def _load(self, row: _Row, expected: Expected, delay: float, runs: float) -> None:
-        group, overlap = row.group, row.profile.overlap
-        runs *= group.kept(overlap, expected)
-        series = _shifted(group.series, delay)
+    def _load(self, cell: _Cell) -> None:
+        series, overlap = _shifted(cell.group.series, cell.delay), cell.profile.overlap
+        runs = cell.weight * cell.runs / cell.moments
         for stretch in series.stretches:
-            took = _cut(expected, stretch) if overlap is Overlap.REPLACE else expected
-            for pool in row.profile.pools:
-                pool.load.add(_inside(stretch, self.window), took, runs, is_exact=series.is_exact)
+            took = _cut(cell.expected, stretch) if overlap is Overlap.REPLACE else cell.expected
+            inside = stretch if not cell.delay and cell.group.schedule else _inside(stretch, self.window)
+            for pool in cell.profile.pools:
+                pool.load.add(inside, took, runs, is_exact=series.is_exact)
 
-    def _add_under_way(self, row: _Row, it: Planned) -> None:
-        """What began before the window may go on in it; what repeats within the hour is counted as if it always had."""
-        if it.last_at is None or it.last_at >= self.window.start:
-            return
-        left = it.last_at / SECOND + row.expected.median - self.window.start / SECOND
-        stretches = row.group.series.stretches
-        is_repeated = len(stretches) == 1 and stretches[0].times > 1 and stretches[0].step <= 3600 * SECOND
-        if left > 0 and not is_repeated:
-            for pool in row.profile.pools:
-                pool.load.add_under_way(1.0, left)
+    # ── reading it off ──
+
+    def finish(self, by: str, limit: int) -> Forecast:
+        levels = {pool: pool.load.finish() for pool in self.profiles.pools.values()}
+        slots = [pool for pool in levels if pool.what == "slots" and not pool.labels]
+        late, found = self._delays(levels)
+        total = _summed([levels[pool] for pool in slots], self.grid.size)
+        wanted = total.wanted()
+        top = max(range(self.grid.size), key=wanted.__getitem__)
+        items, item_count = self._items(by, limit)
+        moments, runs, busy = _total(cell for cell in self.cells.values() if cell.group.schedule)
+        _, made, busy_made = _total(cell for cell in self.cells.values() if not cell.group.schedule)
+        return Forecast(
+            window=self.window, bucket_seconds=_bucket_seconds(self.window),
+            triggers=sum(group.triggers for group in self.groups.values()),
+            moments=round(moments), runs=runs + made, skipped=moments - runs, followers=made,
+            busy_seconds=busy + busy_made, slots=sum(pool.capacity or 0 for pool in slots),
+            peak=wanted[top], peak_high=_high(wanted[top], total.variance[top]), peak_at=self.grid.moment(top),
+            late_seconds=max(late) * self.grid.tick, buckets=self._buckets(total, wanted, late), items=items,
+            item_count=item_count, shortages=found, clashes=find_clashes(self._shared()), notes=self._notes(),
+        )  # fmt: skip
 
     def _notes(self) -> list[str]:
         found = [UNFORESEEN]
         if self.durations.unknown:
             found.append(f"{self.durations.unknown} triggers are of jobs that never succeeded: {UNKNOWN_WORDS}")
-        if self.held:
-            found.append(f"{self.held} triggers are of queues that are paused: their runs wait, and load nothing")
+        held = round(sum(cell.weight for cell in self.cells.values() if cell.profile.is_held))
+        if held:
+            found.append(f"{held} triggers are of queues that are paused: their runs wait, and load nothing")
         return found
-
-    # ── reading it off ──
-
-    def finish(self, by: str, org: int | None, limit: int) -> Forecast:
-        levels = {pool: pool.load.finish() for pool in self.profiles.pools.values()}
-        slots = [pool for pool in levels if pool.what == "slots" and " on " not in pool.name]
-        late, found = self._delays(levels)
-        total = _summed([levels[pool] for pool in slots], self.grid.size)
-        buckets = self._buckets(total, late)
-        wanted = total.wanted()
-        top = max(range(self.grid.size), key=wanted.__getitem__)
-        items = self._items(by, org, limit)
-        counted = [(_count(row), row) for row in self.rows]
-        return Forecast(
-            window=self.window, bucket_seconds=_bucket_seconds(self.window),
-            triggers=sum(row.it.__class__ is Planned for row in self.rows),
-            moments=round(sum(moments for (moments, _, _), row in counted if row.it.__class__ is Planned)),
-            runs=sum(runs for (_, runs, _), _ in counted),
-            skipped=sum(moments - runs for (moments, runs, _), row in counted if not row.profile.is_held),
-            followers=sum(runs for (_, runs, _), row in counted if row.it.__class__ is Follower),
-            busy_seconds=sum(busy for (_, _, busy), row in counted if row.profile.pools),
-            slots=sum(pool.capacity or 0 for pool in slots),
-            peak=wanted[top], peak_high=_high(wanted[top], total.variance[top]), peak_at=self.grid.moment(top),
-            late_seconds=max(late, default=0.0) * self.grid.tick, buckets=buckets, items=items[0], item_count=items[1],
-            shortages=found, clashes=find_clashes(self._shared()), notes=self._notes(),
-        )  # fmt: skip
 
     def _delays(self, levels: Mapping[Pool, Levels]) -> tuple[list[float], list[Shortage]]:
         """Return how late runs begin, the latest of any pool, and where there are too few places."""
@@ -288,18 +310,13 @@ class _Making:
             wanted = level.starts if pool.rate else level.wanted()
             capacity = pool.per_tick if pool.rate else float(pool.capacity or 0)
             waiting = self._waiting(pool)
-            if max(wanted, default=0.0) <= capacity + load.SLACK and not waiting:
-                continue
             if not capacity:
                 found += self._without_any(pool, wanted)
-                continue
-            late = load.delays(level.starts if pool.rate else level.work, capacity, waiting)
-            worst = list(map(max, worst, late))
-            found += [self._shortage(pool, one) for one in load.shortages(wanted, late, capacity)]
-        found.sort(
-            key=lambda one: (-(one.late_seconds or 0.0) if one.late_seconds is not None else -1e18, one.start_at)
-        )
-        return worst, sorted(found[:MOST_SHORTAGES], key=lambda one: one.start_at)
+            elif waiting or max(wanted) > capacity + load.SLACK:
+                late = load.delays(level.starts if pool.rate else level.work, capacity, waiting)
+                worst = list(map(max, worst, late))
+                found += [self._shortage(pool, one) for one in load.shortages(wanted, late, capacity)]
+        return worst, sorted(nlargest(MOST_SHORTAGES, found, key=_badness), key=lambda one: one.start_at)
 
     def _waiting(self, pool: Pool) -> float:
         """Return the work, in ticks, that waits for slots at the beginning."""
@@ -317,9 +334,8 @@ class _Making:
             start = self.grid.moment(first)
             yield Shortage(pool.what, pool.name, pool.capacity, pool.rate, start, self.window.end, max(wanted), None)
 
-    def _buckets(self, total: Levels, late: Sequence[float]) -> list[Bucket]:
-        size, wanted = _bucket_seconds(self.window) // self.grid.tick, total.wanted()
-        found = []
+    def _buckets(self, total: Levels, wanted: Sequence[float], late: Sequence[float]) -> list[Bucket]:
+        size, found = _bucket_seconds(self.window) // self.grid.tick, list[Bucket]()
         for start in range(0, self.grid.size, size):
             part = range(start, min(start + size, self.grid.size))
             top = max(part, key=wanted.__getitem__)
@@ -330,55 +346,74 @@ class _Making:
         return found
 
     def _shared(self) -> Iterator[Shared]:
-        sizes: dict[int, int] = {}
-        for row in self.rows:
-            if row.it.__class__ is Planned:
-                sizes[id(row.group)] = sizes.get(id(row.group), 0) + 1
         for group in self.groups.values():
-            yield Shared(group.schedule, group.series, sizes[id(group)], tuple(group.names))
+            yield Shared(group.schedule, group.series, group.triggers, tuple(group.names))
 
-    def _items(self, by: str, org: int | None, limit: int) -> tuple[list[Item], int]:
+    def _items(self, by: str, limit: int) -> tuple[list[Item], int]:
         """Return those with most runs, and how many there are."""
-        rows: dict[object, list[_Row]] = {}
-        for row in self.rows:
-            if org in (None, row.it.org):
-                key: object = row.it.job_id if by == JOB else row.profile.queue if by == QUEUE else row.it.owner
-                rows.setdefault(key, []).append(row)
-        sums = {key: sum(_count(row)[1] for row in some) for key, some in rows.items()}
+        sums: dict[object, float] = {}
+        for it, cell, weight in self.rows:
+            if self.org is None or self.org == it.org:
+                key: object = it.job_id if by == JOB else cell.profile.queue if by == QUEUE else it.owner
+                sums[key] = sums.get(key, 0.0) + cell.runs * weight
         top = nlargest(limit, sums, key=sums.__getitem__)
-        return [self._item(by, str(key), rows[key]) for key in top], len(rows)
+        rows: dict[object, list[_Row]] = {key: [] for key in top}
+        for row in self.rows:
+            key = row.it.job_id if by == JOB else row.cell.profile.queue if by == QUEUE else row.it.owner
+            if key in rows and self.org in (None, row.it.org):
+                rows[key].append(row)
+        return [self._item(by, str(key), some) for key, some in rows.items()], len(sums)
 
     def _item(self, by: str, key: str, rows: Sequence[_Row]) -> Item:
-        counts = [_count(row) for row in rows]
         width = _bucket_seconds(self.window) * SECOND
         buckets = [0.0] * -(-(self.window.end - self.window.start) // width)
-        for row, (moments, runs, _) in zip(rows, counts, strict=True):
-            share = runs / moments * row.weight if moments else 0.0
-            for stretch in row.group.series.stretches:
-                _spread_over(buckets, _inside(stretch, self.window), self.window.start, width, share)
-        is_job = by == JOB
+        weights: dict[_Cell, float] = {}
+        for _, cell, weight in rows:
+            weights[cell] = weights.get(cell, 0.0) + weight
+        for cell, weight in weights.items():
+            each = weight * cell.runs / cell.moments if cell.moments else 0.0
+            for stretch in cell.group.series.stretches:
+                _spread_over(buckets, _inside(stretch, self.window), self.window.start, width, each)
+        first, is_job = rows[0], by == JOB
         return Item(
-            key, rows[0].it.name if is_job else key, round(sum(moments for moments, _, _ in counts)),
-            sum(runs for _, runs, _ in counts), sum(busy for _, _, busy in counts),
-            rows[0].expected if is_job else None, buckets,
+            key, first.it.name if is_job else key, round(sum(cell.moments * n for cell, n in weights.items())),
+            sum(cell.runs * n for cell, n in weights.items()), sum(cell.busy * n for cell, n in weights.items()),
+            first.cell.expected if is_job else None, buckets,
         )  # fmt: skip
+
+
+def _total(cells: Iterable[_Cell]) -> tuple[float, float, float]:
+    """Return moments, runs, and slots times seconds."""
+    moments = runs = busy = 0.0
+    for cell in cells:
+        moments += cell.moments * cell.weight
+        runs += cell.runs * cell.weight
+        busy += cell.busy * cell.weight
+    return moments, runs, busy
+
+
+def _badness(one: Shortage) -> tuple[bool, float, float]:
+    """What nobody can run is worst."""
+    return one.late_seconds is None, one.late_seconds or 0.0, one.wanted
 
 
 # ---------------------------------------------------------------------------- moments and what becomes of them
 
 
-def share_kept(series: Series, expected: Expected, overlap: Overlap) -> float:
-    """Return the share of moments that become runs, where a run that is under way keeps others from beginning."""
-    if overlap in (Overlap.ALLOW, Overlap.REPLACE) or series.delay or series.moments < 2:
+def share_kept(series: Series, moments: int, expected: Expected, overlap: Overlap) -> float:
+    """Return the share of so many moments that become runs, where one that is under way keeps others from beginning."""
+    if moments < 2 or overlap is Overlap.ALLOW or overlap is Overlap.REPLACE or series.delay:
+        return 1.0
+    step = series.stretches[0].step if len(series.stretches) == 1 else 0
+    if expected.at(POINTS[-1]) * SECOND < step:
         return 1.0
     lengths = [expected.at(point) * SECOND for point in POINTS]
-    if len(series.stretches) == 1:
-        step = series.stretches[0].step
+    if step:
         if overlap is Overlap.QUEUE:
             return min(1.0, step / (sum(lengths) * SHARE))
         return 1 / (sum(length // step + 1 for length in lengths) * SHARE)
-    moments = sorted(_listed(series))
-    return sum(_kept_of(moments, length) for length in lengths) * SHARE / len(moments)
+    listed = sorted(_listed(series))
+    return sum(_kept_of(listed, length) for length in lengths) * SHARE / moments
 
 
 def _kept_of(moments: Sequence[Moment], length: float) -> int:
@@ -431,13 +466,6 @@ def _share_of(ending: str, share: float | None) -> float:
     return {"success": succeeded, "failure": 1 - succeeded, "never": 0.0}.get(ending, 1.0)
 
 
-def _count(row: _Row) -> tuple[float, float, float]:
-    """Return moments, runs and slots times seconds of a row."""
-    moments = row.group.series.moments * row.weight
-    runs = 0.0 if row.profile.is_closed else moments * row.group.kept(row.profile.overlap, row.expected)
-    return moments, runs, runs * row.expected.median
-
-
 # ------------------------------------------------------------------------------------------------ buckets
 
 
@@ -466,6 +494,8 @@ def _high(mean: float, variance: float) -> float:
 
 def _summed(levels: Sequence[Levels], size: int) -> Levels:
     """Return the load of several pools together."""
+    if len(levels) == 1:
+        return levels[0]
     zero = [0.0] * size
     columns = zip(*levels, strict=True) if levels else ((zero,),) * 4
     return Levels(*([sum(each) for each in zip(*column, strict=True)] for column in columns))

@@ -8,7 +8,7 @@ an owner or a job, for each of those.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -90,6 +90,7 @@ class Pool:
     def __init__(self, what: str, name: str, grid: Grid, capacity: int | None = None, rate: str | None = None) -> None:
         """`what` is slots, queue or limit. With a `rate`, starts are counted, else runs that are under way."""
         self.what, self.name, self.capacity, self.rate = what, name, capacity, rate
+        self.labels: tuple[str, ...] = ()  # of slots: that their agents must have
         self.per_tick = 0.0 if rate is None else grid.tick * SECOND / parse_rate(rate).period
         self.load = Load(grid)
 
@@ -147,7 +148,9 @@ class Profiles:
         found = [self._pool("slots", kind, self._places.slots(kind))]
         if labels:
             wanted = tuple(sorted(set(labels)))
-            found.append(self._pool("slots", f"{kind} on {', '.join(wanted)}", self._places.slots(kind, wanted)))
+            pool = self._pool("slots", f"{kind} on {', '.join(wanted)}", self._places.slots(kind, wanted))
+            pool.labels = wanted
+            found.append(pool)
         return found
 
     def _of_queue(self, queue: Queue) -> list[Pool]:
@@ -165,27 +168,28 @@ class Durations:
     """How long runs take, in classes: those that differ little are counted together. Jobs that never ran are taken as
     long as the others of their kind."""
 
-    def __init__(self, known: Iterable[tuple[str, int | None]]) -> None:
-        """Of each trigger the kind of work, and how long it takes."""
-        sums: dict[str, tuple[float, int]] = {}
-        for kind, median in known:
-            if median:
-                total, count = sums.get(kind, (0.0, 0))
-                sums[kind] = total + math.log(median), count + 1
-        self._usual = {
-            kind: Expected(math.exp(total / count) / SECOND, UNKNOWN_SPREAD) for kind, (total, count) in sums.items()
-        }
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, int]] = {}  # kind → logarithms of what is known
         self.unknown = 0  # triggers of jobs that never ran
 
-    def usual(self, kind: str) -> Expected:
-        """Return how long runs of a kind take."""
-        return self._usual.get(kind, UNKNOWN)
-
-    def of(self, kind: str, median: int | None, spread: float | None) -> Expected:
+    def of(self, kind: str, median: int | None, spread: float | None) -> Expected | None:
+        """Return the class of a duration; None where nothing is known of it."""
         if not median:
-            self.unknown += 1
-            return self.usual(kind)
-        return _class(round(math.log(median) * PER_E), round(min(spread or 0.0, WIDEST) * SPREADS))
+            return None
+        logarithm = math.log(median)
+        total, count = self._sums.get(kind, (0.0, 0))
+        self._sums[kind] = total + logarithm, count + 1
+        return _class(round(logarithm * PER_E), round(min(spread or 0.0, WIDEST) * SPREADS))
+
+    def usual(self, kind: str) -> Expected:
+        """Return how long runs of a kind take, as far as that is known yet."""
+        total, count = self._sums.get(kind, (0.0, 0))
+        return _class(round(total / count * PER_E), round(UNKNOWN_SPREAD * SPREADS)) if count else UNKNOWN
+
+    def guess(self, kind: str) -> Expected:
+        """As usual, for a trigger of which nothing is known."""
+        self.unknown += 1
+        return self.usual(kind)
 
 
 @lru_cache(maxsize=4096)
