@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from math import sqrt
+from math import ceil, sqrt
 from typing import NamedTuple
 
 from horae.core.insight import load
@@ -378,8 +378,14 @@ class _Making:
         return Item(
             key, first.it.name if is_job else key, round(sum(cell.moments * n for cell, n in weights.items())),
             sum(cell.runs * n for cell, n in weights.items()), sum(cell.busy * n for cell, n in weights.items()),
-            first.cell.expected if is_job else None, buckets,
+            _expected(first) if is_job else None, buckets,
         )  # fmt: skip
+
+
+def _expected(row: _Row) -> Expected:
+    """Return how long a run takes, as it was learned; what was not, as it was guessed."""
+    median, spread = row.it.median, row.it.spread
+    return Expected(median / SECOND, spread or 0.0) if median else row.cell.expected
 
 
 def _total(cells: Iterable[_Cell]) -> tuple[float, float, float]:
@@ -438,9 +444,10 @@ def _with_delay(series: Series, expected: Expected, window: Window) -> Series:
 
 
 def _shifted(series: Series, seconds: float) -> Series:
+    """Return moments so much later, in whole seconds: who comes after another does not meet it."""
     if not seconds:
         return series
-    later = round(seconds * SECOND)
+    later = ceil(seconds) * SECOND
     return Series(tuple(stretch._replace(first=stretch.first + later) for stretch in series.stretches), series.delay)
 
 
