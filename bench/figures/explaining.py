@@ -14,7 +14,7 @@ from horae.core.time.moments import format_moment
 from horae.ports.store import Store
 from horae.queues.local import LocalQueue
 from horae.service.insight.explaining import Explaining
-from horae.service.jobs import Jobs
+from horae.service.policy.queues import Queues
 
 LIMIT = 50.0  # milliseconds
 TIMES = 30  # each is asked for so often, after a first time that warms up
@@ -92,7 +92,7 @@ class _Counter:
 
 
 async def _asks(store: Store, jobs: int, runs: int) -> dict[str, Ask]:
-    why: Explaining = Jobs(store, LocalQueue()).explaining
+    why = Explaining(store, Queues(store, LocalQueue()))
     now = time.time_ns() // 1000
     newest: dict[State, int] = {}
     for state in State:

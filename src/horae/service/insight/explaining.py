@@ -1,4 +1,4 @@
-"""Gathers what an explanation is drawn from, and has it drawn (core.insight.explain).
+"""Gathers what an explanation is drawn from, and has it drawn (core.insight.why.explain).
 
 However much there is of anything, a bounded number of statements is asked, each of bounded cost: by state and reason it
 is known which facts matter. Of a job, at most MOST_RUNS of what is live are explained.
@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from horae.core.insight.ended import NOTICED
-from horae.core.insight.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
-from horae.core.insight.facts import Facts, Standing
-from horae.core.insight.schedules import MOST_TRIGGERS, Asked, read_asked
-from horae.core.insight.waiting import runs_named
+from horae.core.insight.why.ended import NOTICED
+from horae.core.insight.why.explain import Explanation, explain_at, explain_job, explain_run, explain_this_trigger
+from horae.core.insight.why.facts import Facts, Standing
+from horae.core.insight.why.schedules import MOST_TRIGGERS, Asked, read_asked
+from horae.core.insight.why.waiting import runs_named
 from horae.core.model import Job, Moment, NodeState, Reason, Run, RunFilter, State, Trigger
 from horae.core.time.moments import read_clock
 from horae.errors import NotFound

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from horae.core.insight.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
-from horae.core.insight.waiting import runs_named
+from horae.core.insight.why.facts import Facts, Neighbour, Sentence, counted, listed, span, stamp
+from horae.core.insight.why.waiting import runs_named
 from horae.core.model import LOST_LIMIT, SECOND, Attempt, Json, Misfire, Moment, Node, NodeState, Overlap, Reason, State
 from horae.core.runs.lifecycle import MISFIRE_GRACE
 from horae.core.time.moments import format_duration
