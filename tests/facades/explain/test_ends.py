@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -153,6 +154,16 @@ async def test_what_ended_an_attempt_is_named(world: World, reason: str, code: s
     answer = await why_run(world, run)
     assert answer.codes[0] == code
     assert answer.first["text"].endswith("so it was")
+
+
+async def test_a_step_that_met_a_wall_is_told_which_one_and_the_line_to_add(world: World) -> None:
+    said = "it has no network: name the hosts that it may reach"
+    cause = {"code": "network_off", "message": said, "line": "network: [example.org]", "certain": True}
+    run = await world.end_run(State.FAILED, reason="exit", exit_code=6, result=json.dumps({"cause": cause}))
+    answer = await why_run(world, run)
+    assert answer.codes[:2] == ["run.failed.exit", "run.wall"]
+    wall = answer.get("run.wall")
+    assert (wall["text"], wall["unblock"], wall["data"]) == (said, "network: [example.org]", cause)
 
 
 @BOTH

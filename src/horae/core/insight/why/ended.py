@@ -19,7 +19,17 @@ def explain_end(facts: Facts) -> list[Sentence]:
     run = facts.the_run
     explain = _BY_STATE[run.state].get(run.reason) or _BY_STATE[run.state].get("")
     assert explain is not None, "every state has a sentence for whatever reason"
-    return [explain(facts)]
+    return [explain(facts), *_wall(facts)]
+
+
+def _wall(facts: Facts) -> list[Sentence]:
+    """Which wall of its sandbox a step met, as its executor found (core.insight.walls), and the line to add."""
+    result = facts.the_run.result
+    cause = result.get("cause") if isinstance(result, dict) else None
+    if not isinstance(cause, dict) or not isinstance(cause.get("message"), str):
+        return []
+    line = cause.get("line")
+    return [Sentence("run.wall", cause["message"], cause, unblock=line if isinstance(line, str) else "")]
 
 
 # ── succeeded, timed out ──
