@@ -92,14 +92,18 @@ class Workload:
 
     def hold(self, executor: Executor, claimed: Sequence[Assignment], timeouts: Sequence[float | None]) -> None:
         """Runs of one kind. `timeouts` are what is left of each, in seconds."""
-        loop = asyncio.get_running_loop()
+        loop, plain = asyncio.get_running_loop(), 0
         for a, timeout in zip(claimed, timeouts, strict=True):
             timer = None
             if timeout is not None:
                 timer = loop.call_later(timeout, executor.stop, a.run_id, Reason.TIMEOUT)
             asks = self._asks_for(a)
-            self._take(executor, asks)
+            if asks:
+                self._take(executor, asks)
+            else:
+                plain += 1
             self.held[a.run_id] = Running(executor, a.fence, timer, asks)
+        self.free[executor.kind] -= plain
         if self.may_outlive_us(executor.kind):
             self._unreleased.update((a.run_id, a.fence) for a in claimed)
 
