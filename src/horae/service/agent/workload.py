@@ -108,13 +108,12 @@ class Workload:
             self._unreleased.update((a.run_id, a.fence) for a in claimed)
 
     def end(self, run_id: int) -> Running | None:
-        """Return what was held of a run, and is no longer. What it gives back of resources, any kind may wait for."""
+        """Return what was held of a run, and is no longer. Whether anything waits for the resources that it gives back,
+        the service knows: it announces that when the end is reported."""
         running = self.held.pop(run_id, None)
         if running is None:
             return None
         self._give_back(running.executor, running.asks)
-        if running.asks:
-            self.wake()
         if running.timer is not None:
             running.timer.cancel()
         return running
