@@ -220,11 +220,11 @@ class Execution:
 
     async def finish(self, results: Sequence[Result]) -> set[int]:
         """End attempts or send them round again; return the run ids whose fence was current."""
-        doubtful = [r.run_id for r in results if r.state in DOUBTFUL]
+        doubtful = [r.run_id for r in _doubtful(results)]
         held = {h.run_id: h for h in await self._store.load_held(doubtful)} if doubtful else {}
         # A retry waits by the store's clock: that of another machine may be anywhere.
-        books = _Books(await self._store.now() if held else 0)
-        for result in results:
+        books = _Books(await self._store.now() if held else 0, () if doubtful else results)
+        for result in results if doubtful else ():
             if result.state not in DOUBTFUL:
                 books.final.append(result)
             elif result.run_id in held:  # else it is no longer running, whoever ended it
@@ -280,9 +280,7 @@ class Execution:
         for w in books.waiting:
             if w.wait is None and w.result.run_id in finished.accepted:
                 self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
-        ended = Counter([result.state for result in books.final if result.run_id in finished.accepted])
-        for state, number in ended.items():
-            metrics.finished[state.word] += number
+        metrics.count_ended([result.state for result in books.final if result.run_id in finished.accepted])
         is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot
             self._queue.announce("limits")
@@ -343,6 +341,10 @@ def _sum(one: Finished, other: Finished) -> Finished:
     )  # fmt: skip
 
 
+def _doubtful(results: Sequence[Result]) -> list[Result]:
+    return [r for r in results if r.state is not State.SUCCEEDED and r.state in DOUBTFUL]
+
+
 def _room(offer: Offer) -> int:
     return sum(offer.room.values())
 
@@ -350,9 +352,9 @@ def _room(offer: Offer) -> int:
 class _Books:
     """What a batch of attempts comes to: runs that end, and runs that are tried again."""
 
-    def __init__(self, now: Moment) -> None:
+    def __init__(self, now: Moment, final: Sequence[Result] = ()) -> None:
         self.now = now
-        self.final: list[Result] = []
+        self.final = list(final)
         self.waiting: list[Waiting] = []
         self.jobs: dict[int, int] = {}  # run → job, of those judged
         self.calls: Mapping[int, Calls] = NO_CALLS  # what they call
@@ -366,7 +368,7 @@ class _Books:
     def unlucky(self, accepted: Collection[int]) -> Iterator[Result]:
         """Attempts that failed, ran out of time or were lost, whether or not their run is tried again."""
         results = (*self.final, *(waiting.result for waiting in self.waiting if waiting.begun))
-        return (each for each in results if each.state in DOUBTFUL and each.run_id in accepted)
+        return (each for each in _doubtful(results) if each.run_id in accepted)
 
     def failing(self, accepted: Collection[int]) -> set[int]:
         """Return the jobs of runs that failed for good, of those that want it to have consequences."""
