@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from horae.client import calls, output
+from horae.client import calls, happenings, output
 from horae.client.address import DEFAULT_URL, find_server
 from horae.client.sockets import Sockets
 from horae.client.steps import Call, Give, Pause, Read, Step, Stream, next_step
@@ -140,6 +140,7 @@ class SyncClient:
     artifacts = _method(calls.artifacts)
     artifact = _stream(output.artifact)
     follow = _stream(output.follow)
+    events = _stream(happenings.events)
     nodes = _method(calls.nodes)
     handlers = _method(calls.handlers)
     want_node = _method(calls.want_node)

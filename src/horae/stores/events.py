@@ -14,7 +14,7 @@ from horae.core.events import BEGINNING, EVERYTHING, Batch, Cursor, Event, Event
 from horae.core.model import Job, Moment
 from horae.errors import Conflict
 from horae.stores.database import Database, Steps
-from horae.stores.rows import Row, encode, trigger_doc
+from horae.stores.rows import Row, encode, from_json, trigger_doc
 
 ROWS = 200  # batches read at once, each of up to thousands of events
 
@@ -103,7 +103,9 @@ def _events(rows: Sequence[Row], after: Cursor) -> Iterator[Event]:
 
 
 def _numbers(value: Any) -> list[int]:
-    """One in SQLite, an array in PostgreSQL."""
+    """One in SQLite, or several as JSON; an array in PostgreSQL."""
     if value is None:
         return []
+    if type(value) is str:
+        value = from_json(value)
     return value if type(value) is list else [value]

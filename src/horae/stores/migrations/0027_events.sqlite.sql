@@ -2,7 +2,7 @@
 
 -- What was true then. `ids` is a run, a trigger or a segment, `jobs` its job or that of which it is told; `fence` is that
 -- of the run, or the version of the job. A trigger here sees one row at a time, so an event is a row: small, and in the
--- same transaction.
+-- same transaction. Segments alone are told together, as a JSON array.
 CREATE TABLE events (
   id INTEGER PRIMARY KEY AUTOINCREMENT,
   at INTEGER NOT NULL,
@@ -11,7 +11,7 @@ CREATE TABLE events (
   kind TEXT NOT NULL,
   reason TEXT NOT NULL DEFAULT '',
   name TEXT,
-  ids INTEGER,
+  ids ANY,
   jobs INTEGER
 ) STRICT;
 CREATE INDEX events_at ON events (at);
@@ -79,17 +79,6 @@ BEGIN
     CASE WHEN w.is_wish THEN 'node.wanted' WHEN new.state = 'live' THEN 'node.joined' ELSE 'node.' || new.state END,
     CASE WHEN w.is_wish THEN new.wanted ELSE '' END, new.name
   FROM (SELECT old.state = new.state AND old.started_at = new.started_at AS is_wish) AS w;
-END;
-
-CREATE TRIGGER segments_given AFTER INSERT ON segments
-BEGIN
-  INSERT INTO events (at, kind, name, ids)
-  VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, 'segment.assigned', new.owner, new.segment);
-END;
-CREATE TRIGGER segments_moved AFTER UPDATE ON segments
-BEGIN
-  INSERT INTO events (at, kind, name, ids)
-  VALUES (CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000, 'segment.assigned', new.owner, new.segment);
 END;
 
 CREATE TRIGGER queues_created AFTER INSERT ON queues

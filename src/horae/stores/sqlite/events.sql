@@ -20,5 +20,10 @@ SELECT place FROM event_readers WHERE name = $1;
 -- save_reader --
 INSERT INTO event_readers (name, place) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET place = excluded.place;
 
+-- tell_segments --
+INSERT INTO events (at, kind, name, ids)
+SELECT $1, 'segment.assigned', owner, json_group_array(segment) FROM segments
+WHERE segment IN (SELECT value FROM json_each($2)) GROUP BY owner;
+
 -- tell_trigger --
 INSERT INTO events (at, kind, fence, ids, jobs) VALUES ($1, $2, $3, $4, $5);
