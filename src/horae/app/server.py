@@ -30,6 +30,7 @@ from horae.app.roles import (
     AgentRole,
     CoordinatorRole,
     InboxRole,
+    LearningRole,
     OutsideRole,
     PushRole,
     RetentionRole,
@@ -67,6 +68,8 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.forecasting import Forecasting
+from horae.service.insight.learning import Learning
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
@@ -206,7 +209,7 @@ class App:
             outside_workers=self.outside_workers, sources=Sources(self.store, jobs, self.sealing), secrets=self._kept,
             rotation=Rotation(store, self._keys, self._kept, self.sealing, node=config.node), local_node=local_node,
             catalogues=Catalogues(self.store, local_node, self.peers),
-            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept),
+            hooks=Hooks(self.store, jobs.orders, self.sealing, self._kept), forecasting=Forecasting(self.store),
             activity=Activity(self.store, self.clock, node=config.node, lease_seconds=config.lease),
             lends_lake_work=config.lake_workers == "external", runs_in_place=self.sandboxes.trust is not None,
             lake_lease=config.lake_lease,
@@ -340,6 +343,8 @@ class App:
             tasks[name] = group.create_task(persist(name, step, self.clock))
         retention = RetentionRole(self.cluster, self.retention, self.clock)
         tasks["retention"] = group.create_task(retention.run())
+        learning = LearningRole(self.cluster, Learning(self.store.for_roles()), self.clock)
+        tasks["learning"] = group.create_task(learning.run())
         if "coordinator" in config.roles:
             # Alone on its store, it has nobody to watch.
             look = interval if config.sqlite_path else min(1.0, config.lease / 15)
@@ -445,6 +450,7 @@ class App:
             await self.describer.close()
         await end_task(tasks.get("agent"))
         await end_task(tasks.get("retention"))
+        await end_task(tasks.get("learning"))
         await end_task(tasks.get("inbox"))
         await end_task(tasks.get("push"))
         await end_task(tasks.get("outside"))

@@ -263,7 +263,7 @@ class Execution:
         books = _Books(await self._store.now())
         for h in held:
             fence, node = lost[h.run_id]
-            message = why or f"its agent {node} died"
+            message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
             books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 

@@ -164,14 +164,14 @@ class PostgresDefinitions(PostgresDatabase, FollowingPart):
 
         return await ended_in_parts(lambda: self._retried(self._submit, bury))
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason))
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason, note=note))
 
     async def _end(
-        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True, note: str = ""
     ) -> Cancelled:
         now = await self._moment(connection)
-        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
+        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now, note)
         jobs = [row[2] for row in rows if row[2] is not None]
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
         marked = frozenset(row[0] for row in rows if row[4])

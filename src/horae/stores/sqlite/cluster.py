@@ -44,5 +44,5 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
 
     async def assign_segments(self, moves: dict[int, str], lease: Lease) -> bool:
         text = json.dumps(moves)
-        rows = await self._put("assign_segments", text, lease.name, lease.owner, lease.term)
+        rows = await self._put("assign_segments", text, lease.name, lease.owner, lease.term, self._clock())
         return len(rows) == len(moves)
