@@ -42,6 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.basetemp = config.option.basetemp or str(leash.directory / "pytest")
 
 
+@pytest.hookimpl(trylast=True)  # each room was shuffled before, and stays so
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rooms of long tests come first: when the others are done, no worker has a long one left."""
+    items.sort(
+        key=lambda item: next((number for number, room in enumerate(LONG_ROOMS) if room in item.path.parents), 9)
+    )
+
+
+LONG_ROOMS = [Path(__file__).parent / name for name in ("simulation", "acceptance", "engines", "contract", "facades")]
+
+
 def missing(what: str) -> None:
     """Skip, unless servers are required."""
     if os.environ.get("HORAE_REQUIRE_SERVERS"):
