@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from horae.client.forecasting import forecast as forecast
 from horae.client.making import body_of, dump, get, given, list_all, load_answer, new_key, one, parts, request_of, send
 from horae.client.steps import Call, Json, Pause, Steps, ask
 from horae.client.wire import TIMEOUT, Request, to_address
