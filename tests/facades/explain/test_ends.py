@@ -214,7 +214,7 @@ async def test_a_running_run_that_was_cancelled_says_by_whom_and_how_it_went(wor
     await work.end(State.CANCELLED, reason="requested", message="cancelled in step 1")
     answer = await why_run(world, work.run_id)
     assert (answer.codes[0], answer.first["data"]["by"]) == ("run.cancelled.requested", "local")
-    assert answer.first["text"] == "it was cancelled: cancelled by local; cancelled in step 1"
+    assert answer.first["text"] == "it was cancelled by local; cancelled in step 1"
 
 
 @BOTH
