@@ -111,6 +111,12 @@ def _default_node(values: Values) -> str:
     return f"{host[:100]}-{values['port']}"
 
 
+def _default_public_url(values: Values) -> str:
+    host = values["host"]
+    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    return f"{'https' if values['tls_cert'] else 'http'}://{name}:{values['port']}"
+
+
 def _default_jobs_directory(_: Values) -> str | None:
     return next((name for name in ("jobs", "Jobs") if Path(name).is_dir() and not stranger_of(Path(name))), None)
 
@@ -138,6 +144,7 @@ def _list_of_paths(value: tuple[Path, ...]) -> str:
     return ",".join(map(str, value))
 
 
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 _CERTIFICATE = Kind("FILE", read_existing_file)
 
 # fmt: off
@@ -241,6 +248,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
+    Setting("public_url", Kind("URL", read_endpoint), _default_public_url,
+            "Address at which others reach this server, where handlers hand it on (`context.callback_url`).",
+            "http(s)://<host>:<port>"),
     Setting("lake_workers", choice(*LAKE_WORKERS), "internal",
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", duration(1, 86_400), 600,

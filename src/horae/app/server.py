@@ -70,6 +70,7 @@ from horae.service.firing import Firing
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
+from horae.service.jobs.callbacks import RunKeys
 from horae.service.jobs.hooks import Hooks
 from horae.service.jobs.inbox import Inbox
 from horae.service.local_node import LocalNode
@@ -78,7 +79,7 @@ from horae.service.policy.placing import Placing
 from horae.service.retention import Retention
 from horae.service.secrets.named import Secrets
 from horae.service.secrets.rotation import Rotation
-from horae.service.secrets.sealing import Sealing
+from horae.service.secrets.sealing import CALLBACKS, Sealing
 from horae.service.sources import Sources
 from horae.service.workflows.calls import Callers
 from horae.service.workflows.dependencies import Dependencies
@@ -143,6 +144,7 @@ class App:
             sealing=self.sealing, events=self.broker.events,
             beat_gap=min(LONGEST_GATHERING, config.heartbeat_interval / 20), installation=self._installation,
             after_failures=breaker.look,
+            run_keys=self._run_keys(),
         )  # fmt: skip
         self.firing = Firing(
             store, self.queue, self.clock, self.metrics, offer_seconds=config.scan_interval,
@@ -160,7 +162,7 @@ class App:
         begins[WAIT] = PlainWaits(store).begin
         dependencies = Dependencies(store, self.queue, placing)
         outbox = Outbox(store, workflows, calls=callers.act, dependencies=dependencies.act)
-        self.driver = Driver(self.link, outbox, begins)
+        self.driver = Driver(self.link, outbox, begins, self.link.beside)
         self.cluster = Cluster(
             store, self.queue, self.clock, self.execution, node=config.node, lease_seconds=config.lease,
             dead_after=_dead_after(config), is_exclusive=config.sqlite_path is not None,
@@ -231,6 +233,11 @@ class App:
             peers=self.peers, offer_seconds=config.scan_interval, lease_seconds=config.lease,
             warnings=[self.sandboxes.warning] if self.sandboxes.warning else [],
         )  # fmt: skip
+
+    def _run_keys(self) -> RunKeys | None:
+        """Without a server there is nobody whom systems outside could tell anything."""
+        load = partial(self.sealing.make_key, CALLBACKS)
+        return RunKeys(load, self.config.public_url) if self._is_served else None
 
     def _members(self, store: Store) -> ExternalMembers:
         config = self.config

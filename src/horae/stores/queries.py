@@ -9,7 +9,8 @@ A query has a name, and one home beside the part of a store that asks it: `parts
                             {queued}, {running} …: the numbers of states; {true};
                             {waiting_state}, {waiting_reason}: of a row of `live` that may go to an agent;
                             {told_late}: of a row of `live` that waited in vain: it is told so;
-                            {open_queues}: queues from which workers without labels may take
+                            {open_queues}: queues from which workers without labels may take;
+                            {by_servers}: kinds of work that servers do themselves
 
 In brackets: the lane on which the roles ask it (the database of PostgreSQL has them); all that have one are small, or
 found by an index. What has none can wait.
@@ -24,6 +25,7 @@ from importlib.resources import files
 
 from horae.core.model import Reason, State
 from horae.core.runs.holdings import FACTOR, PRIME
+from horae.core.work.kinds import BY_SERVERS
 
 _HEADER = re.compile(r"^-- (\w+)(?: \[(\w+)\])? --$", re.M)
 _STATES = {state.word: str(int(state)) for state in State}
@@ -104,6 +106,7 @@ def _fill(statement: str, dialect: str) -> str:
         .replace("{names}", "(SELECT unnest($1::text[]))" if dialect == "postgres" else ids)
         .replace("{digest}", DIGEST)
         .replace("{open_queues}", OPEN_QUEUES)
+        .replace("{by_servers}", f"({', '.join(repr(kind) for kind in sorted(BY_SERVERS))})")
         .replace("{told_late}", TOLD_LATE)
         .replace("{waiting_state}", WAITING_STATE)
         .replace("{waiting_reason}", WAITING_REASON)

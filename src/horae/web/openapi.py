@@ -521,6 +521,7 @@ REQUESTS: Json = {
             },
             "kinds": {**_WORDS, "description": "What that agent may take; any kind, unless said."},
             "labels": {**_WORDS, "description": "What that agent may say to have; nothing, unless said."},
+            "resources": {**_WORDS, "description": "What that agent may offer, as gpu=2; nothing, unless said."},
         },
         "name",
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from horae.core.model import Moment, Overlap, State
+from horae.core.policy.grants import Grants
 from horae.core.policy.order import share_of
 from horae.core.runs.orders import Definition, Due, Fire, Fired, Lend, MadeRun, Outcome
 from horae.stores.orders import FOLLOWING, full, waiting_outcome
@@ -18,6 +19,8 @@ from horae.stores.rows import definition_from_row
 
 class PostgresMoments(PostgresDefinitions, LoanPart):
     """Due moments, and the runs made of them."""
+
+    _grants: Grants
 
     async def load_due(
         self, segments: Sequence[int], after: tuple[Moment, int], until: Moment, limit: int
@@ -33,7 +36,7 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
         self, fires: Sequence[Fire], terms: Mapping[int, int] | None = None, lend: Lend | None = None
     ) -> Fired:
         arrays = [*fire_arrays(fires, self._lines), list(terms or ()), list((terms or {}).values())]
-        if lend is None and not any([f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires]):
+        if lend is None and not any(f.passed or f.reserve or f.run.overlap >= Overlap.QUEUE for f in fires):
             return await self._fire_plainly(arrays, is_apart=len({f.run.job_id for f in fires}) == len(fires))
 
         async def transact(connection: Connection) -> Fired:
