@@ -2,7 +2,7 @@
 
     python examples/events_consumer.py                              from a server of this machine
     python examples/events_consumer.py https://horae.example        from another; HORAE_TOKEN has the token
-    python examples/events_consumer.py nats://127.0.0.1:4222        from the stream of events on NATS (pip install nats-py)
+    python examples/events_consumer.py nats://127.0.0.1:4222        from the stream on NATS (pip install nats-py)
 
 What happens while this program is away is printed when it comes back: its place is kept in a file, or by the broker.
 Should it be killed between an event and its place, that event is printed twice, under the same id.

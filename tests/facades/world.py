@@ -36,6 +36,7 @@ from horae.service.external.logs import OutsideLogs
 from horae.service.external.members import ExternalMembers
 from horae.service.external.pushing import Pushing
 from horae.service.firing import Firing
+from horae.service.insight.forecasting import Forecasting
 from horae.service.insight.views import Insight
 from horae.service.jobs import Jobs
 from horae.service.jobs.breaker import Breaker
@@ -150,6 +151,7 @@ class World:
             catalogues=Catalogues(store, local_node, GrpcPeers("secret")),
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
+            forecasting=Forecasting(store),
             events=EventFeed(store, self.queue, clock, Documents(store)),
             lends_lake_work=True,
         )

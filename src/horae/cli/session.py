@@ -51,7 +51,7 @@ COMMANDS = {
     "artifacts": "runs.builds", "run": "runs.runs",
     "cancel": "runs.runs", "signal": "runs.signals", "callback": "runs.signals", "approve": "runs.signals",
     "reject": "runs.signals", "approvals": "runs.signals", "pause": "jobs.jobs", "resume": "jobs.jobs",
-    "preview": "jobs.jobs",
+    "preview": "jobs.jobs", "forecast": "cluster.forecast", "explain": "runs.explaining",
     "nodes": "cluster.nodes", "handlers": "cluster.nodes", "queues": "cluster.queues", "limits": "cluster.limits",
     "resources": "cluster.limits", "secret": "cluster.secrets", "token": "cluster.tokens", "inbox": "cluster.inbox",
     "check": "local", "migrate": "local", "completion": "completion",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from horae.core.model import SECOND, SEGMENTS
+from horae.core.model import SECOND, SEGMENTS, State
 
 LATENESS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)  # seconds
 
@@ -44,6 +44,13 @@ class Metrics:
         self._scans = Spread(LATENESS_BOUNDS)
         self._registry = CollectorRegistry()
         self._registry.register(self)
+
+    def count_ended(self, states: Sequence[State]) -> None:
+        """Most runs succeed: to count their states one by one takes ten times as long."""
+        succeeded = states.count(State.SUCCEEDED)
+        counts = {State.SUCCEEDED: succeeded} if 0 < succeeded == len(states) else Counter(states)
+        for state, number in counts.items():
+            self.finished[state.word] += number
 
     def observe_lateness(self, seconds: Iterable[float]) -> None:
         self._late.observe(seconds)

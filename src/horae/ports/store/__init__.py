@@ -10,8 +10,9 @@ from horae.ports.store.definitions import Definitions
 from horae.ports.store.dependencies import Dependencies
 from horae.ports.store.endings import Endings
 from horae.ports.store.events import Events
+from horae.ports.store.explaining import Explained
 from horae.ports.store.flows import Flows
-from horae.ports.store.history import History
+from horae.ports.store.history import Durations, History, Plans
 from horae.ports.store.limits import Limits
 from horae.ports.store.loans import Loans
 from horae.ports.store.moments import Moments
@@ -37,6 +38,8 @@ class Store(
     Flows,
     History,
     Events,
+    Durations,
+    Plans,
     Nodes,
     Leases,
     Segments,
@@ -47,6 +50,7 @@ class Store(
     Queues,
     PolicyCounts,
     Dependencies,
+    Explained,
     Protocol,
 ):
     """State. Every write is one transaction: all of it or nothing, durable when the call returns.

@@ -25,19 +25,21 @@ from horae.core.model import (
     RunFilter,
     Standing,
 )
-from horae.core.policy.breaker import without_reason
+from horae.core.policy.breaker import paused_job, without_reason
 from horae.core.runs.orders import Lend
 from horae.core.work.specs import Draft
 from horae.errors import Conflict, NotFound
 from horae.ports.store.attempts import Attempts, Writes
 from horae.ports.store.cluster import Nodes
 from horae.ports.store.dependencies import Dependencies
+from horae.ports.store.explaining import Explained
 from horae.ports.store.flows import Flows
 from horae.ports.store.moments import Moments
 from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
+from horae.service.insight.explaining import Explaining
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.callbacks import Callbacks
 from horae.service.jobs.changes import TRIES, Changes, Submitted
@@ -62,7 +64,7 @@ from horae.service.secrets.sealing import Sealing
 
 class JobStore(
     LimitsStore, SignalsStore, Moments, Flows, Writes, Attempts, Settings, PlacingStore, PolicyCounts, Nodes,
-    Dependencies, Protocol,
+    Dependencies, Explained, Protocol,
 ):  # fmt: skip
     """Jobs, their triggers, their runs, and where those wait."""
 
@@ -97,7 +99,8 @@ class Jobs:
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
-        self.tasks = Tasks(store, store)
+        self.tasks = Tasks(store, store, store)
+        self.explaining = Explaining(store, self.queues)
 
     # ── submit ──
     async def submit(
@@ -155,14 +158,14 @@ class Jobs:
         one."""
         return await self._submits.replace(job_id, draft, expected_version)
 
-    async def set_paused(self, job_id: int, paused: bool) -> Job:
+    async def set_paused(self, job_id: int, paused: bool, by: str = "") -> Job:
         """Stop or go on firing. Moments that pass while paused are not made up for. A job that has paused itself
         begins to count its failures anew."""
 
-        def change(job: Job, _: Moment) -> Job:
-            return replace(
-                job, paused=paused, annotations=job.annotations if paused else without_reason(job.annotations)
-            )
+        def change(job: Job, now: Moment) -> Job:
+            if paused:
+                return paused_job(job, by, now)
+            return replace(job, paused=False, annotations=without_reason(job.annotations))
 
         return await self._changes.change(job_id, change)
 
@@ -225,13 +228,13 @@ class Jobs:
         """Wake whoever waits for something of this topic."""
         self._queue.announce(topic)
 
-    async def cancel(self, run_id: int) -> Run:
-        """End a waiting run now; ask the agent of a running one to kill it."""
+    async def cancel(self, run_id: int, by: str = "") -> Run:
+        """End a waiting run now; ask the agent of a running one to kill it. Its message says who wanted it."""
         for _ in range(TRIES):  # it may be claimed between our look and our write
             run = await self.get_run(run_id)
             if run.state.is_terminal:
                 raise Conflict(f"run {run_id} has ended: {run.state.word}", code="E_TERMINAL")
-            cancelled = await self._store.cancel([run_id], Reason.REQUESTED)
+            cancelled = await self._store.cancel([run_id], Reason.REQUESTED, f"cancelled by {by}" if by else "")
             if cancelled.noted:
                 self._queue.announce("endings")
             if cancelled.ended or cancelled.asked or cancelled.marked:

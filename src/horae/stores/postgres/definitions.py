@@ -11,6 +11,7 @@ from horae.core.model import Job
 from horae.core.policy.listening import is_following
 from horae.core.runs.orders import Cancelled
 from horae.stores import limits
+from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.events import Before
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
@@ -167,19 +168,19 @@ class PostgresDefinitions(PostgresEvents, FollowingPart):
 
         return await ended_in_parts(lambda: self._retried(self._submit, bury))
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason))
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        return await self._retried(self._submit, lambda connection: self._end(connection, run_ids, reason, note=note))
 
     async def _end(
-        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
+        self, connection: Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True, note: str = ""
     ) -> Cancelled:
         now = await self._moment(connection)
-        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now)
+        rows = await connection.fetch(self.queries["cancel"], run_ids, reason, now, note)
         jobs = [row[2] for row in rows if row[2] is not None]
         promoted = await connection.fetch(self.queries["promote"], jobs) if jobs and promote else ()
         marked = frozenset(row[0] for row in rows if row[4])
         ended = {row[0] for row in rows if row[1] is None} - marked
-        is_noted = bool(marked) or any(row[3] for row in rows)
+        is_noted = bool(marked) or any(row[3] for row in rows) or has_some_for_servers(promoted)
         asked = {row[0]: row[1] for row in rows if row[1] is not None}
         return Cancelled(ended, asked, len(promoted), marked, is_noted)
 

@@ -46,8 +46,9 @@ class SqliteCluster(SqliteDatabase, NodePart, LeasePart):
         text = json.dumps(moves)
 
         def write(connection: sqlite3.Connection) -> list[Row]:
-            rows = self._run(connection, "assign_segments", text, lease.name, lease.owner, lease.term).fetchall()
-            self._run(connection, "tell_segments", self._clock(), encode([row[0] for row in rows]))
+            now = self._clock()
+            rows = self._run(connection, "assign_segments", text, lease.name, lease.owner, lease.term, now).fetchall()
+            self._run(connection, "tell_segments", now, encode([row[0] for row in rows]))
             return rows
 
         return len(await self._do(write)) == len(moves)

@@ -10,6 +10,7 @@ from horae.core.definitions import Idempotency, Receipt, Save, Submission
 from horae.core.model import Job, Moment, State
 from horae.core.runs.orders import NEVER, Cancelled
 from horae.stores import limits
+from horae.stores.attempts import has_some_for_servers
 from horae.stores.database import Part, ended_in_parts
 from horae.stores.events import Before, EventPart
 from horae.stores.idempotency import Known, Taken, has_fired, judge, judge_saves, key_taken, remember
@@ -114,29 +115,30 @@ class SqliteDefinitions(SqliteDatabase, FollowingPart, EventPart):
 
         return await ended_in_parts(lambda: self._do(write))
 
-    async def cancel(self, run_ids: Sequence[int], reason: str) -> Cancelled:
-        return await self._do(lambda connection: self._end(connection, run_ids, reason))
+    async def cancel(self, run_ids: Sequence[int], reason: str, note: str = "") -> Cancelled:
+        return await self._do(lambda connection: self._end(connection, run_ids, reason, note=note))
 
     def _end(
-        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True
-    ) -> Cancelled:
+        self, connection: sqlite3.Connection, run_ids: Sequence[int], reason: str, *, promote: bool = True,
+        note: str = "",
+    ) -> Cancelled:  # fmt: skip
         rows = self._run(connection, "look_up_live", encode(list(run_ids))).fetchall()
         marked = [row[0] for row in rows if row[5]]
         waiting = [row for row in rows if row[1] != State.RUNNING and not row[5]]
         ended = [row[0] for row in waiting]
         asked = {row[0]: row[2] for row in rows if row[1] == State.RUNNING}
-        self._bury(connection, ended, State.CANCELLED, reason, "")
-        self._run(connection, "ask_cancel", encode(list(asked)), reason)
-        self._mark(connection, marked, reason)
+        self._bury(connection, ended, State.CANCELLED, reason, note)
+        self._run(connection, "ask_cancel", encode(list(asked)), reason, note or None)
+        self._mark(connection, marked, reason, note)
         jobs = [row[3] for row in waiting if row[3] is not None]
-        promoted = len(self._run(connection, "promote", encode(jobs)).fetchall()) if jobs and promote else 0
-        is_noted = bool(marked) or any(row[4] for row in waiting)
-        return Cancelled(set(ended), asked, promoted, frozenset(marked), is_noted)
+        promoted = self._run(connection, "promote", encode(jobs)).fetchall() if jobs and promote else []
+        is_noted = bool(marked) or any(row[4] for row in waiting) or has_some_for_servers(promoted)
+        return Cancelled(set(ended), asked, len(promoted), frozenset(marked), is_noted)
 
-    def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str) -> None:
+    def _mark(self, connection: sqlite3.Connection, ids: Sequence[int], reason: str, note: str = "") -> None:
         """Of runs that wait for their children, which end first (ports.store.flows)."""
         if ids:
-            self._run(connection, "mark_parents", encode(ids), reason)
+            self._run(connection, "mark_parents", encode(ids), reason, note or None)
             self._run(connection, "note_cancel", encode(ids))
 
     def _bury(self, connection: sqlite3.Connection, ids: Sequence[int], state: State, reason: str, why: str) -> None:
