@@ -27,6 +27,8 @@ from horae.service.access import Access
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
+from horae.service.events.documents import Documents
+from horae.service.events.feed import EventFeed
 from horae.service.execution import Execution
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
@@ -151,6 +153,7 @@ class World:
             activity=Activity(store, clock, node=NODE, lease_seconds=15.0),
             hooks=Hooks(store, self.jobs.orders, sealing, secrets),
             forecasting=Forecasting(store),
+            events=EventFeed(store, self.queue, clock, Documents(store)),
             explaining=Explaining(store, self.jobs.queues),
             lends_lake_work=True,
         )

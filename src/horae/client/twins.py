@@ -56,7 +56,7 @@ def _reader_of(make: Callable[..., Any]) -> tuple[Any, Any]:
     from horae import explanations, forecasts, schemas
     from horae.client import many
 
-    known = {**vars(schemas), **vars(explanations), **vars(forecasts), **vars(many)}
+    known = {name: it for module in (schemas, forecasts, explanations, many) for name, it in vars(module).items()}
     [type_] = get_args(get_type_hints(make, localns=known)["return"])
     return type_, msgspec.json.Decoder(type_)
 

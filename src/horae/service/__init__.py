@@ -9,6 +9,7 @@ from horae.service.access import Access
 from horae.service.cluster.activity import Activity
 from horae.service.cluster.catalogues import Catalogues
 from horae.service.cluster.operators import Nodes
+from horae.service.events.feed import EventFeed
 from horae.service.external.dispatching import Dispatching
 from horae.service.external.loans import Lending
 from horae.service.external.logs import OutsideLogs
@@ -47,6 +48,7 @@ class Services:
     catalogues: Catalogues
     hooks: Hooks
     forecasting: Forecasting
+    events: EventFeed
     explaining: Explaining
     lends_lake_work: bool = False  # to workers that pull lake and sync runs over HTTP; else agents of Horae do them
     runs_in_place: bool = False  # steps of its one user run as that user, where they were submitted from

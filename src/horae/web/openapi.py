@@ -113,7 +113,7 @@ def _operation_id(operation: http.Operation) -> str:
 
 
 def components() -> Json:
-    every = (*schemas.SHOWN, *explanations.SHOWN, *forecasts.SHOWN)
+    every = (*schemas.SHOWN, *forecasts.SHOWN, *explanations.SHOWN)
     _, shown = msgspec.json.schema_components(every, ref_template=_REF)
     return {**shown, **REQUESTS}
 

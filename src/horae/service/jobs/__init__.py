@@ -38,7 +38,6 @@ from horae.ports.store.queues import PolicyCounts
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.ports.work import HandlerSchemas
-from horae.service.events import Events
 from horae.service.jobs.admission import Admission
 from horae.service.jobs.callbacks import Callbacks
 from horae.service.jobs.changes import TRIES, Changes, Submitted
@@ -55,7 +54,6 @@ from horae.service.jobs.submitting import Planned, Submits
 from horae.service.jobs.tasks import Tasks
 from horae.service.jobs.triggers import Triggers
 from horae.service.jobs.workflows import WorkflowRuns
-from horae.service.no_events import NoEvents
 from horae.service.policy.limits import Limits, LimitsStore
 from horae.service.policy.placing import Placing, PlacingStore
 from horae.service.policy.quotas import Quotas
@@ -71,15 +69,14 @@ class JobStore(
 
 class Jobs:
     def __init__(
-        self, store: JobStore, queue: Queue, events: Events | None = None, sealing: Sealing | None = None,
+        self, store: JobStore, queue: Queue, sealing: Sealing | None = None,
         schemas: HandlerSchemas | None = None, most_waiting: int | None = None, foreign_kinds: Collection[str] = (),
     ) -> None:  # fmt: skip
-        """`events` tells others what happens. Without `sealing`, jobs that hold secrets are refused. `schemas` says
+        """Without `sealing`, jobs that hold secrets are refused. `schemas` says
         what data handlers take. `most_waiting`: runs of one owner that may wait. `foreign_kinds`: see Placing."""
         self._sealing = sealing or Sealing(store)
         self._store = store
         self._queue = queue
-        self._events = events or NoEvents()
         self._placing = Placing(store, queue, foreign_kinds)
         self.queues = self._placing.queues
         self.limits = Limits(store, self.queues, queue)
@@ -87,7 +84,7 @@ class Jobs:
         self._changes = Changes(store, queue, self._due, self._sealing)
         self._data = DataCheck(schemas)
         self._admission = Admission(self.queues, Quotas(store, most_waiting))
-        self.orders = Orders(store, queue, self._events, self._data, self._admission, self._placing)
+        self.orders = Orders(store, queue, self._data, self._admission, self._placing)
         self.reruns = Reruns(store, self.orders)
         self.workflows = WorkflowRuns(store, self.orders)
         self.signals = Signals(store, queue)
@@ -96,7 +93,7 @@ class Jobs:
         self.triggers = Triggers(store, self._changes, self._data, self.following)
         self.cursors = Cursors(store)
         self._submits = Submits(
-            store, self._events, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
+            store, self._changes, self._sealing, self._data, self._admission, self.cursors, self.following
         )
         self.overdue = Overdue(store, self._changes)
         self.offers = Offers(store)
@@ -172,7 +169,6 @@ class Jobs:
     async def delete(self, job_id: int) -> None:
         """For good. Moments that are due get their records first, and end with the other runs that wait."""
         cancelled = await self._changes.delete(job_id)
-        self._events.job_deleted(job_id)
         if cancelled.asked:
             self._queue.announce("cancel")
         self._queue.announce("endings")  # others may come after it
