@@ -14,6 +14,7 @@ from horae.core.work import specs
 from horae.core.work.specs import Draft
 from horae.errors import Unavailable
 from horae.ports.store import Store
+from horae.ports.transport import OWN_TOPICS
 from horae.queues.local import LocalQueue
 from horae.service.firing import Firing
 from horae.service.jobs import Jobs
@@ -88,14 +89,15 @@ async def _unreachable(*_: Any) -> None:
 
 
 class Told(LocalQueue):
-    """A queue that remembers what was announced."""
+    """A queue that remembers what was announced to other processes too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.topics: list[str] = []
 
     def announce(self, topic: str) -> None:
-        self.topics.append(topic)
+        if topic not in OWN_TOPICS:
+            self.topics.append(topic)
         super().announce(topic)
 
     def take(self) -> list[str]:
