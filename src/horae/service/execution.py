@@ -36,10 +36,8 @@ from horae.ports.store.moments import StoreClock
 from horae.ports.store.vault import Settings
 from horae.ports.transport import Queue, Topic
 from horae.service.batching import Coalescer
-from horae.service.events import Events
 from horae.service.jobs.callbacks import RunKeys
 from horae.service.metrics import Metrics
-from horae.service.no_events import NoEvents
 from horae.service.policy.starting import Starting
 from horae.service.preparation import Preparation, PreparationStore
 from horae.service.results import make_plain
@@ -80,20 +78,18 @@ class Execution:
         foreign_kinds: Collection[str] = (),
         secrets: Secrets | None = None,
         sealing: Sealing | None = None,
-        events: Events | None = None,
         beat_gap: float = 0.0,
         installation: str = "",
         after_failures: Callable[[Collection[int]], Awaitable[None]] | None = None,
         run_keys: RunKeys | None = None,
     ) -> None:
         """`foreign_kinds` are left to workers outside Horae (see Lending): no agent gets any. Without `secrets`, runs
-        that name some fail, without `sealing`, those that hold some. `events` tells others what happens.
+        that name some fail, without `sealing`, those that hold some.
         `beat_gap`: seconds for which signs of life are gathered, so that those of many nodes cost no more than one.
         `installation` is its part of trace ids. `after_failures` is told of jobs whose runs have failed, of those that
         pause themselves when that happens too often. With `run_keys`, handlers know their addresses."""
         self._installation = installation
         self._after_failures = after_failures
-        self._events = events or NoEvents()
         self._store = store
         self._queue = queue
         self._clock = clock
@@ -140,7 +136,8 @@ class Execution:
         ready = await self._ready(claimed, room) if any(a.kind in WRITERS for a in claimed) else claimed
         given = ready if self._secrets is None else await self._secrets.provide(ready)
         opened = await self._opened(given if self._run_keys is None else await self._run_keys.provide(given))
-        self._events.runs_started(node.name, opened)
+        if opened:
+            self._queue.announce("events")
         return opened
 
     def _claims_of(self, who: _Claimants) -> Coalescer[Offer, list[Assignment] | None]:
@@ -263,7 +260,7 @@ class Execution:
         books = _Books(await self._store.now())
         for h in held:
             fence, node = lost[h.run_id]
-            message = why or f"its agent {node} died"
+            message = lifecycle.lost_words(why or f"its agent {node} died", h.progress)
             books.judge(Result(h.run_id, fence, State.FAILED, Reason.LOST, message=message), h)
         return len(await self._write(books, len(held)))
 
@@ -277,9 +274,8 @@ class Execution:
             metrics.retried += w.begun and not w.lost and w.result.run_id in finished.accepted
         for result in books.unlucky(finished.accepted):
             _log_failure(result, self._installation)
-        for w in books.waiting:
-            if w.wait is None and w.result.run_id in finished.accepted:
-                self._events.run_goes_on(w.result, books.jobs[w.result.run_id])
+        if finished.accepted:
+            self._queue.announce("events")
         metrics.count_ended([result.state for result in books.final if result.run_id in finished.accepted])
         is_back = any(w.eligible_at is None and w.wait is None for w in books.waiting)
         if finished.demanding or is_back:  # what was lost may have had more than a slot

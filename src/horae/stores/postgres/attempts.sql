@@ -3,7 +3,7 @@ SELECT j.job_id, (SELECT h.result FROM history h WHERE h.job_id = j.job_id AND h
 FROM unnest($1::bigint[]) AS j(job_id);
 
 -- load_held [finish] --
-SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id
+SELECT l.id, l.attempt, l.lost, j.policy, l.cancel, l.trigger_id, l.job_id, l.note
 FROM live l JOIN jobs j ON j.id = l.job_id WHERE l.id = ANY($1::bigint[]) AND l.state = {running};
 
 -- claim --
@@ -199,7 +199,9 @@ WITH c AS (
     CASE WHEN x.finished_at < x.started_at THEN (SELECT now FROM c) ELSE
       LEAST(x.finished_at + GREATEST(r.started_at - COALESCE(x.started_at, x.finished_at), 0), (SELECT now FROM c))
     END AS finished_at, r.fence, x.exit_code, x.state, r.attempt, r.priority, r.lost, r.kind,
-    CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node, x.message, x.result, x.output,
+    CASE WHEN x.state = {cancelled} AND r.cancel THEN r.reason ELSE x.reason END AS reason, r.node,
+    CASE WHEN x.state = {cancelled} AND r.cancel_note IS NOT NULL THEN r.cancel_note || COALESCE('; ' || NULLIF(x.message, ''), '')
+      ELSE x.message END AS message, x.result, x.output,
     r.data, r.overlap, r.parent_id, r.task, r.followed
 ), h AS (
   INSERT INTO history ({history_columns})

@@ -96,7 +96,8 @@ class PostgresMoments(PostgresDefinitions, LoanPart):
             )  # fmt: skip
             return outcome
         if new.overlap == Overlap.REPLACE:
-            ended = await self._end(connection, [*waiting, *([holder[0]] if holder else [])], "replaced", promote=False)
+            older, note = [*waiting, *([holder[0]] if holder else [])], f"replaced by run {run_id}"
+            ended = await self._end(connection, older, "replaced", promote=False, note=note)
             holder = holder if holder and holder[0] not in ended.ended else None
         outcome = FOLLOWING if holder else waiting_outcome(new)
         share = share_of(new)

@@ -81,9 +81,9 @@ WITH s AS MATERIALIZED (
                     needs, data, queue, pass, demand, followed, depends)
   SELECT * FROM new WHERE NOT $30::bool
   ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
-  RETURNING id
+  RETURNING id, gate
 ), made AS (
-  SELECT id FROM apart UNION ALL SELECT id FROM beside
+  SELECT id, NULL::bigint AS gate FROM apart UNION ALL SELECT id, gate FROM beside
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT ($22::text[])[share] AS kind, ($23::smallint[])[share] AS queue, ($24::smallint[])[share] AS priority,
@@ -93,9 +93,10 @@ WITH s AS MATERIALIZED (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, (SELECT now FROM c), NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0,
-    ($24::smallint[])[share], 0, ($22::text[])[share], 'overlap', NULL, 'another run of this job was live', NULL, NULL, data, NULL,
-    NULL, followed
-  FROM fired WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+    ($24::smallint[])[share], 0, ($22::text[])[share], 'overlap', NULL,
+    'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fired.job_id)), ''), NULL, NULL, data,
+    NULL, NULL, followed
+  FROM fired LEFT JOIN made m ON m.gate = fired.job_id WHERE born AND overlap = 0 AND run_id NOT IN (SELECT id FROM made)
   RETURNING id
 )
 SELECT (SELECT array_agg(trigger_id) FROM fired), (SELECT array_agg(run_id) FROM fired),

@@ -71,9 +71,9 @@ WITH c AS (
                     needs, data, pin, queue, pass, share, demand, parent_id, task, followed, resumes, depends)
   SELECT * FROM new WHERE gate IS NOT NULL
   ON CONFLICT (gate) WHERE gate IS NOT NULL DO NOTHING
-  RETURNING id
+  RETURNING id, gate
 ), made AS (
-  SELECT id FROM apart UNION ALL SELECT id FROM beside
+  SELECT id, NULL::bigint AS gate FROM apart UNION ALL SELECT id, gate FROM beside
 ), moved AS (
   INSERT INTO shares (kind, queue, priority, key, pass)
   SELECT ($4::text[])[place] AS kind, ($5::smallint[])[place] AS queue, ($6::smallint[])[place] AS priority,
@@ -83,12 +83,14 @@ WITH c AS (
 ), skipped AS (
   INSERT INTO history ({history_columns})
   SELECT run_id, job_id, trigger_id, due_at, made_at, NULL, (SELECT now FROM c), NULL, 0, NULL, {skipped}, 0, priority, 0, kind,
-    'overlap', NULL, 'another run of this job was live', NULL, NULL, data, parent_id, task, followed
-  FROM fresh WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+    'overlap', NULL, 'another run of this job was live' || COALESCE(': run ' || COALESCE(m.id, (SELECT l.id FROM live l WHERE l.gate = fresh.job_id)), ''), NULL,
+    NULL, data, parent_id, task, followed
+  FROM fresh LEFT JOIN made m ON m.gate = fresh.job_id WHERE overlap = 0 AND run_id NOT IN (SELECT id FROM made)
+  RETURNING id, message
 )
 SELECT ARRAY(SELECT found FROM asked ORDER BY number),
   ARRAY(SELECT f.run_id FROM asked LEFT JOIN fresh f USING (number) ORDER BY number),
-  ARRAY(SELECT id FROM made), (SELECT now FROM c);
+  ARRAY(SELECT id FROM made), (SELECT now FROM c), (SELECT json_object_agg(id, message) FROM skipped);
 
 -- calm --
 -- Orders that wait for others of their kind, each in the place of the one that does: of several in one batch, the last.
