@@ -66,8 +66,8 @@ def latency(url: str, count: int, clients: int) -> dict[str, object]:
 
 
 def herd(url: str, count: int, clients: int) -> dict[str, object]:
-    """Recurring jobs, all due at one moment. They are written while it pauses, and the clock starts when it goes on: how
-    long they take to be written does not count."""
+    """Recurring jobs, all due at one moment. They are written while it pauses, and the clock starts when it goes on:
+    how long they take to be written does not count."""
 
     async def run() -> float:
         scheduler = AsyncIOScheduler(jobstores={"default": store(url)})
