@@ -31,6 +31,7 @@ from campaign.cluster import Cluster
 from campaign.crowd import NOTED_LATE, Crowd
 from campaign.flows import Flows
 from campaign.history import OK, SUBMIT, History, Journal, Operation, Plan
+from campaign.listening import Listener
 from campaign.nemesis import GROUPS, Nemesis
 from campaign.observer import Observer
 from campaign.reading import Reader
@@ -98,11 +99,12 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
     )
     workload, observer = Workload(cluster, operations, arguments.seed), Observer(cluster)
     crowd, flows = Crowd(cluster, workload, arguments.seed), Flows(cluster, workload, arguments.seed)
+    listener = Listener(cluster, out / "events.jsonl", arguments.seed)
     nemesis = Nemesis(cluster, faults, arguments.seed, arguments.seconds, arguments.faults)
     times: dict[str, int] = {}
     try:
         await cluster.start()
-        async with _watched(observer):
+        async with _watched(observer), listener.listening():
             await workload.begin()
             await crowd.begin()
             await flows.begin()
@@ -124,6 +126,7 @@ async def campaign(arguments: argparse.Namespace, out: Path) -> None:
             await reader.wait_until_quiet()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
+            await listener.catch_up()
             times["read_at"] = history.now()
             history.save(out / "final.json", asdict(await reader.read()))
     finally:

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from campaign import oracle
 from campaign.case import FOR_EVER, Case, Violation, Work, arrange, name_of, of_run
+from campaign.happenings import told
 from campaign.history import (
     CANCEL,
     CLOCKS,
@@ -487,4 +488,5 @@ RULES: tuple[Rule, ...] = (
     accounted, in_time, ended, known, fences, results, logs, never_together, never_early, killed_means_dead, obeyed,
     keyed, justified, retried, losses, unbroken, within_limits, within_rates, shared_fairly, let_go,
     once_each, in_order, all_of_them, agreed, wanted, called_off, woken, followed, debounced,
+    told,
 )  # fmt: skip

@@ -4,6 +4,7 @@
     DIR/ops.jsonl       every request of the workload: invoked, answered, outcome ok | fail | info
     DIR/faults.jsonl    every fault that really happened, and what was counted while it did
     DIR/witness/        one file per process start of a job
+    DIR/events.jsonl    every event that a consumer was told, in the order in which it was
     DIR/final.json      the last read, through the public API, after everything was healed and quiet
     DIR/s3.log          what the object store said of itself
 
@@ -213,6 +214,17 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """An event as a consumer heard it."""
+
+    id: str
+    kind: str
+    run: int | None = None
+    fence: int | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Final:
     runs: tuple[Run, ...]
     jobs: tuple[str, ...]  # names of all jobs, once for each job
@@ -237,6 +249,7 @@ class History:
     noted_late: float = 0.0  # seconds by which the beginning of a hold may be noted too late
     healed_at: int | None = None  # from when on there were no faults; None: not known
     read_at: int = 0  # when the last read was made
+    told: list[Told] = field(default_factory=list)  # what a consumer of events heard, in its order
 
 
 # ── keeping ────────────────────────────────────────────────────────────────────────────────────────
@@ -280,6 +293,9 @@ def load(directory: Path) -> History:
         noted_late=meta.get("noted_late", 0.0),
         healed_at=meta.get("healed_at"),
         read_at=meta.get("read_at", 0),
+        told=[Told(**line) for line in _lines(directory / "events.jsonl")]
+        if (directory / "events.jsonl").exists()
+        else [],
     )
 
 

@@ -111,12 +111,6 @@ def _default_node(values: Values) -> str:
     return f"{host[:100]}-{values['port']}"
 
 
-def _default_public_url(values: Values) -> str:
-    host = values["host"]
-    name = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
-    return f"{'https' if values['tls_cert'] else 'http'}://{name}:{values['port']}"
-
-
 def _default_jobs_directory(_: Values) -> str | None:
     return next((name for name in ("jobs", "Jobs") if Path(name).is_dir() and not stranger_of(Path(name))), None)
 
@@ -144,7 +138,6 @@ def _list_of_paths(value: tuple[Path, ...]) -> str:
     return ",".join(map(str, value))
 
 
-EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104
 _CERTIFICATE = Kind("FILE", read_existing_file)
 
 # fmt: off
@@ -236,6 +229,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("history_days", whole(0, 36_500), _nothing,
             "Days for which ended runs and their output are kept; 0 keeps them for ever.",
             f"{HISTORY_DAYS}; 0 on an installation that is older than this default"),
+    Setting("events_days", whole(0, 36_500), 7,
+            "Days for which events can be read again; 0 keeps them for ever."),
     Setting("files", Kind("PLACE", read_files), lambda values: str(values["data"] / "outputs"),
             "Where the output of runs is kept: a directory, or a bucket that all nodes share, s3://name/prefix.",
             "outputs in the data directory"),
@@ -248,9 +243,9 @@ SETTINGS: tuple[Setting, ...] = (
             "Certificate to serve with, PEM, the server's own first.", "none: no TLS"),
     Setting("tls_key", _CERTIFICATE, _nothing,
             "Private key of the certificate, PEM.", "none: no TLS"),
-    Setting("public_url", Kind("URL", read_endpoint), _default_public_url,
-            "Address at which others reach this server, where handlers hand it on (`context.callback_url`).",
-            "http(s)://<host>:<port>"),
+    Setting("public_url", Kind("URL", read_endpoint), _nothing,
+            "Address at which systems outside reach this server: handlers hand it on (`context.callback_url`).",
+            "none: handlers have no such address"),
     Setting("lake_workers", choice(*LAKE_WORKERS), "internal",
             "Who does lake and sync jobs: agents of Horae, or only workers that pull them over HTTP."),
     Setting("lake_lease", duration(1, 86_400), 600,

@@ -164,7 +164,7 @@ class Context:
         posts any JSON, once, and `signal` of that name returns it. The same in every attempt."""
         check_name(name)
         if self._callbacks is None:
-            raise RuntimeError("this run has no callback addresses: its server could not open the key of them")
+            raise RuntimeError("this run has no callback addresses: give its server the setting public_url")
         key, _, address = self._callbacks.partition(" ")
         return address + callback_path(key, self.run_id, name)
 

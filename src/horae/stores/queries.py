@@ -1,7 +1,8 @@
 """The named queries of both databases.
 
-A query has a name, and one home beside the part of a store that asks it: `parts/<part>.sql` for both databases,
-`postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A file looks like
+A query has a name, and one home beside the part of a store that asks it: `parts/<part>.sql` or `insight/<part>.sql`
+for both databases, `postgres/<part>.sql` and `sqlite/<part>.sql` for what only one of them says, or says differently. A
+file looks like
 
     -- load_due [fire] --
     -- One sentence on what it is for.
@@ -69,7 +70,7 @@ def load_lanes(dialect: str) -> dict[str, str]:
 
 def _read(dialect: str) -> Iterator[tuple[str, str | None, str]]:
     """Yield (name, lane, statement)."""
-    for room in ("parts", dialect):
+    for room in ("parts", "insight", dialect):
         for file in files("horae.stores").joinpath(room).iterdir():
             if file.name.endswith(".sql"):
                 _, *parts = _HEADER.split(file.read_text())

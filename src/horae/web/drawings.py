@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from horae.core.workflows.picture import Box, Line, Picture
 
-_WIDTH, _HEIGHT = 190, 46  # of a box
+_WIDTH, _HEIGHT = 200, 46  # of a box
 _APART, _BELOW = 64, 22  # between two of them
-_MOST = 22  # characters of a title
+_MOST = 19  # characters of a title: as many as fit where they are wide
 MARKS = {
     "succeeded": "✓", "failed": "✗", "timed_out": "✗", "running": "●", "queued": "○", "blocked": "◌", "cancelled": "■",
     "skipped": "↷", "coalesced": "↪",

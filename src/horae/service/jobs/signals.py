@@ -13,8 +13,9 @@ import msgspec
 from horae.core.definitions import Idempotency
 from horae.core.model import Job, Json, Run
 from horae.core.runs.waits import Signal, Told
+from horae.core.waits import DECISION
 from horae.core.work.kinds import BY_SERVERS
-from horae.core.work.waiting import DECISION, WAIT
+from horae.core.work.waiting import WAIT
 from horae.errors import Conflict, Denied, Error, NotFound
 from horae.ports.store.definitions import Definitions
 from horae.ports.store.runs import Runs

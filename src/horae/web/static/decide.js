@@ -20,6 +20,7 @@ async function decide(card, verb) {
     if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `the server answered ${answer.status}`);
     card.dataset.decided = verb;
     card.querySelector(".decide").hidden = true;
+    card.querySelector(".what").textContent = "was decided";
     outcome.textContent = VERBS[verb];
   } catch (error) {
     outcome.className = "outcome wrong";
