@@ -77,7 +77,7 @@ async def read(nats: Nats, count: int) -> list[Any]:
         while len(found) < count:
             asked = json.dumps({"seq": len(found) + 1}).encode()
             answer = json.loads(
-                (await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=10)).data
+                (await client.request(f"$JS.API.STREAM.MSG.GET.{EVENT_STREAM}", asked, timeout=60)).data
             )
             found.append(answer["message"]["data"]) if "message" in answer else await asyncio.sleep(0.05)
         return [json.loads(base64.b64decode(one)) for one in found]
@@ -142,7 +142,7 @@ async def test_events_wait_for_a_broker_that_is_away_and_repeats_are_dropped(tol
     assert f"run-{run_id}-1-finished" in {event["id"] for event in events}
     async with reader(nats) as client:
         again = await client.request(
-            f"{EVENTS}.run.finished", b"{}", timeout=10, headers={"Nats-Msg-Id": f"run-{run_id}-1-finished"}
+            f"{EVENTS}.run.finished", b"{}", timeout=60, headers={"Nats-Msg-Id": f"run-{run_id}-1-finished"}
         )
     assert json.loads(again.data)["duplicate"] is True
 
@@ -181,5 +181,5 @@ async def test_an_end_that_was_told_by_a_leader_which_died_before_it_noted_so_is
     ends = [event for event in await read(nats, 5) if event["type"] == "horae.run.finished"]
     assert [(event["id"], event["source"]) for event in ends] == [(f"run-{run_id}-1-finished", "horae/n0")]
     async with reader(nats) as client:
-        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", b"", timeout=10)).data)
+        info = json.loads((await client.request(f"$JS.API.STREAM.INFO.{EVENT_STREAM}", b"", timeout=60)).data)
     assert info["state"]["messages"] == 5
